@@ -1,0 +1,1 @@
+//! How fast is each part, next to its limit?

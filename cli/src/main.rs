@@ -1,0 +1,3 @@
+//! The rackscan command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! How do I talk to storage nodes?

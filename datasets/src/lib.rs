@@ -1,0 +1,1 @@
+//! How do tables get in?

@@ -1,0 +1,1 @@
+//! How are bytes read from and written to a device, past the page cache?

@@ -1,0 +1,1 @@
+//! How does SQL become placed scans?

@@ -1,0 +1,171 @@
+//! How do structures of variable size become bytes, and come back checked?
+//!
+//! Directories, definitions, programs and messages are encoded by `postcard` (its wire format is specified and
+//! stable: varints, little-endian floats, no field names), behind an envelope of magic, version, length and CRC-32C.
+//! Fixed structures that are read in place (the page header) have layouts of their own.
+//!
+//! Invariants
+//! - Decoding never allocates more than a small multiple of the bytes it is given.
+//! - Bytes left over after a structure are an error, so two encodings never mean the same thing.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Bytes before the structure: magic, version, kind, length, checksum.
+pub const ENVELOPE_BYTES: usize = 16;
+const MAGIC: [u8; 4] = *b"RKS\x01";
+
+/// Which structure an envelope holds; part of the format, never renumbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Envelope {
+    /// The tables and segments a node keeps, as its metadata file.
+    Catalog = 1,
+    /// A part of the catalog on its way to a client.
+    CatalogReply = 2,
+    /// Measured constants of the price model.
+    Calibration = 3,
+}
+
+/// Why bytes are not the structure they should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// Fewer bytes than the structure needs.
+    #[error("{what}: {found} bytes, expected at least {expected}")]
+    Short {
+        /// The structure.
+        what: &'static str,
+        /// Bytes there.
+        found: usize,
+        /// Bytes needed.
+        expected: usize,
+    },
+    /// Something else altogether, or another version of it.
+    #[error("{what}: begins with {found:02x?}, expected {expected:02x?}; written by another version of rackscan?")]
+    Foreign {
+        /// The structure.
+        what: &'static str,
+        /// The first bytes found.
+        found: [u8; 8],
+        /// The first bytes expected.
+        expected: [u8; 8],
+    },
+    /// The bytes changed since they were written.
+    #[error("{what}: checksum {found:08x}, expected {expected:08x}; the bytes have changed since they were written")]
+    Checksum {
+        /// The structure.
+        what: &'static str,
+        /// Computed over what is there.
+        found: u32,
+        /// Stored beside it.
+        expected: u32,
+    },
+    /// The structure itself does not parse.
+    #[error("{what}: {reason}")]
+    Malformed {
+        /// The structure.
+        what: &'static str,
+        /// What the decoder found.
+        reason: String,
+    },
+}
+
+/// Encodes a structure without an envelope (messages: the fabric already frames them).
+///
+/// # Errors
+/// When the structure cannot be encoded (a sequence of unknown length; none of ours has one).
+pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
+    postcard::to_stdvec(value)
+        .map_err(|error| CodecError::Malformed { what: std::any::type_name::<T>(), reason: error.to_string() })
+}
+
+/// Decodes a structure that must fill `bytes` exactly.
+///
+/// # Errors
+/// When the bytes do not parse as `what`, or some are left over.
+pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, CodecError> {
+    let (value, rest) = postcard::take_from_bytes(bytes)
+        .map_err(|error| CodecError::Malformed { what, reason: error.to_string() })?;
+    if rest.is_empty() {
+        return Ok(value);
+    }
+    Err(CodecError::Malformed { what, reason: format!("{} bytes left over after the structure", rest.len()) })
+}
+
+/// Encodes a structure within an envelope, for files and bulk transfers.
+///
+/// # Errors
+/// As [`encode`]; and when the structure takes 4 GiB or more.
+pub fn seal<T: Serialize>(kind: Envelope, value: &T) -> Result<Vec<u8>, CodecError> {
+    let body = encode(value)?;
+    let length = u32::try_from(body.len()).map_err(|_| CodecError::Malformed {
+        what: std::any::type_name::<T>(),
+        reason: format!("{} bytes encoded, expected less than 4 GiB", body.len()),
+    })?;
+    let mut sealed = Vec::with_capacity(ENVELOPE_BYTES + body.len());
+    sealed.extend_from_slice(&first_bytes(kind));
+    sealed.extend_from_slice(&length.to_le_bytes());
+    sealed.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    sealed.extend_from_slice(&body);
+    Ok(sealed)
+}
+
+/// Decodes a structure from its envelope; bytes after it (padding) are ignored.
+///
+/// # Errors
+/// Which part of the envelope or the structure is wrong.
+pub fn unseal<T: DeserializeOwned>(kind: Envelope, what: &'static str, bytes: &[u8]) -> Result<T, CodecError> {
+    let Some((head, rest)) = bytes.split_first_chunk::<ENVELOPE_BYTES>() else {
+        return Err(CodecError::Short { what, found: bytes.len(), expected: ENVELOPE_BYTES });
+    };
+    let [m0, m1, m2, m3, k0, k1, k2, k3, l0, l1, l2, l3, c0, c1, c2, c3] = *head;
+    let found = [m0, m1, m2, m3, k0, k1, k2, k3];
+    let expected = first_bytes(kind);
+    if found != expected {
+        return Err(CodecError::Foreign { what, found, expected });
+    }
+    let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    let Some(body) = rest.get(..length) else {
+        return Err(CodecError::Short { what, found: bytes.len(), expected: ENVELOPE_BYTES + length });
+    };
+    let expected = u32::from_le_bytes([c0, c1, c2, c3]);
+    let found = crc32c::crc32c(body);
+    if found != expected {
+        return Err(CodecError::Checksum { what, found, expected });
+    }
+    decode(what, body)
+}
+
+fn first_bytes(kind: Envelope) -> [u8; 8] {
+    let [m0, m1, m2, m3] = MAGIC;
+    let [k0, k1, k2, k3] = (kind as u32).to_le_bytes();
+    [m0, m1, m2, m3, k0, k1, k2, k3]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_structure_comes_back_and_padding_is_ignored() {
+        let mut bytes = seal(Envelope::Catalog, &(7_u32, "seven")).unwrap();
+        bytes.resize(4096, 0);
+        assert_eq!(unseal::<(u32, String)>(Envelope::Catalog, "test", &bytes).unwrap(), (7, "seven".to_owned()));
+    }
+
+    #[test]
+    fn every_flipped_byte_of_a_sealed_structure_is_noticed() {
+        let bytes = seal(Envelope::Catalog, &(7_u32, "seven")).unwrap();
+        for at in 0..bytes.len() {
+            let mut broken = bytes.clone();
+            broken[at] ^= 0x40;
+            assert!(unseal::<(u32, String)>(Envelope::Catalog, "test", &broken).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn bytes_left_over_are_an_error() {
+        let mut bytes = encode(&1_u32).unwrap();
+        bytes.push(0);
+        assert!(matches!(decode::<u32>("number", &bytes), Err(CodecError::Malformed { .. })));
+    }
+}

@@ -1,0 +1,1 @@
+//! What do our bytes mean, on disk and on the wire?

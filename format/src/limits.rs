@@ -1,0 +1,62 @@
+//! Which sizes and counts are part of the format? Everything read from a disk or a peer is held against these.
+
+/// Rows of a block, the unit of bit-packing and of evaluation. FastLanes packs 1,024 values at a time.
+pub const BLOCK_ROWS: usize = 1024;
+/// Rows of a segment unless the load asks for another number.
+pub const SEGMENT_ROWS_DEFAULT: u32 = 131_072;
+/// The most rows a segment may have: row numbers within a segment fit 32 bits with room to add.
+pub const SEGMENT_ROWS_MAX: u32 = 1 << 22;
+/// Devices are read in multiples of this; pages begin on it and are padded to it.
+pub const SECTOR_BYTES: u32 = 4096;
+/// The smallest page size a load may ask for.
+pub const PAGE_SIZE_MIN: u32 = SECTOR_BYTES;
+/// The page size unless the load asks for another one.
+pub const PAGE_SIZE_DEFAULT: u32 = 128 * 1024;
+/// The largest page size a load may ask for.
+pub const PAGE_SIZE_MAX: u32 = 1024 * 1024;
+/// The most bytes one stored page may take: a page of a single block may exceed the page size up to here.
+pub const PAGE_BYTES_MAX: u32 = 4 * 1024 * 1024;
+/// Pages of one chunk.
+pub const CHUNK_PAGES_MAX: usize = 4096;
+/// Columns of a table.
+pub const COLUMNS_MAX: usize = 1024;
+/// Bytes of a table's or column's name.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Digits of a stored decimal: its unscaled value fits 64 bits.
+pub const DECIMAL_DIGITS_MAX: u8 = 18;
+/// Bytes kept of a text bound in a zone map.
+pub const ZONE_TEXT_BYTES_MAX: usize = 32;
+/// Devices of a storage node.
+pub const NODE_DEVICES_MAX: usize = 64;
+/// Nodes of a cluster.
+pub const CLUSTER_NODES_MAX: usize = 256;
+
+/// Expression nodes of a scan program.
+pub const PROGRAM_NODES_MAX: usize = 512;
+/// Columns a scan program may name.
+pub const PROGRAM_INPUTS_MAX: usize = COLUMNS_MAX;
+/// Columns a scan program may put out.
+pub const PROGRAM_OUTPUTS_MAX: usize = COLUMNS_MAX;
+/// Values of one IN set.
+pub const PROGRAM_SET_MAX: usize = 4096;
+/// Bytes of one literal or pattern.
+pub const PROGRAM_LITERAL_BYTES_MAX: usize = 4096;
+/// Encoded bytes of a scan program.
+pub const PROGRAM_BYTES_MAX: usize = 48 * 1024;
+
+/// Encoded bytes of a request or a reply, as one message of the fabric.
+pub const MESSAGE_BYTES_MAX: usize = 60 * 1024;
+/// Pages asked for by one fetch.
+pub const FETCH_PAGES_MAX: usize = 512;
+/// Bytes of a refusal's text; the sender cuts it.
+pub const REFUSAL_BYTES_MAX: usize = 2048;
+
+const _: () = assert!((SEGMENT_ROWS_DEFAULT as usize).is_multiple_of(BLOCK_ROWS));
+const _: () = assert!((SEGMENT_ROWS_MAX as usize).is_multiple_of(BLOCK_ROWS));
+const _: () = assert!(PAGE_SIZE_DEFAULT.is_multiple_of(SECTOR_BYTES) && PAGE_SIZE_MAX.is_multiple_of(SECTOR_BYTES));
+const _: () = assert!(PAGE_SIZE_MAX <= PAGE_BYTES_MAX && PAGE_BYTES_MAX.is_multiple_of(SECTOR_BYTES));
+// One page per block at worst, so every segment has room in its chunks.
+const _: () = assert!(SEGMENT_ROWS_MAX as usize / BLOCK_ROWS <= CHUNK_PAGES_MAX);
+const _: () = assert!(CHUNK_PAGES_MAX <= u16::MAX as usize + 1);
+// A program travels inside a request.
+const _: () = assert!(PROGRAM_BYTES_MAX + 4096 <= MESSAGE_BYTES_MAX);

@@ -1,0 +1,1 @@
+//! Where should a scan run?

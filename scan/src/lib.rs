@@ -1,0 +1,1 @@
+//! Which rows come out of these pages?

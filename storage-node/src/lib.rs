@@ -1,0 +1,1 @@
+//! How are pages kept, versioned, protected and served?

@@ -1,0 +1,1 @@
+//! Does the tree keep its own rules?
