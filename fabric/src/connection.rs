@@ -1,0 +1,309 @@
+//! How does a process use a peer's memory, one connection at a time?
+//!
+//! Invariants
+//! - A connection belongs to one thread at a time (`Send`, not `Sync`; every method takes `&mut self`).
+//! - `in_flight <= QUEUE_DEPTH_MAX`: an operation is in flight from `post` until its completion is polled.
+//! - After `Event::Closed` has been reported, every post and registration fails with the same ending.
+
+use std::{
+    cell::Cell,
+    collections::HashSet,
+    fmt,
+    marker::PhantomData,
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::{
+    address::Wire,
+    completion::Event,
+    counters::Counters,
+    error::{Ending, PostError, RegisterError},
+    limits::{QUEUE_DEPTH_MAX, REGISTRATIONS_MAX},
+    memory::RawSlice,
+    operation::Operation,
+    region::{Access, Region, RemoteRegion},
+    wire::Queue,
+};
+
+/// A reliable, ordered connection to one peer.
+pub struct Connection {
+    queue: Box<dyn Queue>,
+    wire: Wire,
+    peer: String,
+    registered: HashSet<u64>,
+    in_flight: usize,
+    ended: Option<Ending>,
+    counters: Counters,
+    // Two threads must not share a connection even by reference.
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl Connection {
+    pub(crate) fn new(queue: Box<dyn Queue>, wire: Wire, peer: String) -> Self {
+        Self {
+            queue,
+            wire,
+            peer,
+            registered: HashSet::new(),
+            in_flight: 0,
+            ended: None,
+            counters: Counters::default(),
+            _not_sync: PhantomData,
+        }
+    }
+
+    /// The wire it runs over.
+    #[must_use]
+    pub fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    /// The peer's name for messages to people.
+    #[must_use]
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// How it ended, once `Event::Closed` has been polled.
+    #[must_use]
+    pub fn ended(&self) -> Option<&Ending> {
+        self.ended.as_ref()
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Operations posted whose completion has not been polled.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Regions that the peer has access to through this connection.
+    #[must_use]
+    pub fn registered_count(&self) -> usize {
+        self.registered.len()
+    }
+
+    /// Gives the peer access to the whole of `region` through this connection, and names it. Send the name to the
+    /// peer; it can use parts of it ([`RemoteRegion::slice`]). Each registration has a key of its own.
+    ///
+    /// # Errors
+    /// When the connection has ended, has too many registrations, or the system refuses.
+    pub fn register(&mut self, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError> {
+        self.check_open_to_register()?;
+        if self.registered.len() >= REGISTRATIONS_MAX {
+            let (registered, registered_max) = (self.registered.len(), REGISTRATIONS_MAX);
+            return Err(RegisterError::TooMany { registered, registered_max });
+        }
+        let key = self.fresh_key()?;
+        self.queue.grant(key, region, access)?;
+        self.registered.insert(key);
+        Ok(RemoteRegion { key, address: 0, length: region.bytes() as u64 })
+    }
+
+    /// Takes the access back: operations of the peer that start afterwards are refused. One that is being executed
+    /// at this moment may still touch the memory, which therefore stays mapped until it is done; agree with
+    /// the peer by messages before the memory gets another use.
+    ///
+    /// # Errors
+    /// When the key is not registered here or the peer cannot be told.
+    pub fn deregister(&mut self, remote: &RemoteRegion) -> Result<(), RegisterError> {
+        if !self.registered.contains(&remote.key) {
+            return Err(RegisterError::UnknownKey { key: remote.key });
+        }
+        if self.ended.is_none() {
+            self.queue.revoke(remote.key)?;
+        }
+        self.registered.remove(&remote.key);
+        Ok(())
+    }
+
+    fn check_open_to_register(&self) -> Result<(), RegisterError> {
+        self.ended.as_ref().map_or(Ok(()), |ending| Err(RegisterError::Closed(ending.clone())))
+    }
+
+    /// A key that nobody can guess and that no registration of this connection has.
+    fn fresh_key(&self) -> Result<u64, RegisterError> {
+        let action = "draw a random key";
+        loop {
+            let key = getrandom::u64()
+                .map_err(|e| RegisterError::Os { action, source: std::io::Error::other(e.to_string()) })?;
+            if key != 0 && !self.registered.contains(&key) {
+                return Ok(key);
+            }
+        }
+    }
+
+    /// Accepts an operation. Its completion will carry `id`. Never waits for the peer.
+    ///
+    /// # Errors
+    /// When the operation is malformed, the queue is full or the connection has ended; then nothing has happened.
+    pub fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
+        if let Some(ending) = &self.ended {
+            return Err(PostError::Closed(ending.clone()));
+        }
+        if self.in_flight >= QUEUE_DEPTH_MAX {
+            return Err(PostError::QueueFull { in_flight: self.in_flight, depth_max: QUEUE_DEPTH_MAX });
+        }
+        operation.check()?;
+        let mut counters = self.counters;
+        count_operation(&mut counters, &operation);
+        self.queue.post(id, operation)?;
+        self.counters = counters;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Appends what has happened since the last poll to `events` and says how many events that was. Never waits.
+    pub fn poll(&mut self, events: &mut Vec<Event>) -> usize {
+        if self.ended.is_some() {
+            return 0;
+        }
+        let before = events.len();
+        self.queue.poll(events);
+        for event in &events[before..] {
+            self.count_event(event);
+        }
+        events.len() - before
+    }
+
+    fn count_event(&mut self, event: &Event) {
+        match event {
+            Event::Completed { outcome, .. } => {
+                self.in_flight -= 1;
+                match outcome {
+                    Ok(_) => self.counters.completed += 1,
+                    Err(_) => self.counters.failed += 1,
+                }
+            }
+            Event::Message { bytes } => {
+                self.counters.messages += 1;
+                self.counters.received_bytes += bytes.len() as u64;
+            }
+            Event::Immediate { .. } => self.counters.immediates += 1,
+            Event::Closed(ending) => self.ended = Some(ending.clone()),
+        }
+    }
+
+    /// As `poll`, but waits until there is something or the deadline has passed (then 0): polls for a short
+    /// time, then sleeps.
+    pub fn wait(&mut self, events: &mut Vec<Event>, deadline: Instant) -> usize {
+        if self.ended.is_some() {
+            return 0;
+        }
+        let spin_until = Instant::now() + Duration::from_micros(self.queue.spin_us());
+        loop {
+            let count = self.poll(events);
+            if count > 0 {
+                return count;
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return 0;
+            }
+            if now < spin_until {
+                std::hint::spin_loop();
+                continue;
+            }
+            if self.queue.arm() {
+                self.counters.sleeps += 1;
+                sleep_on(self.queue.wait_fd(), deadline - now);
+            }
+        }
+    }
+
+    /// A descriptor that a reactor can watch for reading (`poll`, `epoll`, `IORING_OP_POLL_ADD`) together with
+    /// others. It means something only while [`Connection::arm`] has returned true and `poll` was not called since.
+    #[must_use]
+    pub fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.queue.wait_fd()
+    }
+
+    /// Announces that the owner is about to sleep on [`Connection::wait_fd`]. False means: do not sleep, poll.
+    /// After waking, call `poll` (a wake-up may be spurious) and `arm` again before the next sleep.
+    pub fn arm(&mut self) -> bool {
+        self.ended.is_some() || self.queue.arm()
+    }
+
+    /// A pointer to `length` bytes at `offset` of the peer's own memory, on wires where it is mapped here (`shm`):
+    /// for an O_DIRECT read straight into it. `access` says what will be done. `None` on other wires, or when
+    /// the key, bounds or access do not hold.
+    pub fn map_remote(
+        &mut self,
+        remote: &RemoteRegion,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Option<RawSlice> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let part = remote.slice(offset, length).ok()?;
+        let span = crate::operation::RemoteSpan { key: part.key, address: part.address, length: part.length };
+        self.queue.map_remote(span, access)
+    }
+
+    /// Hands over what was posted, tells the peer that this is the end on purpose, and waits for that at most
+    /// [`crate::limits::CLOSE_TIME_MAX`]. Dropping a connection does the same.
+    pub fn close(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wait_fd()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("wire", &self.wire)
+            .field("peer", &self.peer)
+            .field("in_flight", &self.in_flight)
+            .field("registered", &self.registered.len())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+fn count_operation(counters: &mut Counters, operation: &Operation<'_>) {
+    let bytes = operation.transfer_bytes() as u64;
+    match operation {
+        Operation::Write { .. } | Operation::WriteBytes { .. } | Operation::WriteWithImmediate { .. } => {
+            counters.writes += 1;
+            counters.written_bytes += bytes;
+        }
+        Operation::Read { .. } => {
+            counters.reads += 1;
+            counters.read_bytes += bytes;
+        }
+        Operation::Send { .. } => {
+            counters.sends += 1;
+            counters.sent_bytes += bytes;
+        }
+        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => counters.atomics += 1,
+    }
+}
+
+/// Sleeps until `fd` is readable or the time is over. An interrupted sleep is a spurious wake-up.
+fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
+    let timeout = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    // Whatever poll answers, the caller looks at the queue next.
+    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}

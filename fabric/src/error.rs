@@ -1,0 +1,323 @@
+//! What can go wrong at each boundary of this crate?
+//!
+//! Invariants
+//! - One type per boundary: making a region, listening, connecting, registering, posting, completing.
+//! - Every error names the thing, what was found and what was expected.
+//! - An operation that the peer refuses ends that operation ([`OperationError`]), not the connection.
+
+use std::{io, path::PathBuf};
+
+use crate::region::Access;
+
+/// An access outside of the memory it was aimed at.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{length} bytes at offset {offset} do not fit in a region of {region_bytes} bytes")]
+pub struct OutOfBounds {
+    /// First byte of the access, from the start of the region.
+    pub offset: u64,
+    /// Length of the access.
+    pub length: u64,
+    /// Length of the region.
+    pub region_bytes: u64,
+}
+
+/// Why a region could not be made or used by its owner.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// The length is zero, not a multiple of 4 KiB, or beyond the limit.
+    #[error(
+        "a region of {bytes} bytes: the length must be a multiple of {multiple} from {multiple} to {bytes_max}"
+    )]
+    Length {
+        /// Bytes asked for.
+        bytes: usize,
+        /// [`crate::limits::REGION_ALIGNMENT_BYTES`].
+        multiple: usize,
+        /// [`crate::limits::REGION_BYTES_MAX`].
+        bytes_max: usize,
+    },
+    /// The kernel refused the memory.
+    #[error("could not {action} a region of {bytes} bytes: {source}")]
+    Os {
+        /// What was attempted.
+        action: &'static str,
+        /// Size of the region.
+        bytes: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The access does not fit.
+    #[error(transparent)]
+    OutOfBounds(#[from] OutOfBounds),
+    /// An atomic access to an offset that is not a multiple of 8.
+    #[error("atomic access at offset {offset}: it must be a multiple of 8")]
+    Misaligned {
+        /// The offset.
+        offset: u64,
+    },
+}
+
+/// Why an address could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("address '{text}': {problem}; expected shm:/path/to.sock or tcp:host:port")]
+pub struct AddressError {
+    /// What was given.
+    pub text: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+/// Why a cluster key could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a cluster key is 64 hexadecimal digits; found {found}")]
+pub struct ClusterKeyError {
+    /// What was found, without revealing the key.
+    pub found: String,
+}
+
+/// Why a listener could not be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody listens there and answers.
+    #[error("{address} is in use by a live listener; stop it or choose another address")]
+    InUse {
+        /// The address.
+        address: String,
+    },
+    /// Something that is not a socket lies at the path; it is left alone.
+    #[error("{} exists and is not a socket; remove it or choose another path", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path does not fit in a socket address.
+    #[error("socket path {} has {bytes} bytes; at most {bytes_max} are possible", path.display())]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The kernel refused.
+    #[error("could not {action} {address}: {source}")]
+    Os {
+        /// What was attempted.
+        action: &'static str,
+        /// The address.
+        address: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Why a connection did not come to be, on either side.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens at the address, or it could not be reached.
+    #[error("could not reach {peer}: {source}")]
+    Refused {
+        /// The peer.
+        peer: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The deadline passed.
+    #[error("{peer} did not finish '{phase}' in time")]
+    TimedOut {
+        /// The peer.
+        peer: String,
+        /// What was under way.
+        phase: &'static str,
+    },
+    /// The peer hung up.
+    #[error("{peer} hung up during '{phase}'")]
+    HungUp {
+        /// The peer.
+        peer: String,
+        /// What was under way.
+        phase: &'static str,
+    },
+    /// What answers is not a Rackscan peer.
+    #[error("{peer} is not a rackscan peer: found {found}, expected {expected}")]
+    NotAPeer {
+        /// The peer.
+        peer: String,
+        /// What it said.
+        found: String,
+        /// What it should have said.
+        expected: String,
+    },
+    /// The peer speaks another version of the fabric's protocol.
+    #[error(
+        "{peer} speaks fabric protocol version {found}; expected version {expected}: use the same release on both sides"
+    )]
+    Version {
+        /// The peer.
+        peer: String,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        expected: u32,
+    },
+    /// The peer does not hold the same cluster key.
+    #[error("{peer} does not hold our cluster key; both sides must be configured with the same key")]
+    WrongKey {
+        /// The peer.
+        peer: String,
+    },
+    /// A `shm` peer that runs as another user.
+    #[error("{peer} runs as user {found}; shm connects only processes of one user, here {expected}")]
+    OtherUser {
+        /// The peer.
+        peer: String,
+        /// Its user id.
+        found: u32,
+        /// Ours.
+        expected: u32,
+    },
+    /// The kernel refused something that the connection needs.
+    #[error("could not {action} for {peer}: {source}")]
+    Os {
+        /// What was attempted.
+        action: &'static str,
+        /// The peer.
+        peer: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A region that the connection needs could not be made.
+    #[error("could not make the queues for {peer}: {source}")]
+    Memory {
+        /// The peer.
+        peer: String,
+        /// Why.
+        source: RegionError,
+    },
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Ending {
+    /// The peer closed it on purpose.
+    #[error("the peer closed the connection")]
+    Orderly,
+    /// The peer vanished: its process died or the network failed.
+    #[error("the peer was lost: {reason}")]
+    Lost {
+        /// What showed it.
+        reason: String,
+    },
+    /// The peer said something that the protocol does not allow, so we hung up.
+    #[error("the peer broke the protocol: {reason}")]
+    Violation {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// Why a region could not be registered or deregistered.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// Too many registrations on this connection.
+    #[error("{registered} regions are registered on this connection; at most {registered_max} are possible")]
+    TooMany {
+        /// Registrations now.
+        registered: usize,
+        /// The limit.
+        registered_max: usize,
+    },
+    /// The key is not one of this connection's registrations.
+    #[error("no region with key {key:#018x} is registered on this connection")]
+    UnknownKey {
+        /// The key.
+        key: u64,
+    },
+    /// The peer does not take in what we announce; try again after it has polled.
+    #[error("the peer has not taken in earlier registrations yet; try again later")]
+    PeerBusy,
+    /// The connection has ended.
+    #[error("the connection has ended: {0}")]
+    Closed(Ending),
+    /// The kernel refused.
+    #[error("could not {action}: {source}")]
+    Os {
+        /// What was attempted.
+        action: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Why an operation was not accepted. Nothing has happened and no completion will come.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// Too many operations without a polled completion; poll and post again.
+    #[error("{in_flight} operations are in flight; the queue's depth is {depth_max}")]
+    QueueFull {
+        /// Operations in flight.
+        in_flight: usize,
+        /// [`crate::limits::QUEUE_DEPTH_MAX`].
+        depth_max: usize,
+    },
+    /// The connection has ended.
+    #[error("the connection has ended: {0}")]
+    Closed(Ending),
+    /// The message is longer than a receiver is prepared to take.
+    #[error("a message of {bytes} bytes; at most {bytes_max} can be sent")]
+    MessageTooLong {
+        /// Its length.
+        bytes: usize,
+        /// [`crate::limits::SEND_BYTES_MAX`].
+        bytes_max: usize,
+    },
+    /// The transfer is longer than one operation may be.
+    #[error("a transfer of {bytes} bytes; one operation moves at most {bytes_max}")]
+    TransferTooLong {
+        /// Its length.
+        bytes: usize,
+        /// [`crate::limits::TRANSFER_BYTES_MAX`].
+        bytes_max: usize,
+    },
+    /// The operation reaches outside of the remote region that it names.
+    #[error("target: {0}")]
+    OutOfBounds(#[from] OutOfBounds),
+    /// An atomic operation on an address that is not a multiple of 8.
+    #[error("atomic operation at address {address:#x}: it must be a multiple of 8")]
+    Misaligned {
+        /// The address.
+        address: u64,
+    },
+}
+
+/// Why an accepted operation did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    /// The peer has no region of that key registered on this connection (any more).
+    #[error("the peer has no region with key {key:#018x} on this connection")]
+    UnknownKey {
+        /// The key.
+        key: u64,
+    },
+    /// The operation reaches outside of the peer's region.
+    #[error("remote region: {0}")]
+    OutOfBounds(OutOfBounds),
+    /// The peer did not grant that access.
+    #[error("the operation needs {needed:?} access; the peer granted {granted:?}")]
+    AccessDenied {
+        /// What the operation needs.
+        needed: Access,
+        /// What the region was registered with.
+        granted: Access,
+    },
+    /// An atomic operation on an address that is not a multiple of 8.
+    #[error("atomic operation at address {address:#x}: it must be a multiple of 8")]
+    Misaligned {
+        /// The address.
+        address: u64,
+    },
+    /// The connection ended first. The operation may or may not have happened.
+    #[error("the connection ended before the operation completed: {0}")]
+    Closed(Ending),
+}

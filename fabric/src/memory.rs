@@ -1,0 +1,301 @@
+//! How is memory touched that another process, or the kernel, may be changing at the same moment?
+//!
+//! Invariants
+//! - This is the only file that dereferences shared memory. No reference (`&[u8]`, `&mut [u8]`) over such
+//!   memory is ever made, because Rust's references promise that nobody else writes.
+//! - Every access is checked against the mapping before any pointer is made from it.
+//! - A mapping never shrinks under us: it is backed by a memfd whose size is sealed (checked in `region`).
+//!
+//! How bytes are copied. A copy races with the peer by design, so it must not be an ordinary Rust memory access
+//! (a race would be undefined behaviour). On x86-64 it is `rep movsb` in an `asm!` block: to the compiler the
+//! block is opaque and equivalent to a copy by relaxed atomic bytes, and the processor runs it at the speed of
+//! `memcpy`. Elsewhere it is a loop of relaxed atomic words. A racing reader can see any mix of
+//! old and new bytes; whoever needs more checks a checksum or waits for the completion that orders the bytes.
+#![expect(unsafe_code, reason = "maps shared memory and copies bytes that another process may be changing")]
+
+use std::{
+    io,
+    os::fd::AsFd,
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::error::OutOfBounds;
+
+/// Whether a mapping may be written through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// Stores through the mapping fault, so every method that stores refuses first.
+    ReadOnly,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// A shared mapping of a whole memfd, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    protection: Protection,
+}
+
+// SAFETY: the mapping is process-wide memory; all access goes through bounds-checked copies and atomics that
+// tolerate concurrent change, so it may be moved to any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` gives only racing-tolerant access.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` bytes of `memory` and faults all of its pages in, so that a machine without
+    /// enough memory says so here and not by a signal later.
+    pub(crate) fn new(memory: impl AsFd, bytes: usize, protection: Protection) -> io::Result<Self> {
+        let flags = match protection {
+            Protection::ReadOnly => ProtFlags::READ,
+            Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let hint = std::ptr::null_mut();
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe { rustix::mm::mmap(hint, bytes, flags, MapFlags::SHARED, memory, 0) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        let mapping = Self { start, bytes, protection };
+        let advice = match protection {
+            Protection::ReadOnly => rustix::mm::Advice::LinuxPopulateRead,
+            Protection::ReadWrite => rustix::mm::Advice::LinuxPopulateWrite,
+        };
+        // SAFETY: the range is exactly the mapping made above; populating it changes no contents.
+        unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, advice) }?;
+        Ok(mapping)
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The pointer to `length` bytes at `offset`, if they are inside.
+    fn pointer(&self, offset: usize, length: usize) -> Result<*mut u8, OutOfBounds> {
+        if offset.checked_add(length).is_none_or(|end| end > self.bytes) {
+            return Err(self.out_of_bounds(offset, length));
+        }
+        // SAFETY: `offset <= offset + length <= self.bytes`, so the result stays inside the mapping.
+        Ok(unsafe { self.start.as_ptr().add(offset) })
+    }
+
+    /// As `pointer`, for an access that stores.
+    fn pointer_to_store(&self, offset: usize, length: usize) -> Result<*mut u8, OutOfBounds> {
+        // Callers check access rights before; a store that slips through must not become a fault.
+        if self.protection == Protection::ReadOnly {
+            return Err(OutOfBounds { offset: offset as u64, length: length as u64, region_bytes: 0 });
+        }
+        self.pointer(offset, length)
+    }
+
+    fn out_of_bounds(&self, offset: usize, length: usize) -> OutOfBounds {
+        OutOfBounds { offset: offset as u64, length: length as u64, region_bytes: self.bytes as u64 }
+    }
+
+    /// Copies `bytes` into the mapping at `offset`.
+    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        let target = self.pointer_to_store(offset, bytes.len())?;
+        // SAFETY: `bytes` is readable, `target` is writable for `bytes.len()` bytes (checked above).
+        unsafe { copy_racing(bytes.as_ptr(), target, bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes at `offset` out into `bytes`.
+    pub(crate) fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
+        let source = self.pointer(offset, bytes.len())?;
+        // SAFETY: `source` is readable for `bytes.len()` bytes (checked above), `bytes` is ours alone.
+        unsafe { copy_racing(source, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies `length` bytes to another mapping (or elsewhere in this one; forward, if they overlap).
+    pub(crate) fn copy_to(
+        &self,
+        offset: usize,
+        target: &Self,
+        target_offset: usize,
+        length: usize,
+    ) -> Result<(), OutOfBounds> {
+        let from = self.pointer(offset, length)?;
+        let to = target.pointer_to_store(target_offset, length)?;
+        // SAFETY: both ends were checked against their mappings; overlap is allowed by `copy_racing`.
+        unsafe { copy_racing(from, to, length) };
+        Ok(())
+    }
+
+    /// Zeroes `length` bytes at `offset`.
+    pub(crate) fn zero(&self, offset: usize, length: usize) -> Result<(), OutOfBounds> {
+        let target = self.pointer_to_store(offset, length)?;
+        // SAFETY: `target` is writable for `length` bytes (checked above).
+        unsafe { zero_racing(target, length) };
+        Ok(())
+    }
+
+    /// The aligned word at `offset`, for loads. `offset` must be a multiple of 8 (callers check and name it).
+    fn word(&self, offset: usize) -> Result<&AtomicU64, OutOfBounds> {
+        let pointer = self.pointer(offset, 8)?;
+        if !pointer.cast::<AtomicU64>().is_aligned() {
+            return Err(self.out_of_bounds(offset, 8));
+        }
+        // SAFETY: in bounds, aligned, and every access to the word is atomic or a racing copy; the reference
+        // cannot outlive the mapping because it borrows `self`.
+        Ok(unsafe { AtomicU64::from_ptr(pointer.cast()) })
+    }
+
+    /// The aligned word at `offset`, for stores.
+    pub(crate) fn word_to_store(&self, offset: usize) -> Result<&AtomicU64, OutOfBounds> {
+        self.pointer_to_store(offset, 8)?;
+        self.word(offset)
+    }
+
+    /// Loads the word at `offset` with acquire ordering.
+    pub(crate) fn load(&self, offset: usize) -> Result<u64, OutOfBounds> {
+        Ok(self.word(offset)?.load(Ordering::Acquire))
+    }
+
+    /// A pointer for the kernel or a device, which keeps the mapping alive.
+    pub(crate) fn raw_slice(self: &Arc<Self>, offset: usize, length: usize) -> Result<RawSlice, OutOfBounds> {
+        let pointer = self.pointer(offset, length)?;
+        Ok(RawSlice { pointer, length, mapping: Arc::clone(self) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new` and nothing borrowed from `self` outlives it.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
+    }
+}
+
+/// A pointer and a length into registered memory, for a kernel interface that transfers into or out of it
+/// (O_DIRECT reads, `sendmsg`). Making one is safe; dereferencing the pointer is up to the user's own `unsafe`.
+///
+/// The memory stays mapped as long as the slice lives. Its contents may change at any time, so no Rust reference may
+/// be made from the pointer.
+#[derive(Debug, Clone)]
+pub struct RawSlice {
+    pointer: *mut u8,
+    length: usize,
+    mapping: Arc<Mapping>,
+}
+
+// SAFETY: the pointer is into memory that `mapping` keeps mapped, from whichever thread.
+unsafe impl Send for RawSlice {}
+// SAFETY: `&RawSlice` gives only copies of the pointer and the length.
+unsafe impl Sync for RawSlice {}
+
+impl RawSlice {
+    /// First byte.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.pointer
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether the kernel may store through the pointer.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.mapping.protection == Protection::ReadWrite
+    }
+}
+
+/// Copies `bytes` bytes forward, tolerating concurrent change of either side.
+///
+/// # Safety
+/// `source` must be mapped readable and `target` mapped writable for `bytes` bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn copy_racing(source: *const u8, target: *mut u8, bytes: usize) {
+    // SAFETY: the caller vouches for both ranges; the direction flag is clear at the start of every asm block.
+    unsafe {
+        core::arch::asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") source => _,
+            inout("rdi") target => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Zeroes `bytes` bytes, tolerating concurrent change.
+///
+/// # Safety
+/// `target` must be mapped writable for `bytes` bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn zero_racing(target: *mut u8, bytes: usize) {
+    // SAFETY: the caller vouches for the range; the direction flag is clear at the start of every asm block.
+    unsafe {
+        core::arch::asm!(
+            "rep stosb",
+            inout("rcx") bytes => _,
+            inout("rdi") target => _,
+            in("al") 0_u8,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Copies `bytes` bytes forward, tolerating concurrent change of either side.
+///
+/// # Safety
+/// `source` must be mapped readable and `target` mapped writable for `bytes` bytes.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn copy_racing(source: *const u8, target: *mut u8, bytes: usize) {
+    use std::sync::atomic::AtomicU8;
+    let words_possible = (source.addr() ^ target.addr()) % 8 == 0;
+    let mut at = 0;
+    while at < bytes {
+        // SAFETY: `at < bytes`, so this stays inside the caller's range.
+        let from = unsafe { source.add(at) }.cast_mut();
+        // SAFETY: as above.
+        let to = unsafe { target.add(at) };
+        if words_possible && from.addr() % 8 == 0 && bytes - at >= 8 {
+            // SAFETY: aligned and at least eight bytes remain in the caller's range.
+            let word = unsafe { AtomicU64::from_ptr(from.cast()) }.load(Ordering::Relaxed);
+            // SAFETY: aligned alike (`words_possible`) and at least eight bytes remain.
+            unsafe { AtomicU64::from_ptr(to.cast()) }.store(word, Ordering::Relaxed);
+            at += 8;
+        } else {
+            // SAFETY: one byte inside the caller's range.
+            let byte = unsafe { AtomicU8::from_ptr(from) }.load(Ordering::Relaxed);
+            // SAFETY: one byte inside the caller's range.
+            unsafe { AtomicU8::from_ptr(to) }.store(byte, Ordering::Relaxed);
+            at += 1;
+        }
+    }
+}
+
+/// Zeroes `bytes` bytes, tolerating concurrent change.
+///
+/// # Safety
+/// `target` must be mapped writable for `bytes` bytes.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn zero_racing(target: *mut u8, bytes: usize) {
+    for at in 0..bytes {
+        // SAFETY: `at < bytes`, inside the caller's range.
+        let to = unsafe { target.add(at) };
+        // SAFETY: one byte inside the caller's range.
+        unsafe { std::sync::atomic::AtomicU8::from_ptr(to) }.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,332 @@
+//! What is registered memory, and how is a part of a peer's memory named?
+//!
+//! Invariants
+//! - A region is a sealed memfd, so that it can be shared by every wire and never changes its size.
+//! - A peer may change a registered region at any moment: its bytes are copied in and out or read as atomics,
+//!   never borrowed.
+//! - A [`RemoteRegion`] is only a name. It grants nothing: the peer checks key, bounds and access again.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::{
+    error::{OutOfBounds, RegionError},
+    limits::{REGION_ALIGNMENT_BYTES, REGION_BYTES_MAX},
+    memory::{Mapping, Protection, RawSlice},
+};
+
+/// The seals of every memfd that processes share: nobody can cut the memory off under a mapping.
+pub(crate) const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// What a peer may do with a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// The peer may read.
+    Read,
+    /// The peer may write.
+    Write,
+    /// The peer may read, write and use atomic operations.
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether a grant of `self` is enough for an operation that needs `needed`.
+    #[must_use]
+    pub fn allows(self, needed: Self) -> bool {
+        self == Self::ReadWrite || self == needed
+    }
+}
+
+/// Memory that peers can be given access to: zeroed at first, 4 KiB aligned. Clones name the same memory.
+#[derive(Debug, Clone)]
+pub struct Region {
+    shared: Arc<SharedMemory>,
+}
+
+#[derive(Debug)]
+struct SharedMemory {
+    memory: OwnedFd,
+    mapping: Arc<Mapping>,
+}
+
+impl Region {
+    /// Takes `bytes` (a positive multiple of 4 KiB) of zeroed memory, all of it now.
+    ///
+    /// # Errors
+    /// [`RegionError::Length`] for a length that is not possible, [`RegionError::Os`] when there is not enough memory.
+    pub fn allocate(bytes: usize) -> Result<Self, RegionError> {
+        if bytes == 0 || !bytes.is_multiple_of(REGION_ALIGNMENT_BYTES) || bytes > REGION_BYTES_MAX {
+            let (multiple, bytes_max) = (REGION_ALIGNMENT_BYTES, REGION_BYTES_MAX);
+            return Err(RegionError::Length { bytes, multiple, bytes_max });
+        }
+        let os = |action| move |e: rustix::io::Errno| RegionError::Os { action, bytes, source: e.into() };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("rackscan-region", flags).map_err(os("create"))?;
+        rustix::fs::ftruncate(&memory, bytes as u64).map_err(os("size"))?;
+        rustix::fs::fcntl_add_seals(&memory, SEALS).map_err(os("seal"))?;
+        let mapping = Mapping::new(&memory, bytes, Protection::ReadWrite)
+            .map_err(|source| RegionError::Os { action: "map", bytes, source })?;
+        Ok(Self { shared: Arc::new(SharedMemory { memory, mapping: Arc::new(mapping) }) })
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.mapping().bytes()
+    }
+
+    /// How many handles and registrations name this memory, this one included.
+    #[must_use]
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.shared)
+    }
+
+    /// Copies `bytes` in at `offset`.
+    ///
+    /// # Errors
+    /// When they do not fit.
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        self.mapping().copy_in(offset, bytes)
+    }
+
+    /// Copies the bytes at `offset` out. What a peer is writing meanwhile may be seen in part.
+    ///
+    /// # Errors
+    /// When the region does not have as many.
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
+        self.mapping().copy_out(offset, bytes)
+    }
+
+    /// Copies `length` bytes at `offset` out into a new vector.
+    ///
+    /// # Errors
+    /// When the region does not have as many.
+    pub fn to_vec(&self, offset: usize, length: usize) -> Result<Vec<u8>, OutOfBounds> {
+        self.slice(offset, length)?;
+        let mut bytes = vec![0; length];
+        self.copy_out(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Zeroes `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// When they are not all inside.
+    pub fn zero(&self, offset: usize, length: usize) -> Result<(), OutOfBounds> {
+        self.mapping().zero(offset, length)
+    }
+
+    /// Loads the word at `offset` (a multiple of 8) with acquire ordering: bytes that the peer wrote before it
+    /// stored this word are seen by reads that follow.
+    ///
+    /// # Errors
+    /// When the offset is out of bounds or not a multiple of 8.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, RegionError> {
+        self.check_word(offset)?;
+        Ok(self.mapping().load(offset)?)
+    }
+
+    /// Stores the word at `offset` (a multiple of 8) with release ordering.
+    ///
+    /// # Errors
+    /// When the offset is out of bounds or not a multiple of 8.
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RegionError> {
+        self.check_word(offset)?;
+        self.mapping().word_to_store(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn check_word(&self, offset: usize) -> Result<(), RegionError> {
+        if offset.is_multiple_of(8) { Ok(()) } else { Err(RegionError::Misaligned { offset: offset as u64 }) }
+    }
+
+    /// The part of `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// When it is not all inside.
+    pub fn slice(&self, offset: usize, length: usize) -> Result<RegionSlice, OutOfBounds> {
+        check_bounds(offset as u64, length as u64, self.bytes() as u64)?;
+        Ok(RegionSlice { region: self.clone(), offset, length })
+    }
+
+    /// The whole region as a slice.
+    #[must_use]
+    pub fn whole(&self) -> RegionSlice {
+        RegionSlice { region: self.clone(), offset: 0, length: self.bytes() }
+    }
+
+    /// A raw pointer and length for a device that reads into or writes from this memory; it keeps the memory alive.
+    ///
+    /// # Errors
+    /// When the part is not all inside.
+    pub fn as_raw_slice(&self, offset: usize, length: usize) -> Result<RawSlice, OutOfBounds> {
+        self.shared.mapping.raw_slice(offset, length)
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.shared.mapping
+    }
+
+    pub(crate) fn memory(&self) -> BorrowedFd<'_> {
+        self.shared.memory.as_fd()
+    }
+}
+
+/// A part of a region, inside of it by construction.
+#[derive(Debug, Clone)]
+pub struct RegionSlice {
+    region: Region,
+    offset: usize,
+    length: usize,
+}
+
+impl RegionSlice {
+    /// The region.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// First byte, from the region's start.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+/// The name of memory that a peer has registered on this connection: plain data, made by the peer's
+/// `register` and sent by the caller's own messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteRegion {
+    /// Random key of the registration.
+    pub key: u64,
+    /// First byte, in the peer's terms: counted from the start of the registration on `shm` and `tcp`.
+    pub address: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+impl RemoteRegion {
+    /// Bytes of [`RemoteRegion::to_bytes`].
+    pub const ENCODED_BYTES: usize = 24;
+
+    /// The part of `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// When it is not all inside.
+    pub fn slice(&self, offset: u64, length: u64) -> Result<Self, OutOfBounds> {
+        check_bounds(offset, length, self.length)?;
+        let address = self.address.checked_add(offset);
+        let address = address.ok_or(OutOfBounds { offset, length, region_bytes: self.length })?;
+        Ok(Self { key: self.key, address, length })
+    }
+
+    /// Little-endian key, address and length.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::ENCODED_BYTES] {
+        let mut bytes = [0; Self::ENCODED_BYTES];
+        bytes[..8].copy_from_slice(&self.key.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.address.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.length.to_le_bytes());
+        bytes
+    }
+
+    /// The inverse of [`RemoteRegion::to_bytes`]. Any bytes make a name; the peer decides whether it names anything.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::ENCODED_BYTES]) -> Self {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        Self { key: word(0), address: word(8), length: word(16) }
+    }
+}
+
+/// Whether `length` bytes at `offset` lie in a region of `region_bytes`.
+pub(crate) fn check_bounds(offset: u64, length: u64, region_bytes: u64) -> Result<(), OutOfBounds> {
+    match offset.checked_add(length) {
+        Some(end) if end <= region_bytes => Ok(()),
+        _ => Err(OutOfBounds { offset, length, region_bytes }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_keeps_what_is_copied_into_it() {
+        let region = Region::allocate(8192).unwrap();
+        region.copy_in(4090, b"hello world").unwrap();
+        assert_eq!(region.to_vec(4090, 11).unwrap(), b"hello world");
+        region.zero(4092, 2).unwrap();
+        assert_eq!(region.to_vec(4090, 6).unwrap(), b"he\0\0o ");
+        region.store_u64(8, 0x0102_0304_0506_0708).unwrap();
+        assert_eq!(region.to_vec(8, 8).unwrap(), 0x0102_0304_0506_0708_u64.to_le_bytes());
+        assert_eq!(region.load_u64(8).unwrap(), 0x0102_0304_0506_0708);
+    }
+
+    #[test]
+    fn an_access_outside_is_refused_with_numbers() {
+        let region = Region::allocate(4096).unwrap();
+        let error = OutOfBounds { offset: 4095, length: 2, region_bytes: 4096 };
+        assert_eq!(region.copy_in(4095, b"ab").unwrap_err(), error);
+        assert_eq!(region.copy_out(4095, &mut [0; 2]).unwrap_err(), error);
+        assert_eq!(region.slice(4095, 2).unwrap_err(), error);
+        assert_eq!(region.as_raw_slice(4095, 2).unwrap_err(), error);
+        assert!(region.zero(usize::MAX, 2).is_err(), "an offset that overflows");
+        assert!(matches!(region.load_u64(4), Err(RegionError::Misaligned { offset: 4 })));
+        assert!(matches!(region.load_u64(4096), Err(RegionError::OutOfBounds(_))));
+    }
+
+    #[test]
+    fn a_length_that_is_not_whole_pages_is_refused() {
+        for bytes in [0, 1, 4095, 4097, REGION_BYTES_MAX + 4096] {
+            assert!(matches!(Region::allocate(bytes), Err(RegionError::Length { .. })), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn the_size_of_a_region_cannot_be_changed() {
+        let region = Region::allocate(8192).unwrap();
+        assert!(rustix::fs::ftruncate(region.memory(), 4096).is_err());
+        assert!(rustix::fs::ftruncate(region.memory(), 16384).is_err());
+    }
+
+    #[test]
+    fn a_raw_slice_keeps_the_memory_mapped() {
+        let region = Region::allocate(4096).unwrap();
+        let raw = region.as_raw_slice(512, 1024).unwrap();
+        assert_eq!((raw.as_ptr().addr() % 4096, raw.len(), raw.is_writable()), (512, 1024, true));
+        assert_eq!(region.holders(), 1, "a raw slice holds the mapping, not the registration handle");
+    }
+
+    #[test]
+    fn a_remote_region_survives_its_bytes_and_slices_inside_only() {
+        let remote = RemoteRegion { key: 0x1122_3344_5566_7788, address: 4096, length: 100 };
+        assert_eq!(RemoteRegion::from_bytes(&remote.to_bytes()), remote);
+        assert_eq!(
+            remote.slice(10, 90).unwrap(),
+            RemoteRegion { key: remote.key, address: 4106, length: 90 }
+        );
+        assert!(remote.slice(10, 91).is_err());
+        assert!(remote.slice(u64::MAX, 1).is_err());
+    }
+}

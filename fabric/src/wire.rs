@@ -1,0 +1,46 @@
+//! What must a wire provide?
+//!
+//! Invariants
+//! - [`crate::Connection`] has checked an operation and counted it against the queue's depth before `post`.
+//! - A queue reports every accepted operation exactly once and `Event::Closed` last, also when the peer is gone.
+//! - No method but `close` waits for the peer.
+
+use std::os::fd::BorrowedFd;
+
+use crate::{
+    completion::Event,
+    error::{PostError, RegisterError},
+    memory::RawSlice,
+    operation::{Operation, RemoteSpan},
+    region::{Access, Region},
+};
+
+/// One end of a connection over some wire.
+pub(crate) trait Queue: Send {
+    /// Gives the peer access to `region` under `key`; the peer can use it once a later message tells it the key.
+    fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<(), RegisterError>;
+
+    /// Takes the access back. Operations that start after this are refused.
+    fn revoke(&mut self, key: u64) -> Result<(), RegisterError>;
+
+    /// Accepts an operation; never waits.
+    fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError>;
+
+    /// Appends what has happened, at most `EVENTS_PER_POLL_MAX` events.
+    fn poll(&mut self, events: &mut Vec<Event>);
+
+    /// Becomes readable when there may be something to poll, provided that `arm` returned true since the last poll.
+    fn wait_fd(&self) -> BorrowedFd<'_>;
+
+    /// Announces that the owner is about to sleep on `wait_fd`; false if there is something to poll already.
+    fn arm(&mut self) -> bool;
+
+    /// A pointer into the peer's own memory, on wires that map it.
+    fn map_remote(&mut self, span: RemoteSpan, access: Access) -> Option<RawSlice>;
+
+    /// How long `wait` polls before it sleeps.
+    fn spin_us(&self) -> u64;
+
+    /// Hands over what was posted and tells the peer that this is the end.
+    fn close(&mut self);
+}
