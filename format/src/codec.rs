@@ -22,8 +22,8 @@ pub enum Envelope {
     Catalog = 1,
     /// A part of the catalog on its way to a client.
     CatalogReply = 2,
-    /// Measured constants of the price model.
-    Calibration = 3,
+    /// The directory of a segment on its way to a node.
+    Segment = 3,
 }
 
 /// Why bytes are not the structure they should be.
@@ -40,7 +40,9 @@ pub enum CodecError {
         expected: usize,
     },
     /// Something else altogether, or another version of it.
-    #[error("{what}: begins with {found:02x?}, expected {expected:02x?}; written by another version of rackscan?")]
+    #[error(
+        "{what}: begins with {found:02x?}, expected {expected:02x?}; written by another version of rackscan?"
+    )]
     Foreign {
         /// The structure.
         what: &'static str,
@@ -50,7 +52,9 @@ pub enum CodecError {
         expected: [u8; 8],
     },
     /// The bytes changed since they were written.
-    #[error("{what}: checksum {found:08x}, expected {expected:08x}; the bytes have changed since they were written")]
+    #[error(
+        "{what}: checksum {found:08x}, expected {expected:08x}; the bytes have changed since they were written"
+    )]
     Checksum {
         /// The structure.
         what: &'static str,
@@ -74,8 +78,10 @@ pub enum CodecError {
 /// # Errors
 /// When the structure cannot be encoded (a sequence of unknown length; none of ours has one).
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
-    postcard::to_stdvec(value)
-        .map_err(|error| CodecError::Malformed { what: std::any::type_name::<T>(), reason: error.to_string() })
+    postcard::to_stdvec(value).map_err(|error| CodecError::Malformed {
+        what: std::any::type_name::<T>(),
+        reason: error.to_string(),
+    })
 }
 
 /// Decodes a structure that must fill `bytes` exactly.
@@ -113,7 +119,11 @@ pub fn seal<T: Serialize>(kind: Envelope, value: &T) -> Result<Vec<u8>, CodecErr
 ///
 /// # Errors
 /// Which part of the envelope or the structure is wrong.
-pub fn unseal<T: DeserializeOwned>(kind: Envelope, what: &'static str, bytes: &[u8]) -> Result<T, CodecError> {
+pub fn unseal<T: DeserializeOwned>(
+    kind: Envelope,
+    what: &'static str,
+    bytes: &[u8],
+) -> Result<T, CodecError> {
     let Some((head, rest)) = bytes.split_first_chunk::<ENVELOPE_BYTES>() else {
         return Err(CodecError::Short { what, found: bytes.len(), expected: ENVELOPE_BYTES });
     };
@@ -149,7 +159,10 @@ mod tests {
     fn a_sealed_structure_comes_back_and_padding_is_ignored() {
         let mut bytes = seal(Envelope::Catalog, &(7_u32, "seven")).unwrap();
         bytes.resize(4096, 0);
-        assert_eq!(unseal::<(u32, String)>(Envelope::Catalog, "test", &bytes).unwrap(), (7, "seven".to_owned()));
+        assert_eq!(
+            unseal::<(u32, String)>(Envelope::Catalog, "test", &bytes).unwrap(),
+            (7, "seven".to_owned())
+        );
     }
 
     #[test]

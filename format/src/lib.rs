@@ -1,1 +1,29 @@
 //! What do our bytes mean, on disk and on the wire?
+//!
+//! ```text
+//! table   -- split by a hash of the partition key --> nodes
+//! segment    131,072 rows, wholly on one node, immutable      (segment)
+//!   chunk    one column of it                                 (chunk)
+//!     page   the unit of IO, checksum and zone map: 128 KiB   (page)
+//!       block  1,024 rows, the unit of packing and evaluation (encoding)
+//!
+//! program    what a scan computes, sent to where the pages are (program)
+//! message    requests and replies between client and node      (message)
+//! ```
+//!
+//! This crate knows no IO, no threads and no SQL. Everything that comes from a disk or a peer is checked here before
+//! the rest of the project sees it. The documents behind it: `docs/formats.md`.
+
+#![forbid(unsafe_code)]
+
+pub mod chunk;
+pub mod codec;
+pub mod encoding;
+pub mod ids;
+pub mod limits;
+pub mod message;
+pub mod page;
+pub mod program;
+pub mod schema;
+pub mod segment;
+pub mod zone;

@@ -53,7 +53,8 @@ pub const REFUSAL_BYTES_MAX: usize = 2048;
 
 const _: () = assert!((SEGMENT_ROWS_DEFAULT as usize).is_multiple_of(BLOCK_ROWS));
 const _: () = assert!((SEGMENT_ROWS_MAX as usize).is_multiple_of(BLOCK_ROWS));
-const _: () = assert!(PAGE_SIZE_DEFAULT.is_multiple_of(SECTOR_BYTES) && PAGE_SIZE_MAX.is_multiple_of(SECTOR_BYTES));
+const _: () =
+    assert!(PAGE_SIZE_DEFAULT.is_multiple_of(SECTOR_BYTES) && PAGE_SIZE_MAX.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(PAGE_SIZE_MAX <= PAGE_BYTES_MAX && PAGE_BYTES_MAX.is_multiple_of(SECTOR_BYTES));
 // One page per block at worst, so every segment has room in its chunks.
 const _: () = assert!(SEGMENT_ROWS_MAX as usize / BLOCK_ROWS <= CHUNK_PAGES_MAX);

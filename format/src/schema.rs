@@ -8,8 +8,8 @@
 use crate::{
     ids::{ColumnId, NodeId, TableId},
     limits::{
-        BLOCK_ROWS, CLUSTER_NODES_MAX, COLUMNS_MAX, DECIMAL_DIGITS_MAX, NAME_BYTES_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN,
-        SECTOR_BYTES, SEGMENT_ROWS_MAX,
+        BLOCK_ROWS, CLUSTER_NODES_MAX, COLUMNS_MAX, DECIMAL_DIGITS_MAX, NAME_BYTES_MAX, PAGE_SIZE_MAX,
+        PAGE_SIZE_MIN, SECTOR_BYTES, SEGMENT_ROWS_MAX,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -131,10 +131,18 @@ impl TableDefinition {
             Err(DefinitionError { table: self.name.clone(), what, found, expected })
         };
         if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
-            return fault("the name", format!("{} bytes", self.name.len()), format!("1 to {NAME_BYTES_MAX} bytes"));
+            return fault(
+                "the name",
+                format!("{} bytes", self.name.len()),
+                format!("1 to {NAME_BYTES_MAX} bytes"),
+            );
         }
         if self.columns.is_empty() || self.columns.len() > COLUMNS_MAX {
-            return fault("the number of columns", self.columns.len().to_string(), format!("1 to {COLUMNS_MAX}"));
+            return fault(
+                "the number of columns",
+                self.columns.len().to_string(),
+                format!("1 to {COLUMNS_MAX}"),
+            );
         }
         for (index, column) in self.columns.iter().enumerate() {
             if column.name.is_empty() || column.name.len() > NAME_BYTES_MAX {
@@ -158,7 +166,11 @@ impl TableDefinition {
         if let Some(column) = self.sorted_by
             && column.index() >= self.columns.len()
         {
-            return fault("the sort column", column.to_string(), format!("a column below {}", self.columns.len()));
+            return fault(
+                "the sort column",
+                column.to_string(),
+                format!("a column below {}", self.columns.len()),
+            );
         }
         self.verify_sizes()
     }
@@ -167,17 +179,26 @@ impl TableDefinition {
         let fault = |what: &'static str, found: String, expected: String| {
             Err(DefinitionError { table: self.name.clone(), what, found, expected })
         };
-        if !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&self.page_size) || !self.page_size.is_multiple_of(SECTOR_BYTES) {
+        if !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&self.page_size)
+            || !self.page_size.is_multiple_of(SECTOR_BYTES)
+        {
             let expected = format!("a multiple of {SECTOR_BYTES} from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}");
             return fault("the page size", format!("{} bytes", self.page_size), expected);
         }
         let block = u32::try_from(BLOCK_ROWS).unwrap_or(u32::MAX);
-        if self.segment_rows == 0 || self.segment_rows > SEGMENT_ROWS_MAX || !self.segment_rows.is_multiple_of(block) {
+        if self.segment_rows == 0
+            || self.segment_rows > SEGMENT_ROWS_MAX
+            || !self.segment_rows.is_multiple_of(block)
+        {
             let expected = format!("a multiple of {BLOCK_ROWS} up to {SEGMENT_ROWS_MAX}");
             return fault("the number of rows of a segment", self.segment_rows.to_string(), expected);
         }
         if self.nodes.is_empty() || self.nodes.len() > CLUSTER_NODES_MAX {
-            return fault("the number of nodes", self.nodes.len().to_string(), format!("1 to {CLUSTER_NODES_MAX}"));
+            return fault(
+                "the number of nodes",
+                self.nodes.len().to_string(),
+                format!("1 to {CLUSTER_NODES_MAX}"),
+            );
         }
         Ok(())
     }

@@ -14,7 +14,10 @@
 
 use crate::{
     ids::{ColumnId, DeviceId, PageNumber, SegmentId, TableId},
-    limits::{BLOCK_ROWS, CHUNK_PAGES_MAX, COLUMNS_MAX, NODE_DEVICES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES, SEGMENT_ROWS_MAX},
+    limits::{
+        BLOCK_ROWS, CHUNK_PAGES_MAX, COLUMNS_MAX, NODE_DEVICES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES,
+        SEGMENT_ROWS_MAX,
+    },
     page::PageIdentity,
     zone::Zone,
 };
@@ -74,7 +77,9 @@ pub struct SegmentDirectory {
 
 /// What is wrong with a segment directory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("directory of segment {segment} of table {table}, column {column}: {what} is {found}, expected {expected}")]
+#[error(
+    "directory of segment {segment} of table {table}, column {column}: {what} is {found}, expected {expected}"
+)]
 pub struct DirectoryError {
     /// The table.
     pub table: TableId,
@@ -135,7 +140,12 @@ impl SegmentDirectory {
             return fault(0, "the number of rows", self.rows.into(), format!("1 to {SEGMENT_ROWS_MAX}"));
         }
         if self.chunks.len() != columns || columns > COLUMNS_MAX {
-            return fault(0, "the number of chunks", self.chunks.len() as u64, columns.min(COLUMNS_MAX).to_string());
+            return fault(
+                0,
+                "the number of chunks",
+                self.chunks.len() as u64,
+                columns.min(COLUMNS_MAX).to_string(),
+            );
         }
         let devices = devices.min(NODE_DEVICES_MAX);
         for (column, chunk) in self.chunks.iter().enumerate() {
@@ -151,7 +161,12 @@ impl SegmentDirectory {
                 next_row = entry.first_row + entry.rows;
             }
             if next_row != self.rows {
-                return fault(column, "the end of the last page", next_row.into(), format!("row {}", self.rows));
+                return fault(
+                    column,
+                    "the end of the last page",
+                    next_row.into(),
+                    format!("row {}", self.rows),
+                );
             }
         }
         Ok(())
@@ -159,7 +174,12 @@ impl SegmentDirectory {
 }
 
 impl PageEntry {
-    fn verify(&self, next_row: u32, segment_rows: u32, devices: usize) -> Result<(), (&'static str, u64, String)> {
+    fn verify(
+        &self,
+        next_row: u32,
+        segment_rows: u32,
+        devices: usize,
+    ) -> Result<(), (&'static str, u64, String)> {
         if self.first_row != next_row {
             return Err(("a page's first row", self.first_row.into(), next_row.to_string()));
         }
@@ -171,14 +191,22 @@ impl PageEntry {
             return Err(("a page's number of rows", self.rows.into(), format!("a multiple of {BLOCK_ROWS}")));
         }
         if self.zone.nulls > self.rows {
-            return Err(("a page's number of nulls", self.zone.nulls.into(), format!("at most {}", self.rows)));
+            return Err((
+                "a page's number of nulls",
+                self.zone.nulls.into(),
+                format!("at most {}", self.rows),
+            ));
         }
         let Extent { device, offset_bytes, length_bytes } = self.extent;
         if usize::from(device.0) >= devices {
             return Err(("a page's device", device.0.into(), format!("below {devices}")));
         }
         if !offset_bytes.is_multiple_of(SECTOR_BYTES.into()) || self.extent.end_bytes().is_none() {
-            return Err(("a page's offset", offset_bytes, format!("a multiple of {SECTOR_BYTES} within the device")));
+            return Err((
+                "a page's offset",
+                offset_bytes,
+                format!("a multiple of {SECTOR_BYTES} within the device"),
+            ));
         }
         if length_bytes == 0 || length_bytes > PAGE_BYTES_MAX || !length_bytes.is_multiple_of(SECTOR_BYTES) {
             let expected = format!("a multiple of {SECTOR_BYTES} up to {PAGE_BYTES_MAX}");
@@ -198,7 +226,12 @@ mod tests {
     }
 
     fn directory(pages: Vec<PageEntry>) -> SegmentDirectory {
-        SegmentDirectory { table: TableId(1), segment: SegmentId(2), rows: 1500, chunks: vec![ChunkDirectory { pages }] }
+        SegmentDirectory {
+            table: TableId(1),
+            segment: SegmentId(2),
+            rows: 1500,
+            chunks: vec![ChunkDirectory { pages }],
+        }
     }
 
     #[test]

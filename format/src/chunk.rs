@@ -1,0 +1,1 @@
+//! How is a column of a segment cut into pages?

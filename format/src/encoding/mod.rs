@@ -1,0 +1,1 @@
+//! How do values become few bytes?

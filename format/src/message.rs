@@ -1,0 +1,437 @@
+//! What do a client and a storage node say to each other?
+//!
+//! A request is one message of the fabric; its bulk answer (pages, rows, a catalog) is written one-sidedly into the
+//! memory named by its [`Target`], and a reply, again one message, follows. Requests are stateless: the node remembers
+//! nothing of a client between them, so a lost client leaves nothing behind, and an answer that does not fit the
+//! target ends early and says where to go on.
+//!
+//! Invariants
+//! - A reply carries the request's number; replies may come in any order.
+//! - When a reply arrives, every byte it speaks of is already in the target.
+//! - The node checks each count, offset and length before use; so does the client with the reply's.
+
+use crate::{
+    codec::{self, CodecError},
+    ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
+    limits::{FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, REFUSAL_BYTES_MAX},
+    program::ScanProgram,
+    schema::TableDefinition,
+    segment::SegmentDirectory,
+};
+use serde::{Deserialize, Serialize};
+
+/// The version of everything in this file and of the programs and directories inside; peers of another one are
+/// refused when the connection is made.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// Registered memory of the requester, named as the fabric names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The region's key.
+    pub key: u64,
+    /// Bytes from the region's beginning.
+    pub offset_bytes: u64,
+    /// Bytes that may be used from there.
+    pub length_bytes: u64,
+}
+
+/// One page wanted by a fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageWanted {
+    /// Its column.
+    pub column: ColumnId,
+    /// Its number in the column's chunk.
+    pub page: PageNumber,
+    /// Where it goes, in bytes from the target's beginning; a multiple of `SECTOR_BYTES`.
+    pub target_offset_bytes: u64,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// Who are you, how busy, what have you done? Answered by [`Answer::Status`].
+    Status,
+    /// The catalog from byte `from_bytes` on, as a sealed [`CatalogPart`], into the target. [`Answer::Catalog`].
+    Catalog {
+        /// Bytes already read; 0 the first time. A catalog that changed since is reported by its generation.
+        from_bytes: u64,
+        /// Where it goes.
+        target: Target,
+    },
+    /// Raw pages of one segment into the target. [`Answer::Fetched`].
+    Fetch {
+        /// The table.
+        table: TableId,
+        /// The segment.
+        segment: SegmentId,
+        /// The pages, at most `FETCH_PAGES_MAX`.
+        pages: Vec<PageWanted>,
+        /// Where they go.
+        target: Target,
+    },
+    /// Run a program over one segment, its result batches into the target. [`Answer::Processed`].
+    Process {
+        /// The program.
+        program: ScanProgram,
+        /// The segment, of the program's table.
+        segment: SegmentId,
+        /// The first block of 1,024 rows to scan: 0, or where the last answer ended.
+        first_block: u32,
+        /// Where the result goes.
+        target: Target,
+    },
+    /// Store one segment of a load that is not published yet. The source holds the sealed
+    /// [`SegmentDirectory`](crate::segment::SegmentDirectory), zero-padded to a sector, and then the pages one behind
+    /// the other in the directory's order (chunk by chunk). The directory's extents say only lengths: the node
+    /// chooses devices and offsets. [`Answer::Appended`].
+    Append {
+        /// The load.
+        load: TableId,
+        /// Bytes of the sealed directory, without its padding.
+        directory_bytes: u32,
+        /// The requester's memory that holds directory and pages.
+        source: Target,
+    },
+    /// Make a load's segments durable and its table ready to publish. [`Answer::Done`].
+    PreparePublish {
+        /// The table, whose id is the load's.
+        definition: TableDefinition,
+        /// The segments this node must hold by now.
+        segments: u32,
+    },
+    /// Publish a prepared table, in place of the one that has its name. [`Answer::Done`], also when done before.
+    CommitPublish {
+        /// The load.
+        load: TableId,
+    },
+    /// Forget a load that was not committed and free its extents. [`Answer::Done`], also when unknown.
+    AbortLoad {
+        /// The load.
+        load: TableId,
+    },
+    /// Forget a published table and free its extents. [`Answer::Done`], also when unknown.
+    Drop {
+        /// The table.
+        table: TableId,
+    },
+    /// Answer at once with `bytes` of arbitrary content in the target, no IO: the wire alone. [`Answer::Done`].
+    Echo {
+        /// How many, at most the target's length.
+        bytes: u64,
+        /// Where they go.
+        target: Target,
+    },
+    /// Stop in good order. [`Answer::Done`] is sent first.
+    Stop,
+}
+
+/// What a node answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Box<NodeStatus>),
+    /// To [`Request::Catalog`].
+    Catalog {
+        /// Bytes written into the target.
+        written_bytes: u64,
+        /// Bytes of the whole encoded catalog.
+        total_bytes: u64,
+        /// Changes whenever the catalog does; parts of different generations do not fit together.
+        generation: u64,
+    },
+    /// To [`Request::Fetch`]: every page is in the target.
+    Fetched {
+        /// What it took.
+        cost: Cost,
+    },
+    /// To [`Request::Process`].
+    Processed {
+        /// Encoded batches in the target, one behind the other.
+        written_bytes: u64,
+        /// How many.
+        batches: u32,
+        /// Rows (or groups) in them.
+        rows: u64,
+        /// The first block that was not scanned because the target was full; `None` at the segment's end.
+        next_block: Option<u32>,
+        /// What it took.
+        cost: Cost,
+    },
+    /// To [`Request::Append`].
+    Appended {
+        /// Stored bytes.
+        stored_bytes: u64,
+    },
+    /// To requests that only succeed or fail.
+    Done,
+}
+
+/// What serving one request took at the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    /// Pages read from devices.
+    pub pages_read: u32,
+    /// Pages of the program's columns that zone maps (or an empty selection) made unnecessary.
+    pub pages_skipped: u32,
+    /// Bytes read from devices.
+    pub disk_bytes: u64,
+    /// Rows that reached the filter.
+    pub rows_scanned: u64,
+    /// Rows that passed it.
+    pub rows_selected: u64,
+    /// Microseconds from the request's arrival to its reply.
+    pub elapsed_us: u64,
+    /// Microseconds of CPU time the scan took.
+    pub cpu_us: u64,
+    /// Microseconds the request waited for a scan worker.
+    pub queued_us: u64,
+}
+
+/// Why a node did not do as asked. The code decides what a client does next; the text is for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusalCode {
+    /// The request does not parse or breaks a limit: a bug or another version.
+    Malformed,
+    /// No such table, segment, column or page here.
+    NotFound,
+    /// The scan queue or the memory budget is full: fetch the segment instead, or ask again.
+    Busy,
+    /// The device failed or a page on it is wrong.
+    Storage,
+    /// No room on the devices.
+    Full,
+    /// The target is too small for even one block's result; `needed_bytes` says what would do.
+    TargetTooSmall,
+    /// The computation failed, as it would in the engine (overflow, a cast that does not fit).
+    Computation,
+    /// The requester's memory could not be written or read.
+    Memory,
+    /// The node is stopping.
+    Stopping,
+}
+
+/// A request that was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people: the thing, what was found, what was expected, what to do.
+    pub text: String,
+    /// With [`RefusalCode::TargetTooSmall`]: how large a target would do. Else 0.
+    pub needed_bytes: u64,
+}
+
+impl Refusal {
+    /// A refusal whose text is cut to what a reply may carry.
+    #[must_use]
+    pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        if text.len() > REFUSAL_BYTES_MAX {
+            let cut = (0..=REFUSAL_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+            text.truncate(cut);
+        }
+        Self { code, text, needed_bytes: 0 }
+    }
+}
+
+/// How busy the node is; it travels with every reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Scans waiting for a worker.
+    pub scans_queued: u16,
+    /// Scans running.
+    pub scans_running: u16,
+    /// Scan workers.
+    pub scan_workers: u16,
+    /// Reads in flight at the devices.
+    pub reads_in_flight: u16,
+}
+
+/// A request with its number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestMessage {
+    /// Chosen by the client, unique among its outstanding requests on the connection.
+    pub id: RequestId,
+    /// The request.
+    pub request: Request,
+}
+
+/// A reply with its request's number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplyMessage {
+    /// The request's number.
+    pub id: RequestId,
+    /// The answer, or why there is none.
+    pub outcome: Result<Answer, Refusal>,
+    /// How busy the node is now.
+    pub load: LoadReport,
+}
+
+/// A device as its node describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// Its position in the node's configuration.
+    pub device: DeviceId,
+    /// Its path on the node's host, for engines on the same host.
+    pub path: String,
+    /// The random label in its first sector, by which an engine makes sure that it opened the same device.
+    pub label: u64,
+    /// All bytes.
+    pub capacity_bytes: u64,
+    /// Bytes of published and staged segments.
+    pub used_bytes: u64,
+}
+
+/// Everything a node counts, since it started. Monotonic but for the gauges at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NodeCounters {
+    /// Requests by kind.
+    pub fetch_requests: u64,
+    /// See [`Request::Process`].
+    pub process_requests: u64,
+    /// See [`Request::Append`].
+    pub append_requests: u64,
+    /// All other kinds.
+    pub other_requests: u64,
+    /// Requests refused, for any reason.
+    pub refused_requests: u64,
+    /// Scans refused because the queue or the memory was full.
+    pub bounced_requests: u64,
+    /// Pages read from devices.
+    pub pages_read: u64,
+    /// Bytes read from devices.
+    pub disk_read_bytes: u64,
+    /// Bytes written to devices.
+    pub disk_written_bytes: u64,
+    /// Bytes written into requesters' memory.
+    pub wire_written_bytes: u64,
+    /// Bytes read from requesters' memory.
+    pub wire_read_bytes: u64,
+    /// Rows that reached a filter here.
+    pub rows_scanned: u64,
+    /// Rows that passed one.
+    pub rows_selected: u64,
+    /// Microseconds of CPU time of scans.
+    pub scan_cpu_us: u64,
+    /// Connections accepted.
+    pub connections_accepted: u64,
+    /// Connections refused (wrong key, version, garbage).
+    pub connections_refused: u64,
+    /// Connections open now.
+    pub connections_open: u64,
+    /// Bytes of the memory budget in use now.
+    pub memory_used_bytes: u64,
+    /// Most bytes of the memory budget ever in use.
+    pub memory_peak_bytes: u64,
+}
+
+/// Who a node is and how it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its id.
+    pub node: NodeId,
+    /// Its cluster: nodes of another cluster are refused.
+    pub cluster: u64,
+    /// `rackscan` version of the process.
+    pub version: String,
+    /// The kernel's boot id of its host: engines with the same one may read the devices themselves.
+    pub host: String,
+    /// Its process id there.
+    pub process_id: u32,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// Its devices.
+    pub devices: Vec<DeviceStatus>,
+    /// Its reactor threads.
+    pub reactors: u16,
+    /// Its scan workers.
+    pub scan_workers: u16,
+    /// Bytes it may use for buffers and scans.
+    pub memory_budget_bytes: u64,
+    /// Whether device buffers are registered with io_uring; if not, why not.
+    pub registered_buffers: Result<(), String>,
+    /// Its counters.
+    pub counters: NodeCounters,
+}
+
+/// A table as one node keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeTable {
+    /// The table.
+    pub definition: TableDefinition,
+    /// Whether the node has committed it, or only prepared it. A table that some node committed is published; a
+    /// reader that sees it prepared elsewhere completes the commit there.
+    pub committed: bool,
+    /// The node's segments.
+    pub segments: Vec<SegmentDirectory>,
+}
+
+/// The catalog of one node; travels sealed ([`codec::seal`]) and cut into parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeCatalog {
+    /// Whose it is.
+    pub node: NodeId,
+    /// Published and prepared tables.
+    pub tables: Vec<NodeTable>,
+}
+
+impl RequestMessage {
+    /// The message's bytes.
+    ///
+    /// # Errors
+    /// When they exceed what a message of the fabric may carry.
+    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        within_limit("request", codec::encode(self)?)
+    }
+
+    /// Parses and bounds a message from a client.
+    ///
+    /// # Errors
+    /// What does not parse or breaks a limit.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let message: Self = codec::decode("request", bytes)?;
+        if let Request::Fetch { pages, .. } = &message.request
+            && (pages.is_empty() || pages.len() > FETCH_PAGES_MAX)
+        {
+            let reason = format!("a fetch of {} pages, expected 1 to {FETCH_PAGES_MAX}", pages.len());
+            return Err(CodecError::Malformed { what: "request", reason });
+        }
+        Ok(message)
+    }
+}
+
+impl ReplyMessage {
+    /// The message's bytes.
+    ///
+    /// # Errors
+    /// When they exceed what a message of the fabric may carry.
+    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        within_limit("reply", codec::encode(self)?)
+    }
+
+    /// Parses and bounds a message from a node.
+    ///
+    /// # Errors
+    /// What does not parse or breaks a limit.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let message: Self = codec::decode("reply", bytes)?;
+        if let Ok(Answer::Status(status)) = &message.outcome
+            && status.devices.len() > NODE_DEVICES_MAX
+        {
+            let reason =
+                format!("a node of {} devices, expected at most {NODE_DEVICES_MAX}", status.devices.len());
+            return Err(CodecError::Malformed { what: "reply", reason });
+        }
+        Ok(message)
+    }
+}
+
+fn within_limit(what: &'static str, bytes: Vec<u8>) -> Result<Vec<u8>, CodecError> {
+    if bytes.len() <= MESSAGE_BYTES_MAX {
+        return Ok(bytes);
+    }
+    Err(CodecError::Malformed {
+        what,
+        reason: format!("{} bytes, expected at most {MESSAGE_BYTES_MAX}", bytes.len()),
+    })
+}

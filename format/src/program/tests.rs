@@ -1,0 +1,122 @@
+//! Is every false claim of a program refused, and every true one typed as arrow types it?
+
+use super::*;
+use crate::{ids::NodeId, schema::ColumnDefinition};
+
+fn table() -> TableDefinition {
+    let column =
+        |name: &str, column_type| ColumnDefinition { name: name.into(), column_type, nullable: false };
+    TableDefinition {
+        id: TableId(9),
+        name: "t".into(),
+        columns: vec![
+            column("price", ColumnType::Decimal { precision: 15, scale: 2 }),
+            column("name", ColumnType::Text),
+            column("day", ColumnType::Date32),
+        ],
+        partition_key: ColumnId(0),
+        sorted_by: None,
+        page_size: 131_072,
+        segment_rows: 131_072,
+        nodes: vec![NodeId(0)],
+        rows: 1,
+        source: "test".into(),
+    }
+}
+
+fn program(nodes: Vec<Node>, filter: Vec<NodeIndex>, output: Output) -> ScanProgram {
+    let inputs = (0..3_u16)
+        .map(|index| Input {
+            column: ColumnId(index),
+            column_type: table().columns[usize::from(index)].column_type,
+        })
+        .collect();
+    ScanProgram {
+        version: PROGRAM_VERSION,
+        table: TableId(9),
+        inputs,
+        nodes,
+        filter,
+        output,
+        limit_rows: None,
+    }
+}
+
+fn refused(program: ScanProgram) -> String {
+    program.verify(&table()).expect_err("the program should be refused").to_string()
+}
+
+#[test]
+fn q1s_discounted_price_has_arrows_type() {
+    let one = Literal::Decimal { unscaled: 1, precision: 20, scale: 0 };
+    let nodes = vec![
+        Node::Column(0),
+        Node::Literal(one),
+        Node::Arithmetic { op: Arithmetic::Subtract, left: 1, right: 0 },
+        Node::Arithmetic { op: Arithmetic::Multiply, left: 0, right: 2 },
+    ];
+    let sum = Aggregate { function: AggregateFunction::Sum, argument: Some(3) };
+    let verified = program(nodes, vec![], Output::Groups { keys: vec![], aggregates: vec![sum] });
+    let verified = verified.verify(&table()).unwrap();
+    assert_eq!(verified.node_types()[2], ValueType::Decimal { precision: 23, scale: 2 });
+    assert_eq!(verified.node_types()[3], ValueType::Decimal { precision: 38, scale: 4 });
+    assert_eq!(verified.output_types(), [ValueType::Decimal { precision: 38, scale: 4 }]);
+}
+
+#[test]
+fn a_node_that_names_itself_or_a_later_one_is_refused() {
+    assert!(
+        refused(program(vec![Node::Not(0)], vec![], Output::Rows(vec![]))).contains("position of a node")
+    );
+    let nodes = vec![Node::Column(0), Node::IsNull(2), Node::Column(1)];
+    assert!(refused(program(nodes, vec![], Output::Rows(vec![]))).contains("position of a node"));
+}
+
+#[test]
+fn comparing_two_types_is_refused() {
+    let nodes =
+        vec![Node::Column(0), Node::Column(1), Node::Compare { op: Comparison::Equal, left: 0, right: 1 }];
+    assert!(refused(program(nodes, vec![2], Output::Rows(vec![]))).contains("decimal(15,2)"));
+}
+
+#[test]
+fn a_filter_that_is_not_boolean_is_refused() {
+    assert!(refused(program(vec![Node::Column(1)], vec![0], Output::Rows(vec![]))).contains("boolean"));
+}
+
+#[test]
+fn columns_the_table_does_not_have_are_refused() {
+    let mut foreign = program(vec![], vec![], Output::Rows(vec![]));
+    foreign.inputs[0].column = ColumnId(77);
+    assert!(refused(foreign).contains("input column"));
+    let mut mistyped = program(vec![], vec![], Output::Rows(vec![]));
+    mistyped.inputs[0].column_type = ColumnType::Int64;
+    assert!(refused(mistyped).contains("price"));
+}
+
+#[test]
+fn another_version_another_table_and_oversized_parts_are_refused() {
+    let mut versioned = program(vec![], vec![], Output::Rows(vec![]));
+    versioned.version = 2;
+    assert!(refused(versioned).contains("version"));
+    let mut misdirected = program(vec![], vec![], Output::Rows(vec![]));
+    misdirected.table = TableId(10);
+    assert!(refused(misdirected).contains("table"));
+    let nodes = vec![Node::Column(0); PROGRAM_NODES_MAX + 1];
+    assert!(refused(program(nodes, vec![], Output::Rows(vec![]))).contains("number of nodes"));
+    let pattern = "%".repeat(PROGRAM_LITERAL_BYTES_MAX + 1);
+    let like = Node::Like { item: 0, pattern, negated: false, case_insensitive: false };
+    assert!(refused(program(vec![Node::Column(1), like], vec![], Output::Rows(vec![]))).contains("pattern"));
+}
+
+#[test]
+fn a_sum_of_text_and_a_count_without_argument_are_refused() {
+    for aggregate in [
+        Aggregate { function: AggregateFunction::Sum, argument: Some(0) },
+        Aggregate { function: AggregateFunction::Count, argument: None },
+        Aggregate { function: AggregateFunction::CountRows, argument: Some(0) },
+    ] {
+        let output = Output::Groups { keys: vec![], aggregates: vec![aggregate] };
+        refused(program(vec![Node::Column(1)], vec![], output));
+    }
+}
