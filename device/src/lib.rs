@@ -1,1 +1,58 @@
 //! How are bytes read from and written to a device, past the page cache?
+//!
+//! ```text
+//!   Device (O_DIRECT file or block device)      BufferPool (one slab, taken at start)
+//!            \                                      |  take -> Buffer (ours)
+//!             \                                     v
+//!              Ring::submit_read(Read { device, offset, length, into, token })
+//!                   |  buffer belongs to the ring; queue full is an error with numbers
+//!                   v
+//!              Ring::reap(Wait, |completion| ...)   one syscall submits, waits for devices AND watched
+//!                   |                               descriptors (connections, an eventfd)
+//!                   v
+//!              Completion::Read { token, memory, outcome }   buffer is ours again
+//! ```
+//!
+//! The crate knows nothing of pages, tables, wires or SQL. Users: a storage node's reactors and scan workers, and the
+//! engine's `local` placement.
+//!
+//! Invariants
+//! - Data never passes the page cache: a file that cannot be read directly is not opened ([`OpenError`]).
+//! - Memory in flight belongs to the ring; dropping a ring waits for what is in flight.
+//! - Every queue has a fixed depth; offsets, lengths and alignments are checked before the kernel sees them.
+//! - One function decides what an errno means: [`fault::verdict`].
+//! - `unsafe` stands only in `memory/`, `ring/uring.rs` and `residency.rs`.
+//!
+//! Needs Linux 6.1 or later with io_uring allowed.
+
+mod batch;
+mod check;
+mod device;
+mod error;
+pub mod fault;
+mod filesystem;
+mod io;
+pub mod limits;
+mod memory;
+mod pin;
+mod request;
+mod residency;
+mod ring;
+pub mod sim;
+
+pub use batch::read_all;
+pub use device::{Access, Alignment, Device};
+pub use error::{
+    IoFault, NotABuffer, OpenError, PinError, PoolError, ReadAllError, ReapError, Refused, ResidencyError,
+    RingError, SubmitError, TakeError,
+};
+pub use fault::Operation;
+pub use io::DeviceIo;
+pub use memory::{Buffer, BufferPool, ExternalMemory};
+pub use pin::{allowed_cores, pin_current_thread};
+pub use request::{
+    Completion, DeviceIndex, Fsync, Interest, IoMemory, Read, Readiness, Repeat, Token, Wait, Watch, WatchId,
+    Write,
+};
+pub use residency::resident_bytes;
+pub use ring::{BufferRegistration, Ring, RingConfig, RingReport};

@@ -1,0 +1,116 @@
+//! What does an errno of the device mean: try again, fail the request, or stop the node?
+//!
+//! [`verdict`] is the only place that decides. Invariant: a flush that failed is never retried, because after a
+//! failed flush nobody knows which of the earlier writes are on the medium.
+
+use std::fmt;
+
+use rustix::io::Errno;
+
+/// The three kinds of transfer, used in errors and in [`verdict`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Bytes from the device into memory.
+    Read,
+    /// Bytes from memory to the device.
+    Write,
+    /// Make completed writes durable.
+    Fsync,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Fsync => "fsync",
+        })
+    }
+}
+
+/// What to do about a failed operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// Give the same request to the kernel again, at most [`crate::limits::RETRIES_MAX`] times.
+    Retry,
+    /// The request fails; the device and other requests go on.
+    FailRequest,
+    /// State is unknown or the program is wrong: the process that owns the device must stop.
+    StopNode,
+}
+
+/// A disposition and why it was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// What to do.
+    pub disposition: Disposition,
+    /// Why, as a clause for error messages and logs.
+    pub reason: &'static str,
+}
+
+/// Decides what a failed `operation` means.
+#[must_use]
+pub fn verdict(operation: Operation, errno: Errno) -> Verdict {
+    use Disposition::{FailRequest, Retry, StopNode};
+    let decided = |disposition, reason| Verdict { disposition, reason };
+    match (operation, errno) {
+        (_, Errno::INTR) => decided(Retry, "a signal interrupted the operation before it began"),
+        (_, Errno::AGAIN) => decided(Retry, "the kernel was out of request slots for a moment"),
+        (Operation::Fsync, _) => {
+            decided(StopNode, "after a failed flush nobody knows which earlier writes are on the medium")
+        }
+        (_, Errno::NOMEM) => decided(FailRequest, "the kernel had no memory for the request"),
+        (_, Errno::NOBUFS) => decided(FailRequest, "the kernel had no buffers for the request"),
+        (Operation::Read, Errno::IO) => decided(FailRequest, "the medium could not deliver these blocks"),
+        (Operation::Read, Errno::ILSEQ) => {
+            decided(FailRequest, "the device's own check of these blocks failed")
+        }
+        (Operation::Read, Errno::NODATA) => decided(FailRequest, "the medium has an unreadable block here"),
+        (Operation::Read, Errno::TIMEDOUT) => decided(FailRequest, "the device did not answer in time"),
+        (Operation::Write, Errno::NOSPC) => decided(FailRequest, "the filesystem or thin device is full"),
+        (Operation::Write, Errno::DQUOT) => decided(FailRequest, "the disk quota is used up"),
+        (Operation::Write, Errno::FBIG) => decided(FailRequest, "the write passes the largest file size"),
+        // The blocks are unpublished until a later flush succeeds, so a failed write only fails its request.
+        (Operation::Write, Errno::IO | Errno::TIMEDOUT) => {
+            decided(FailRequest, "the medium did not take these blocks")
+        }
+        (_, Errno::NODEV | Errno::NXIO) => decided(StopNode, "the device is gone"),
+        (_, Errno::ROFS) => decided(StopNode, "the filesystem has turned read-only after an error"),
+        (_, Errno::PERM | Errno::ACCESS) => decided(StopNode, "access to the device was withdrawn"),
+        (_, Errno::BADF) => decided(StopNode, "the descriptor is not open for this operation: a bug"),
+        (_, Errno::FAULT) => decided(StopNode, "the memory of the request is not mapped: a bug"),
+        (_, Errno::INVAL) => {
+            decided(StopNode, "the device refuses a request that passed our alignment checks")
+        }
+        _ => decided(FailRequest, "no rule for this errno; failing only the request loses nothing"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(operation: Operation, errno: Errno, expected: Disposition) {
+        assert_eq!(verdict(operation, errno).disposition, expected, "{operation} {errno:?}");
+    }
+
+    #[test]
+    fn a_failed_flush_stops_the_node_whatever_the_errno() {
+        check(Operation::Fsync, Errno::IO, Disposition::StopNode);
+        check(Operation::Fsync, Errno::NOSPC, Disposition::StopNode);
+        check(Operation::Fsync, Errno::DQUOT, Disposition::StopNode);
+    }
+
+    #[test]
+    fn a_bad_block_fails_only_its_request() {
+        check(Operation::Read, Errno::IO, Disposition::FailRequest);
+        check(Operation::Write, Errno::NOSPC, Disposition::FailRequest);
+    }
+
+    #[test]
+    fn transient_refusals_are_retried_and_lost_devices_stop_the_node() {
+        check(Operation::Read, Errno::INTR, Disposition::Retry);
+        check(Operation::Fsync, Errno::AGAIN, Disposition::Retry);
+        check(Operation::Write, Errno::NODEV, Disposition::StopNode);
+    }
+}

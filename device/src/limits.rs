@@ -1,0 +1,49 @@
+//! How large may anything in this crate become?
+//!
+//! Every bound of the crate stands here, with its reason, and the relations between bounds are asserted at
+//! compile time.
+
+/// Granularity of pool buffers and the largest direct-IO alignment accepted from a device, in bytes.
+///
+/// 4 KiB is the memory page of x86-64 and the largest logical block of NVMe devices in use.
+pub const IO_ALIGN_BYTES: usize = 4096;
+
+/// Largest single read or write, in bytes. Longer transfers are split by the caller, which keeps one request from
+/// holding a device for more than a few milliseconds.
+pub const IO_BYTES_MAX: usize = 16 << 20;
+
+/// Largest buffer a pool hands out, in bytes: a buffer never needs to exceed one transfer.
+pub const BUFFER_BYTES_MAX: usize = IO_BYTES_MAX;
+
+/// Largest slab of one pool, in bytes. Pool pages are numbered by `u32`.
+pub const POOL_BYTES_MAX: usize = 1 << 40;
+
+/// Deepest ring. Above this the completion ring alone takes megabytes and no device gains.
+pub const RING_DEPTH_MAX: u32 = 4096;
+
+/// Most devices one ring addresses; the registered file table has this many places.
+pub const DEVICES_PER_RING_MAX: u16 = 64;
+
+/// Most file descriptors one ring watches: connections of one reactor, and a few event descriptors.
+pub const WATCHES_PER_RING_MAX: u32 = 4096;
+
+/// How often one request is given to the kernel again after a transient refusal before it fails.
+pub const RETRIES_MAX: u8 = 8;
+
+/// Largest registered buffer in bytes. The kernel refuses more than 1 GiB per entry, so a slab is registered in
+/// pieces of this size.
+pub const REGISTERED_PIECE_BYTES: usize = 1 << 30;
+
+/// Most registered pieces, which bounds the registered part of a slab; the index travels as `u16`.
+pub const REGISTERED_PIECES_MAX: usize = POOL_BYTES_MAX / REGISTERED_PIECE_BYTES;
+
+const _: () = assert!(IO_ALIGN_BYTES.is_power_of_two());
+const _: () = assert!(BUFFER_BYTES_MAX.is_power_of_two() && BUFFER_BYTES_MAX.is_multiple_of(IO_ALIGN_BYTES));
+// The kernel cuts transfers at 2 GiB less one page; ours must never be cut there.
+const _: () = assert!(IO_BYTES_MAX < (1 << 31) - 4096);
+// No buffer may straddle two registered pieces: pool blocks are aligned to at most the largest buffer.
+const _: () = assert!(REGISTERED_PIECE_BYTES.is_multiple_of(BUFFER_BYTES_MAX));
+const _: () = assert!(POOL_BYTES_MAX / IO_ALIGN_BYTES < u32::MAX as usize);
+const _: () = assert!(REGISTERED_PIECES_MAX <= u16::MAX as usize);
+// Tags of slots and watches share a 64-bit word with two flag bits.
+const _: () = assert!((RING_DEPTH_MAX as u64) < (1 << 32) && (WATCHES_PER_RING_MAX as u64) < (1 << 32));

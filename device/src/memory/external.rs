@@ -1,0 +1,99 @@
+//! How does a device transfer to memory that another crate mapped?
+//!
+//! For example a fabric region: a peer may read or write it at any time, so there are never slices over it here; the
+//! kernel copies into it, and the simulator stores single bytes atomically.
+#![expect(unsafe_code, reason = "carries a raw pointer whose owner promises that it stays mapped")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A range of memory outside any pool, kept mapped by `keep_alive`.
+#[derive(Clone)]
+pub struct ExternalMemory {
+    start: *mut u8,
+    len_bytes: usize,
+    keep_alive: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the constructor's caller promises that the range may be accessed from any thread; `keep_alive` is Send.
+unsafe impl Send for ExternalMemory {}
+// SAFETY: `&ExternalMemory` only copies bytes with atomic loads and stores.
+unsafe impl Sync for ExternalMemory {}
+
+impl ExternalMemory {
+    /// Names `[start, start + len_bytes)` as a source or target of IO.
+    ///
+    /// # Safety
+    /// - The range is one mapping (or allocation), readable and writable, for as long as `keep_alive` or a clone of
+    ///   it lives, from any thread.
+    /// - While any clone of the result lives, nobody in this process makes a Rust reference to those bytes other
+    ///   than to atomics, and nobody else uses them for data the program relies on unless a protocol (a completion, a
+    ///   reply) orders the accesses.
+    #[must_use]
+    pub unsafe fn new(start: *mut u8, len_bytes: usize, keep_alive: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { start, len_bytes, keep_alive }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// True if there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+
+    /// The part `[offset_bytes, offset_bytes + len_bytes)`, or `None` if it is not inside.
+    #[must_use]
+    pub fn part(&self, offset_bytes: usize, len_bytes: usize) -> Option<Self> {
+        let end = offset_bytes.checked_add(len_bytes)?;
+        if end > self.len_bytes {
+            return None;
+        }
+        // SAFETY: `offset_bytes <= end <= self.len_bytes`, so the result stays in (or one past) the mapping.
+        let start = unsafe { self.start.add(offset_bytes) };
+        Some(Self { start, len_bytes, keep_alive: Arc::clone(&self.keep_alive) })
+    }
+
+    /// Address of the first byte, for the kernel.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Stores `bytes` at the beginning; for the simulator.
+    pub(crate) fn store(&self, bytes: &[u8]) {
+        for (index, byte) in bytes.iter().enumerate().take(self.len_bytes) {
+            self.atomic(index).store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    /// Loads into `bytes` from the beginning; for the simulator.
+    pub(crate) fn load(&self, bytes: &mut [u8]) {
+        for (index, byte) in bytes.iter_mut().enumerate().take(self.len_bytes) {
+            *byte = self.atomic(index).load(Ordering::Relaxed);
+        }
+    }
+
+    fn atomic(&self, index: usize) -> &AtomicU8 {
+        assert!(index < self.len_bytes, "byte {index} is outside external memory of {}", self.len_bytes);
+        // SAFETY: the assertion keeps the address inside the range.
+        let byte = unsafe { self.start.add(index) };
+        // SAFETY: the range is mapped while `self.keep_alive` lives, a byte needs no alignment, and the constructor's
+        // caller promised that no plain reference to it exists.
+        unsafe { AtomicU8::from_ptr(byte) }
+    }
+}
+
+impl fmt::Debug for ExternalMemory {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ExternalMemory")
+            .field("start", &self.start)
+            .field("len_bytes", &self.len_bytes)
+            .finish()
+    }
+}

@@ -1,0 +1,95 @@
+//! What does a device hold, now and after a crash?
+//!
+//! Invariants
+//! - `now` is what reads see: every completed write.
+//! - `durable` is what a flush has covered: `durable` + `unsynced` (in order) = `now`.
+
+use super::random::Random;
+
+/// Sectors are the unit that a crash or a torn write leaves whole.
+pub(super) const SECTOR_BYTES: usize = 512;
+
+/// What a crash keeps of writes that no flush has covered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashImage {
+    /// Nothing: only flushed bytes.
+    OnlySynced,
+    /// Each sector of each unsynced write by chance: torn and reordered writes.
+    AnySectors,
+}
+
+/// A device in memory.
+#[derive(Debug, Clone)]
+pub struct SimDisk {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    unsynced: Vec<Unsynced>,
+    writes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Unsynced {
+    number: u64,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+impl SimDisk {
+    /// A device of `bytes` zero bytes.
+    #[must_use]
+    pub fn zeroed(bytes: usize) -> Self {
+        Self::of(vec![0; bytes])
+    }
+
+    /// A device that durably holds `contents`, for example a crash image.
+    #[must_use]
+    pub fn of(contents: Vec<u8>) -> Self {
+        Self { durable: contents.clone(), now: contents, unsynced: Vec::new(), writes: 0 }
+    }
+
+    /// What reads see.
+    #[must_use]
+    pub fn contents(&self) -> &[u8] {
+        &self.now
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.now.len() as u64
+    }
+
+    /// How many writes have been applied; a flush submitted now covers those.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Applies a write; the range was checked at submission.
+    pub(super) fn write(&mut self, offset: usize, bytes: Vec<u8>) {
+        self.writes += 1;
+        self.now[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        self.unsynced.push(Unsynced { number: self.writes, offset, bytes });
+    }
+
+    /// Makes the first `writes` writes durable.
+    pub(super) fn sync(&mut self, writes: u64) {
+        let covered = self.unsynced.partition_point(|write| write.number <= writes);
+        for write in self.unsynced.drain(..covered) {
+            self.durable[write.offset..write.offset + write.bytes.len()].copy_from_slice(&write.bytes);
+        }
+    }
+
+    /// What is on the medium after losing power now.
+    pub(super) fn crashed(&self, image: CrashImage, random: &mut Random) -> Self {
+        let mut kept = self.durable.clone();
+        if image == CrashImage::AnySectors {
+            for write in &self.unsynced {
+                for (index, sector) in write.bytes.chunks(SECTOR_BYTES).enumerate() {
+                    let start = write.offset + index * SECTOR_BYTES;
+                    if random.happens(500_000) {
+                        kept[start..start + sector.len()].copy_from_slice(sector);
+                    }
+                }
+            }
+        }
+        Self::of(kept)
+    }
+}
