@@ -1,0 +1,435 @@
+//! Which words does the command line understand?
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// A parallel SQL engine over disaggregated storage.
+#[derive(Debug, Parser)]
+#[command(
+    name = "rackscan",
+    version,
+    about = "A parallel SQL engine over disaggregated storage",
+    long_about = "A parallel SQL engine over disaggregated storage.\n\nStorage nodes keep tables as pages on their devices and serve them over a fabric; each scan runs where you \
+                  (or the price model) say: next to the devices (local), in the engine after fetching raw pages \
+                  (remote-fetch), or inside the storage nodes (remote-process).",
+    after_help = "Examples:\n  rackscan query q06                          load TPC-H at scale 0.1 if needed, run query 6\n  \
+                  rackscan query all --placement remote-process --timing\n  \
+                  rackscan sql \"SELECT count(*) FROM lineitem\"\n  \
+                  rackscan explain --analyze q06\n  \
+                  rackscan shell\n\n\
+                  Exit codes: 0 success, 1 failure at run time, 2 wrong usage."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options every command takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// The folder that holds an embedded cluster's nodes, devices and key
+    #[arg(long, global = true, value_name = "DIR", default_value = "rackscan-data", env = "RACKSCAN_DATA")]
+    pub(crate) data: PathBuf,
+    /// The cluster's description, a TOML file [default: cluster.toml in the data folder]
+    #[arg(long, global = true, value_name = "FILE", env = "RACKSCAN_CLUSTER")]
+    pub(crate) cluster: Option<PathBuf>,
+    /// The wire to reach the nodes by [default: the first address each node lists]
+    #[arg(long, global = true, value_enum)]
+    pub(crate) wire: Option<Wire>,
+    /// Threads the engine computes with [default: one per core]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// What to log on standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+}
+
+/// A wire of the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wire {
+    /// Shared memory, on one machine
+    Shm,
+    /// TCP, between machines
+    Tcp,
+}
+
+/// Where scans run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlacementArgument {
+    /// The engine reads the devices attached to its own host
+    Local,
+    /// Nodes send raw pages, the engine scans them
+    RemoteFetch,
+    /// Nodes scan, only qualifying rows (or groups) travel
+    RemoteProcess,
+    /// The price model decides, segment by segment
+    Auto,
+}
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns for people
+    Table,
+    /// RFC 4180, with a header line
+    Csv,
+    /// One array of objects
+    Json,
+    /// One object a line
+    Ndjson,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Load tables: TPC-H, a Parquet file, a CSV file
+    #[command(subcommand)]
+    Load(Load),
+    /// Run TPC-H queries by number
+    Query(Query),
+    /// Run SQL
+    Sql(Sql),
+    /// Read SQL from a prompt
+    Shell(Shell),
+    /// Show where the scans of a query would run, at which price; with --analyze, what happened
+    Explain(Explain),
+    /// List the tables of the cluster
+    Tables(Tables),
+    /// Drop a table
+    Drop(DropTable),
+    /// Run one storage node in the foreground
+    Node(Node),
+    /// Start, stop or look at the cluster's storage nodes
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Measure the constants of the price model on this cluster and store them in its data folder
+    Calibrate(Calibrate),
+    /// Measure, and append one JSON line per run
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// Where a load's rows go, whatever they come from.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LoadShape {
+    /// Target bytes of a page, 4KiB to 1MiB
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = page_size)]
+    pub(crate) page_size: u32,
+    /// Rows of a segment, a multiple of 1024
+    #[arg(long, value_name = "N", default_value_t = rackscan_format::limits::SEGMENT_ROWS_DEFAULT, value_parser = segment_rows)]
+    pub(crate) segment_rows: u32,
+}
+
+/// What to load.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Load {
+    /// Generate and load the eight tables of TPC-H
+    #[command(after_help = "Examples:\n  rackscan load tpch --scale 1\n  \
+                            rackscan load tpch --scale 0.1 --page-size 16KiB --sort-by lineitem.l_shipdate")]
+    Tpch {
+        /// The scale factor: 1 is about 1 GB of raw data
+        #[arg(long, default_value_t = 0.1, value_parser = scale)]
+        scale: f64,
+        #[command(flatten)]
+        shape: LoadShape,
+        /// Sort a table's rows by a column within each node, so that zone maps skip more; may be repeated
+        #[arg(long, value_name = "TABLE.COLUMN")]
+        sort_by: Vec<String>,
+    },
+    /// Load a Parquet file as a table
+    #[command(after_help = "Example:\n  rackscan load parquet trips.parquet --table trips --partition-by trip_id")]
+    Parquet(FileLoad),
+    /// Load a CSV file with a header line as a table
+    #[command(after_help = "Example:\n  rackscan load csv cities.csv --table cities --partition-by id --delimiter ';'")]
+    Csv {
+        #[command(flatten)]
+        file: FileLoad,
+        /// The character between fields
+        #[arg(long, default_value = ",", value_parser = delimiter)]
+        delimiter: u8,
+    },
+}
+
+/// A file to load.
+#[derive(Debug, Args)]
+pub(crate) struct FileLoad {
+    /// The file
+    pub(crate) file: PathBuf,
+    /// The table's name; a table of that name is replaced
+    #[arg(long, value_name = "NAME")]
+    pub(crate) table: String,
+    /// The column whose hash decides the node of a row
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) partition_by: String,
+    /// Sort the rows by a column within each node
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) sort_by: Option<String>,
+    #[command(flatten)]
+    pub(crate) shape: LoadShape,
+}
+
+/// How to run queries and print their rows.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Running {
+    /// Where scans run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) placement: PlacementArgument,
+    /// How rows are printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+    /// Print how long it took, on standard error
+    #[arg(long)]
+    pub(crate) timing: bool,
+}
+
+/// `rackscan query`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rackscan query q06\n  rackscan query q01 q06 --placement local --repeat 3 --timing\n  \
+                        rackscan query all --format ndjson > answers.ndjson")]
+pub(crate) struct Query {
+    /// q01 to q22 (or 1 to 22), or `all`
+    #[arg(required = true, value_name = "QUERY")]
+    pub(crate) queries: Vec<String>,
+    #[command(flatten)]
+    pub(crate) running: Running,
+    /// Run each query N times; rows are printed once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) repeat: u32,
+}
+
+/// `rackscan sql`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rackscan sql \"SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode\"\n  \
+                        rackscan sql --file report.sql --format csv\n  echo 'SELECT 1' | rackscan sql -")]
+pub(crate) struct Sql {
+    /// The statement; `-` reads standard input
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    pub(crate) statement: Option<String>,
+    /// Read the statement from a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) running: Running,
+}
+
+/// `rackscan shell`
+#[derive(Debug, Args)]
+#[command(after_help = "In the shell, statements end with `;` and may span lines. \\? lists the shell's own commands.")]
+pub(crate) struct Shell {
+    #[command(flatten)]
+    pub(crate) running: Running,
+}
+
+/// `rackscan explain`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rackscan explain q06\n  rackscan explain --analyze q03 --placement remote-process\n  \
+                        rackscan explain --analyze \"SELECT count(*) FROM orders\" --format json")]
+pub(crate) struct Explain {
+    /// q01 to q22, or SQL
+    pub(crate) query: String,
+    /// Run the query and show what happened
+    #[arg(long)]
+    pub(crate) analyze: bool,
+    /// Where scans run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) placement: PlacementArgument,
+    /// `table` for text, or `json`
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: ExplainFormat,
+}
+
+/// How an explanation is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExplainFormat {
+    /// Text for people
+    #[value(alias = "text")]
+    Table,
+    /// One object
+    Json,
+}
+
+/// `rackscan tables`
+#[derive(Debug, Args)]
+pub(crate) struct Tables {
+    /// Show the columns of one table
+    pub(crate) table: Option<String>,
+    /// How they are printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+/// `rackscan drop`
+#[derive(Debug, Args)]
+pub(crate) struct DropTable {
+    /// The table
+    pub(crate) table: String,
+}
+
+/// `rackscan node`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rackscan node --config node3.toml\n  rackscan node --config rackscan-data/cluster.toml --id 3\n\n\
+                        The file is either one node's own (with `cluster`, `key_file`, `listen`, `devices` ...) or a\n\
+                        cluster's, of which --id picks one node. `rackscan cluster start` writes an example.")]
+pub(crate) struct Node {
+    /// The node's (or the cluster's) TOML file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Which node of a cluster's file
+    #[arg(long, value_name = "N")]
+    pub(crate) id: Option<u16>,
+    /// Stop when standard input ends: a node that must not outlive its parent
+    #[arg(long, hide = true)]
+    pub(crate) lifeline: bool,
+}
+
+/// `rackscan cluster`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cluster {
+    /// Start the nodes of this host and leave them running; makes an embedded cluster if there is none
+    #[command(after_help = "Examples:\n  rackscan cluster start\n  rackscan cluster start --nodes 8 --devices 4\n  \
+                            rackscan --cluster rack.toml cluster start")]
+    Start {
+        /// Nodes of a new embedded cluster
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+        nodes: u16,
+        /// Device files per node of a new embedded cluster
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+        devices: u8,
+    },
+    /// Stop the nodes of this host
+    Stop,
+    /// Show each node: reachable, devices, memory, what it has served
+    Status {
+        /// How it is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+}
+
+/// `rackscan calibrate`
+#[derive(Debug, Args)]
+pub(crate) struct Calibrate {
+    /// The table to measure with [default: lineitem, loading TPC-H at scale 0.1 if it is not there]
+    #[arg(long, default_value = "lineitem")]
+    pub(crate) table: String,
+}
+
+/// `rackscan bench`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// The 22 queries under each placement, best of N, beside DataFusion and DuckDB if asked
+    #[command(after_help = "Examples:\n  rackscan bench tpch --scale 1 --repeat 3\n  \
+                            rackscan bench tpch --scale 1 --peers datafusion --json results.jsonl")]
+    Tpch(BenchTpch),
+}
+
+/// `rackscan bench tpch`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchTpch {
+    /// The scale factor; other data in the data folder is replaced
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
+    pub(crate) scale: f64,
+    /// Runs of each query; the best counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+    /// Which queries, by comma [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "QUERY")]
+    pub(crate) queries: Vec<String>,
+    /// Which placements, by comma
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "local,remote-fetch,remote-process")]
+    pub(crate) placements: Vec<PlacementArgument>,
+    /// Other engines to run beside, over the same data as Parquet; needs python3 with the packages
+    /// `tpchgen-cli` and the engine's own
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) peers: Vec<Peer>,
+    /// Append the JSON lines to a file as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// An engine to measure beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peer {
+    /// DataFusion on Parquet
+    Datafusion,
+    /// DuckDB on Parquet
+    Duckdb,
+}
+
+/// Bytes from `4096`, `128KiB`, `2GiB`.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a size; expected e.g. 128KiB"))?;
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" | "K" | "k" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "TiB" | "T" => 1 << 40,
+        other => return Err(format!("unknown unit {other:?} in {text:?}; expected B, KiB, MiB, GiB or TiB")),
+    };
+    number.checked_mul(factor).ok_or_else(|| format!("{text:?} is more than 64 bits of bytes"))
+}
+
+fn page_size(text: &str) -> Result<u32, String> {
+    use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};
+    let bytes = size(text)?;
+    match u32::try_from(bytes) {
+        Ok(bytes) if (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES) => Ok(bytes),
+        _ => Err(format!("{bytes} bytes; expected a multiple of 4KiB from 4KiB to 1MiB")),
+    }
+}
+
+fn segment_rows(text: &str) -> Result<u32, String> {
+    use rackscan_format::limits::{BLOCK_ROWS, SEGMENT_ROWS_MAX};
+    match text.parse::<u32>() {
+        Ok(rows) if rows > 0 && rows <= SEGMENT_ROWS_MAX && (rows as usize).is_multiple_of(BLOCK_ROWS) => Ok(rows),
+        _ => Err(format!("expected a multiple of {BLOCK_ROWS} up to {SEGMENT_ROWS_MAX}")),
+    }
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if scale > 0.0 && scale <= 100_000.0 => Ok(scale),
+        _ => Err("expected a number above 0, at most 100000".to_owned()),
+    }
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() => Ok(*byte),
+        br"\t" => Ok(b'\t'),
+        _ => Err("expected one ASCII character, or \\t".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_carry_binary_units() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("128KiB"), Ok(131_072));
+        assert_eq!(size("2GiB"), Ok(1 << 31));
+        assert!(size("12 parsecs").unwrap_err().contains("parsecs"));
+        assert!(size("99999999999TiB").is_err());
+    }
+
+    #[test]
+    fn page_sizes_off_the_sector_grid_are_refused() {
+        assert_eq!(page_size("16KiB"), Ok(16_384));
+        for wrong in ["5000", "2KiB", "2MiB", "", "x"] {
+            assert!(page_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

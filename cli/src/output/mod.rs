@@ -1,0 +1,172 @@
+//! How do rows look to a person, or to a script?
+//!
+//! Invariants
+//! - Rows go to standard output, everything else to standard error, so that output can be piped.
+//! - A closed pipe (`| head`) ends the command quietly.
+
+mod table;
+
+use crate::args::Format;
+use arrow::{array::RecordBatch, datatypes::SchemaRef, error::ArrowError};
+use std::io::{self, Write};
+
+pub(crate) use table::{Cell, TextTable};
+
+/// Rows of one answer on their way to a writer.
+pub(crate) enum RowPrinter<W: Write> {
+    /// Aligned columns; they are printed at the end, when the widths are known.
+    Table(TextTable, W),
+    /// A line per row.
+    Csv(Box<arrow::csv::Writer<W>>),
+    /// One array.
+    Json(Box<arrow::json::ArrayWriter<W>>),
+    /// An object per line.
+    Ndjson(Box<arrow::json::LineDelimitedWriter<W>>),
+}
+
+/// Why rows could not be printed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrintError {
+    /// The writer failed; a closed pipe is not worth a message.
+    #[error("cannot write the rows: {0}")]
+    Io(#[from] io::Error),
+    /// A value could not be formatted.
+    #[error("cannot format the rows: {0}")]
+    Format(ArrowError),
+}
+
+impl From<ArrowError> for PrintError {
+    fn from(error: ArrowError) -> Self {
+        match error {
+            ArrowError::IoError(_, error) => Self::Io(error),
+            ArrowError::CsvError(text) if text.contains("Broken pipe") => Self::Io(io::ErrorKind::BrokenPipe.into()),
+            other => Self::Format(other),
+        }
+    }
+}
+
+impl PrintError {
+    /// Whether the reader has simply gone away.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl<W: Write> RowPrinter<W> {
+    pub(crate) fn new(format: Format, schema: &SchemaRef, writer: W) -> Self {
+        match format {
+            Format::Table => Self::Table(TextTable::of_schema(schema), writer),
+            Format::Csv => Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(true).build(writer))),
+            Format::Json => {
+                let writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(writer);
+                Self::Json(Box::new(writer))
+            }
+            Format::Ndjson => {
+                let writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(writer);
+                Self::Ndjson(Box::new(writer))
+            }
+        }
+    }
+
+    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), PrintError> {
+        match self {
+            Self::Table(table, _) => table.push_batch(batch)?,
+            Self::Csv(writer) => writer.write(batch)?,
+            Self::Json(writer) => writer.write(batch)?,
+            Self::Ndjson(writer) => writer.write(batch)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Result<(), PrintError> {
+        match self {
+            Self::Table(table, mut writer) => {
+                writer.write_all(table.to_string().as_bytes())?;
+                writer.flush()?;
+            }
+            Self::Csv(writer) => writer.into_inner().flush()?,
+            Self::Json(mut writer) => {
+                writer.finish()?;
+                let mut writer = writer.into_inner();
+                writer.write_all(b"\n")?;
+                writer.flush()?;
+            }
+            Self::Ndjson(mut writer) => {
+                writer.finish()?;
+                writer.into_inner().flush()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes with a binary unit and three digits.
+pub(crate) fn bytes(count: u64) -> String {
+    indicatif::HumanBytes(count).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Decimal128Array, StringViewArray};
+    use std::sync::Arc;
+
+    fn batch() -> RecordBatch {
+        let price = Decimal128Array::from(vec![Some(12_345), None]).with_precision_and_scale(15, 2).unwrap();
+        let name = StringViewArray::from(vec![Some("a,\"b"), Some("c")]);
+        RecordBatch::try_from_iter_with_nullable([
+            ("price", Arc::new(price) as arrow::array::ArrayRef, true),
+            ("name", Arc::new(name) as arrow::array::ArrayRef, true),
+        ])
+        .unwrap()
+    }
+
+    fn printed(format: Format) -> String {
+        let mut bytes = Vec::new();
+        let mut printer = RowPrinter::new(format, &batch().schema(), &mut bytes);
+        printer.write(&batch()).unwrap();
+        printer.finish().unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn csv_quotes_as_rfc_4180_says() {
+        assert_eq!(printed(Format::Csv), "price,name\n123.45,\"a,\"\"b\"\n,c\n");
+    }
+
+    #[test]
+    fn json_keeps_nulls_and_exact_decimals() {
+        let lines = printed(Format::Ndjson);
+        let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+        assert_eq!(first["name"], "a,\"b");
+        assert!(first["price"].to_string().contains("123.45"), "{lines}");
+        assert!(lines.lines().nth(1).unwrap().contains("\"price\":null"));
+        let array: serde_json::Value = serde_json::from_str(&printed(Format::Json)).unwrap();
+        assert_eq!(array.as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn tables_align_numbers_to_the_right() {
+        assert_eq!(printed(Format::Table), " price | name\n-------+------\n123.45 | a,\"b\n  NULL | c\n(2 rows)\n");
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(6_001_215), "6,001,215");
+    }
+}
