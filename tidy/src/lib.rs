@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dependencies;
 mod fence;
 mod length;
 mod lex;
@@ -23,6 +24,7 @@ mod source;
 mod tree;
 mod violation;
 
+pub use dependencies::unreasoned_dependencies;
 pub use fence::{UNSAFE_FOLDERS, missing_forbid, unfenced_unsafe};
 pub use length::{LENGTH_MAX, LONG_FILES, LongFile, too_long};
 pub use links::broken_links;

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use rackscan_tidy::{
     DEV_UPWARD, FENCES, LONG_FILES, NON_ASCII_FILES, Package, RANKS, Tree, Violation, broken_links,
     dead_files, is_rust, is_source, leftovers, missing_forbid, missing_opening, missing_workspace_lints,
-    not_ascii, outside_fences, packages, too_long, unexpected_root_entries, unfenced_unsafe, vague_name,
-    wrong_direction,
+    not_ascii, outside_fences, packages, too_long, unexpected_root_entries, unfenced_unsafe,
+    unreasoned_dependencies, vague_name, wrong_direction,
 };
 
 static ROOT: LazyLock<&Path> =
@@ -61,6 +61,12 @@ fn dependencies_point_to_lower_ranks() {
 #[test]
 fn fenced_dependencies_stay_in_their_crates() {
     assert_none(outside_fences(&PACKAGES, FENCES));
+}
+
+#[test]
+fn every_dependency_is_used_and_has_its_reasons() {
+    let list = "docs/decisions/0001-dependencies.md";
+    assert_none(unreasoned_dependencies(&TREE.texts["Cargo.toml"], list, &TREE.texts[list], &PACKAGES));
 }
 
 #[test]
