@@ -27,7 +27,8 @@ ALL = [f"q{number:02}" for number in range(1, 23)]
 # Which queries are answered at which scale factor, over which tables.
 SCALES = {
     "0.01": (ALL, TABLES),
-    "0.1": (["q06"], ["lineitem"]),  # the first command of the README
+    # Q6 is the first command of the README; Q8 and Q17 select next to nothing at 0.01.
+    "0.1": (["q06", "q08", "q17"], TABLES),
     "1": (["q01", "q06"], ["lineitem"]),  # exact sums at the scale of the benchmarks
 }
 RELATIVE_TOLERANCE = Decimal("1e-9")
