@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fallocate, flock,
@@ -19,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::error::OpenError;
 use crate::filesystem;
-use crate::limits::IO_ALIGN_BYTES;
+use crate::limits::{IO_ALIGN_BYTES, LOCK_POLL, LOCK_WAIT_MAX};
 use crate::memory::BufferPool;
 
 /// What the opener will do with the device.
@@ -133,6 +134,16 @@ impl Device {
     }
 }
 
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.access == Access::ReadWrite {
+            // Closing is not enough: the kernel may hold the open file, and with it the lock, until it has taken
+            // down a ring where the file was registered. If unlocking fails, that later moment unlocks it.
+            let _unlocked = flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -182,10 +193,14 @@ fn refused(path: &Path) -> OpenError {
 }
 
 fn lock(path: &Path, file: &OwnedFd) -> Result<(), OpenError> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse { path: path.to_owned() }),
-        Err(errno) => Err(os(path, "locking it")(errno)),
+    let give_up = Instant::now() + LOCK_WAIT_MAX;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < give_up => std::thread::sleep(LOCK_POLL),
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { path: path.to_owned() }),
+            Err(errno) => return Err(os(path, "locking it")(errno)),
+        }
     }
 }
 

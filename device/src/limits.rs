@@ -3,6 +3,8 @@
 //! Every bound of the crate stands here, with its reason, and the relations between bounds are asserted at
 //! compile time.
 
+use std::time::Duration;
+
 /// Granularity of pool buffers and the largest direct-IO alignment accepted from a device, in bytes.
 ///
 /// 4 KiB is the memory page of x86-64 and the largest logical block of NVMe devices in use.
@@ -37,6 +39,14 @@ pub const REGISTERED_PIECE_BYTES: usize = 1 << 30;
 /// Most registered pieces, which bounds the registered part of a slab; the index travels as `u16`.
 pub const REGISTERED_PIECES_MAX: usize = POOL_BYTES_MAX / REGISTERED_PIECE_BYTES;
 
+/// How long opening for writing waits for the lock. A killed process may leave it taken for some milliseconds, until
+/// the kernel has taken down its rings; a restart must not fail because of that.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// How often the lock is tried meanwhile.
+pub const LOCK_POLL: Duration = Duration::from_millis(10);
+
+const _: () = assert!(LOCK_POLL.as_nanos() < LOCK_WAIT_MAX.as_nanos());
 const _: () = assert!(IO_ALIGN_BYTES.is_power_of_two());
 const _: () = assert!(BUFFER_BYTES_MAX.is_power_of_two() && BUFFER_BYTES_MAX.is_multiple_of(IO_ALIGN_BYTES));
 // The kernel cuts transfers at 2 GiB less one page; ours must never be cut there.

@@ -274,6 +274,8 @@ impl Drop for Uring {
             self.drain(&mut events);
             events.clear();
         }
+        // Closing a ring takes it down in the background; the devices shall be released now.
+        let _released = self.inner.submitter().unregister_files();
     }
 }
 
