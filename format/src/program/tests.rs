@@ -1,7 +1,11 @@
 //! Is every false claim of a program refused, and every true one typed as arrow types it?
 
 use super::*;
-use crate::{ids::NodeId, schema::ColumnDefinition};
+use crate::{
+    ids::NodeId,
+    limits::{PROGRAM_LITERAL_BYTES_MAX, PROGRAM_NODES_MAX},
+    schema::{ColumnDefinition, TableDefinition},
+};
 
 fn table() -> TableDefinition {
     let column =

@@ -1,0 +1,292 @@
+//! Does every claim of a program hold? Versions, sizes, positions, and the type of each node.
+
+use super::{
+    Aggregate, AggregateFunction, Arithmetic, COMPUTED_DIGITS_MAX, Input, Literal, Node, NodeIndex, Output,
+    PROGRAM_VERSION, ProgramError, ScanProgram, ValueType, VerifiedProgram,
+};
+use crate::{
+    limits::{
+        PROGRAM_INPUTS_MAX, PROGRAM_LITERAL_BYTES_MAX, PROGRAM_NODES_MAX, PROGRAM_OUTPUTS_MAX,
+        PROGRAM_SET_MAX,
+    },
+    schema::TableDefinition,
+};
+
+fn fault<T>(
+    what: impl Into<String>,
+    found: impl ToString,
+    expected: impl Into<String>,
+) -> Result<T, ProgramError> {
+    Err(ProgramError { what: what.into(), found: found.to_string(), expected: expected.into() })
+}
+
+impl ScanProgram {
+    /// Checks version, sizes, positions and types against the table.
+    ///
+    /// # Errors
+    /// The first claim that does not hold.
+    pub fn verify(self, table: &TableDefinition) -> Result<VerifiedProgram, ProgramError> {
+        if self.version != PROGRAM_VERSION {
+            return fault("its version", self.version, PROGRAM_VERSION.to_string());
+        }
+        if self.table != table.id {
+            return fault("its table", self.table, format!("{} ({})", table.id, table.name));
+        }
+        self.verify_sizes()?;
+        for (index, input) in self.inputs.iter().enumerate() {
+            let Some(column) = table.columns.get(input.column.index()) else {
+                return fault("an input column", input.column, format!("below {}", table.columns.len()));
+            };
+            if column.column_type != input.column_type {
+                return fault(
+                    format!("the type of {}", column.name),
+                    input.column_type,
+                    column.column_type.to_string(),
+                );
+            }
+            if self.inputs[..index].iter().any(|other| other.column == input.column) {
+                return fault("an input column", format!("{} twice", column.name), "each column once");
+            }
+        }
+        let mut node_types = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let value_type = Typing { inputs: &self.inputs, below: &node_types }.of(node)?;
+            node_types.push(value_type);
+        }
+        let typing = Typing { inputs: &self.inputs, below: &node_types };
+        for &node in &self.filter {
+            typing.expect(node, ValueType::Boolean)?;
+        }
+        let output_types = self.output_types(&typing)?;
+        Ok(VerifiedProgram { program: self, node_types, output_types })
+    }
+
+    fn verify_sizes(&self) -> Result<(), ProgramError> {
+        let outputs = match &self.output {
+            Output::Rows(nodes) => nodes.len(),
+            Output::Groups { keys, aggregates } => keys.len() + aggregates.len(),
+        };
+        for (what, found, most) in [
+            ("the number of inputs", self.inputs.len(), PROGRAM_INPUTS_MAX),
+            ("the number of nodes", self.nodes.len(), PROGRAM_NODES_MAX),
+            ("the number of filters", self.filter.len(), PROGRAM_NODES_MAX),
+            ("the number of outputs", outputs, PROGRAM_OUTPUTS_MAX),
+        ] {
+            if found > most {
+                return fault(what, found, format!("at most {most}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn output_types(&self, typing: &Typing<'_>) -> Result<Vec<ValueType>, ProgramError> {
+        match &self.output {
+            Output::Rows(nodes) => nodes.iter().map(|&node| typing.at(node)).collect(),
+            Output::Groups { keys, aggregates } => {
+                if self.limit_rows.is_some() {
+                    return fault("the row limit", "a limit on groups", "none");
+                }
+                let keys = keys.iter().map(|&node| typing.at(node));
+                keys.chain(aggregates.iter().map(|aggregate| typing.aggregate(aggregate))).collect()
+            }
+        }
+    }
+}
+
+/// Works out the type of a node from the types of the nodes below it.
+struct Typing<'a> {
+    inputs: &'a [Input],
+    below: &'a [ValueType],
+}
+
+impl Typing<'_> {
+    fn at(&self, node: NodeIndex) -> Result<ValueType, ProgramError> {
+        match self.below.get(usize::from(node)) {
+            Some(value_type) => Ok(*value_type),
+            None => fault("the position of a node", node, format!("below {}", self.below.len())),
+        }
+    }
+
+    fn expect(&self, node: NodeIndex, wanted: ValueType) -> Result<(), ProgramError> {
+        let found = self.at(node)?;
+        if found == wanted {
+            Ok(())
+        } else {
+            fault(format!("the type of node {node}"), found, wanted.to_string())
+        }
+    }
+
+    fn of(&self, node: &Node) -> Result<ValueType, ProgramError> {
+        match node {
+            Node::Column(input) => match self.inputs.get(usize::from(*input)) {
+                Some(input) => Ok(input.column_type.into()),
+                None => fault("the position of an input", input, format!("below {}", self.inputs.len())),
+            },
+            Node::Literal(literal) => literal_type(literal),
+            Node::Compare { left, right, .. } => {
+                self.expect(*right, self.at(*left)?).map(|()| ValueType::Boolean)
+            }
+            Node::And(items) | Node::Or(items) => {
+                if items.is_empty() || items.len() > PROGRAM_NODES_MAX {
+                    return fault("the items of AND/OR", items.len(), format!("1 to {PROGRAM_NODES_MAX}"));
+                }
+                items.iter().try_for_each(|&item| self.expect(item, ValueType::Boolean))?;
+                Ok(ValueType::Boolean)
+            }
+            Node::Not(item) => self.expect(*item, ValueType::Boolean).map(|()| ValueType::Boolean),
+            Node::IsNull(item) => self.at(*item).map(|_| ValueType::Boolean),
+            Node::InSet { item, set, .. } => self.in_set(*item, set),
+            Node::Like { item, pattern, .. } => {
+                if pattern.len() > PROGRAM_LITERAL_BYTES_MAX {
+                    return fault(
+                        "the bytes of a pattern",
+                        pattern.len(),
+                        format!("<= {PROGRAM_LITERAL_BYTES_MAX}"),
+                    );
+                }
+                self.expect(*item, ValueType::Text).map(|()| ValueType::Boolean)
+            }
+            Node::Arithmetic { op, left, right } => arithmetic_type(*op, self.at(*left)?, self.at(*right)?),
+            Node::Negate(item) => self.number(*item),
+            Node::Cast { item, to } => self.cast(*item, *to),
+            Node::Case { branches, otherwise } => self.case(branches, *otherwise),
+            Node::DatePart { item, .. } => match self.at(*item)? {
+                ValueType::Date32 | ValueType::TimestampMicros => Ok(ValueType::Int32),
+                found => fault("the argument of EXTRACT", found, "a date or a timestamp"),
+            },
+            Node::Substring { item, start, .. } => {
+                if *start == 0 {
+                    return fault("the first character of a substring", 0, "1 or more");
+                }
+                self.expect(*item, ValueType::Text).map(|()| ValueType::Text)
+            }
+        }
+    }
+
+    fn in_set(&self, item: NodeIndex, set: &[Literal]) -> Result<ValueType, ProgramError> {
+        if set.is_empty() || set.len() > PROGRAM_SET_MAX {
+            return fault("the size of an IN set", set.len(), format!("1 to {PROGRAM_SET_MAX}"));
+        }
+        let wanted = self.at(item)?;
+        for literal in set {
+            let found = literal_type(literal)?;
+            if found != wanted || matches!(literal, Literal::Null(_)) {
+                return fault("a value of an IN set", format!("{literal:?}"), format!("a {wanted}"));
+            }
+        }
+        Ok(ValueType::Boolean)
+    }
+
+    fn number(&self, item: NodeIndex) -> Result<ValueType, ProgramError> {
+        match self.at(item)? {
+            number @ (ValueType::Int32
+            | ValueType::Int64
+            | ValueType::Float64
+            | ValueType::Decimal { .. }) => Ok(number),
+            found => fault(format!("the type of node {item}"), found, "a number"),
+        }
+    }
+
+    fn cast(&self, item: NodeIndex, to: ValueType) -> Result<ValueType, ProgramError> {
+        use ValueType::{Date32, Decimal, Float64, Int32, Int64, TimestampMicros};
+        check_digits(to)?;
+        match (self.at(item)?, to) {
+            (from, to) if from == to => Ok(to),
+            (Int32 | Int64 | Decimal { .. } | Float64, Int32 | Int64 | Decimal { .. } | Float64)
+            | (Date32, TimestampMicros)
+            | (TimestampMicros, Date32) => Ok(to),
+            (from, to) => {
+                fault("a cast", format!("{from} to {to}"), "a cast between numbers, or dates and timestamps")
+            }
+        }
+    }
+
+    fn case(
+        &self,
+        branches: &[(NodeIndex, NodeIndex)],
+        otherwise: Option<NodeIndex>,
+    ) -> Result<ValueType, ProgramError> {
+        let Some((_, first)) = branches.first() else {
+            return fault("the branches of CASE", 0, "one or more");
+        };
+        if branches.len() > PROGRAM_NODES_MAX {
+            return fault("the branches of CASE", branches.len(), format!("at most {PROGRAM_NODES_MAX}"));
+        }
+        let wanted = self.at(*first)?;
+        for (condition, value) in branches {
+            self.expect(*condition, ValueType::Boolean)?;
+            self.expect(*value, wanted)?;
+        }
+        otherwise.map_or(Ok(()), |node| self.expect(node, wanted))?;
+        Ok(wanted)
+    }
+
+    fn aggregate(&self, aggregate: &Aggregate) -> Result<ValueType, ProgramError> {
+        match (aggregate.function, aggregate.argument) {
+            (AggregateFunction::CountRows, None) => Ok(ValueType::Int64),
+            (AggregateFunction::Count, Some(argument)) => self.at(argument).map(|_| ValueType::Int64),
+            (AggregateFunction::Min | AggregateFunction::Max, Some(argument)) => self.at(argument),
+            (AggregateFunction::Sum, Some(argument)) => match self.at(argument)? {
+                ValueType::Int64 => Ok(ValueType::Int64),
+                ValueType::Float64 => Ok(ValueType::Float64),
+                ValueType::Decimal { precision, scale } => {
+                    Ok(ValueType::Decimal { precision: (precision + 10).min(COMPUTED_DIGITS_MAX), scale })
+                }
+                found => fault("the argument of a sum", found, "a bigint, a double or a decimal"),
+            },
+            (function, argument) => fault(
+                "an aggregate",
+                format!("{function:?} of {argument:?}"),
+                "an argument, but none for CountRows",
+            ),
+        }
+    }
+}
+
+fn literal_type(literal: &Literal) -> Result<ValueType, ProgramError> {
+    if let Literal::Text(text) = literal
+        && text.len() > PROGRAM_LITERAL_BYTES_MAX
+    {
+        return fault(
+            "the bytes of a text constant",
+            text.len(),
+            format!("at most {PROGRAM_LITERAL_BYTES_MAX}"),
+        );
+    }
+    check_digits(literal.value_type())
+}
+
+fn check_digits(value_type: ValueType) -> Result<ValueType, ProgramError> {
+    match value_type {
+        ValueType::Decimal { precision, scale }
+            if precision == 0 || precision > COMPUTED_DIGITS_MAX || scale > precision =>
+        {
+            fault("a type", value_type, format!("1 to {COMPUTED_DIGITS_MAX} digits with scale <= precision"))
+        }
+        fine => Ok(fine),
+    }
+}
+
+/// Arrow's result types (`arrow-arith`, `numeric.rs`), so that the engine's plan and the scan agree.
+fn arithmetic_type(op: Arithmetic, left: ValueType, right: ValueType) -> Result<ValueType, ProgramError> {
+    use ValueType::{Decimal, Float64, Int32, Int64};
+    match (left, right) {
+        (Int32, Int32) => Ok(Int32),
+        (Int64, Int64) => Ok(Int64),
+        (Float64, Float64) => Ok(Float64),
+        (Decimal { precision: p1, scale: s1 }, Decimal { precision: p2, scale: s2 }) => {
+            let (precision, scale) = match op {
+                Arithmetic::Multiply => (p1 + p2 + 1, s1 + s2),
+                Arithmetic::Add | Arithmetic::Subtract => {
+                    let scale = s1.max(s2);
+                    ((p1 - s1).max(p2 - s2) + scale + 1, scale)
+                }
+            };
+            if scale > COMPUTED_DIGITS_MAX {
+                return fault("the scale of a product", scale, format!("at most {COMPUTED_DIGITS_MAX}"));
+            }
+            Ok(Decimal { precision: precision.min(COMPUTED_DIGITS_MAX), scale })
+        }
+        (left, right) => fault("arithmetic", format!("{left} and {right}"), "two numbers of one type"),
+    }
+}
