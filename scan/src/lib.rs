@@ -1,1 +1,36 @@
 //! Which rows come out of these pages?
+//!
+//! The one evaluator of the system: the engine runs it over pages it read or fetched, a storage node runs it next to
+//! its devices. It does no IO; it says which pages it wants and is given them.
+//!
+//! ```text
+//! program + segment directory
+//!   prune      zone maps decide conjuncts: never, always, or look inside       (prune)
+//!   read       the pages of the filter's columns that are still undecided      (Step::Read)
+//!   select     conjuncts in order, each on the blocks still alive              (narrow, text, evaluate -> selection)
+//!   read       the payload pages that still hold a selected row                (Step::Read)
+//!   project    selected rows as arrow arrays, dictionary text as views         (project)
+//!   aggregate  or partial groups of them                                       (aggregate)
+//! batches, each of whole blocks                                                (Step::Batch)
+//! ```
+//!
+//! Invariants
+//! - The rows that come out depend only on program, segment and range of blocks: not on zone maps, page sizes,
+//!   encodings, limits or the order in which pages are supplied.
+//! - NULL, comparison, arithmetic and cast semantics are those of arrow's kernels, as DataFusion uses them.
+//! - No input, corrupt pages and hostile programs included, makes the scan panic.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod estimate;
+mod limits;
+mod run;
+mod types;
+pub mod wire;
+
+pub use error::ScanError;
+pub use estimate::{ScanEstimate, estimate};
+pub use limits::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN, MEMORY_BYTES_DEFAULT, ScanLimits};
+pub use run::{PageWanted, ScanBatch, ScanStats, SegmentScan, Step};
+pub use types::{arrow_type, output_schema};

@@ -1,0 +1,33 @@
+//! Which arrow types do a program's values have?
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use rackscan_format::program::{ValueType, VerifiedProgram};
+use std::sync::Arc;
+
+/// The arrow type of a value. Text is `Utf8View`, because dictionary and FSST pages give views without copies.
+#[must_use]
+pub fn arrow_type(value_type: ValueType) -> DataType {
+    match value_type {
+        ValueType::Boolean => DataType::Boolean,
+        ValueType::Int32 => DataType::Int32,
+        ValueType::Int64 => DataType::Int64,
+        ValueType::Date32 => DataType::Date32,
+        ValueType::TimestampMicros => DataType::Timestamp(TimeUnit::Microsecond, None),
+        ValueType::Decimal { precision, scale } => {
+            // A scale is at most its precision, at most 38 (`ScanProgram::verify`).
+            DataType::Decimal128(precision, i8::try_from(scale).unwrap_or(i8::MAX))
+        }
+        ValueType::Float64 => DataType::Float64,
+        ValueType::Text => DataType::Utf8View,
+    }
+}
+
+/// The schema of the batches a program yields: columns by position (named `0`, `1`, ...), all nullable.
+#[must_use]
+pub fn output_schema(program: &VerifiedProgram) -> SchemaRef {
+    let types = program.output_types().iter().enumerate();
+    let fields: Vec<Field> = types
+        .map(|(position, value_type)| Field::new(position.to_string(), arrow_type(*value_type), true))
+        .collect();
+    Arc::new(Schema::new(fields))
+}
