@@ -1,1 +1,43 @@
 //! How do I talk to storage nodes?
+//!
+//! ```text
+//!   Cluster (cheap to clone)                          a storage node
+//!     fetch / process / catalog / status / load
+//!        | takes target memory, encodes a request
+//!        v
+//!     driver thread -- one message ------------------> reads, scans, ...
+//!        |    target memory <-- one-sided writes ----- pages, rows, catalog
+//!        |             reply <-- one message --------- cost, how busy
+//!        v
+//!     copies out of the target once, decodes
+//! ```
+//!
+//! `local` reads the devices of nodes on the same host without asking them.
+//!
+//! Invariants
+//! - Nothing borrows memory that a peer may be writing: answers are copied out before they are looked at.
+//! - A lost node fails every request outstanding at it at once; every request has a deadline.
+//! - Memory, queues and outstanding requests are bounded: see [`limits`].
+
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod cluster;
+mod error;
+mod fetch;
+pub mod limits;
+mod load;
+mod local;
+mod page_buffer;
+mod process;
+mod status;
+
+pub use catalog::{BrokenTable, ClusterCatalog, ClusterTable, PlacedSegment};
+pub use cluster::{Cluster, ClusterOptions, NodeEndpoint};
+pub use error::ClientError;
+pub use fetch::{FetchedPages, WantedPage};
+pub use load::{Appended, LoadSession};
+pub use local::{LocalDevices, LocalError};
+pub use page_buffer::PageBuffer;
+pub use process::{ProcessAnswer, Processed};
+pub use status::Echoed;

@@ -1,0 +1,267 @@
+//! What can go wrong between a client and its storage nodes, and what should the reader of the message do?
+//!
+//! Invariants
+//! - Every error names the node; errors about reaching it name its address too.
+//! - A node that has no room for a scan is not an error: see [`crate::ProcessAnswer::Bounced`].
+
+use std::{sync::Arc, time::Duration};
+
+use rackscan_fabric::{Address, Ending, RegionError, Wire};
+use rackscan_format::{
+    codec::CodecError,
+    ids::{NodeId, SegmentId, TableId},
+    message::Refusal,
+    schema::DefinitionError,
+    segment::DirectoryError,
+};
+
+/// Why a request to the cluster did not give an answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ClientError {
+    /// The options cannot work.
+    #[error("cluster options: {0}")]
+    Options(String),
+    /// The system refused something that the client needs for itself.
+    #[error("could not {action}: {source}")]
+    Os {
+        /// What was attempted.
+        action: &'static str,
+        /// The system's answer.
+        source: Arc<std::io::Error>,
+    },
+    /// The target memory could not be made.
+    #[error("could not take {bytes} bytes of memory for answers: {source}; ask for less")]
+    Memory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Why.
+        source: Arc<RegionError>,
+    },
+    /// One answer needs more than all target memory.
+    #[error(
+        "{what} needs {wanted_bytes} bytes of memory in one piece; {available_bytes} bytes can be had: {advice}"
+    )]
+    MemoryTooSmall {
+        /// What it was for.
+        what: &'static str,
+        /// Bytes wanted.
+        wanted_bytes: usize,
+        /// The most that can be had in one piece.
+        available_bytes: usize,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// No node has this id.
+    #[error("node {node} is not one of this cluster's nodes ({known})")]
+    UnknownNode {
+        /// The id.
+        node: NodeId,
+        /// The ids there are.
+        known: String,
+    },
+    /// The node has no address for the wire asked for.
+    #[error(
+        "node {node} has no address for the wire {wire:?}; its addresses are {addresses}: add one to the cluster's configuration"
+    )]
+    NoAddress {
+        /// The node.
+        node: NodeId,
+        /// The wire asked for.
+        wire: Wire,
+        /// What it has.
+        addresses: String,
+    },
+    /// Nobody could be reached, or the handshake failed.
+    #[error("node {node} cannot be reached at {address}: {reason}; {advice}")]
+    Unreachable {
+        /// The node.
+        node: NodeId,
+        /// Where it should be.
+        address: Address,
+        /// What happened.
+        reason: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// Somebody else answers at the node's address.
+    #[error(
+        "node {node} at {address}: {what} is {found}, expected {expected}; check the addresses in the cluster's configuration"
+    )]
+    WrongNode {
+        /// The node.
+        node: NodeId,
+        /// Where.
+        address: Address,
+        /// What differs.
+        what: &'static str,
+        /// What was found.
+        found: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// The node was lost while a request was outstanding. The request may or may not have been carried out.
+    #[error(
+        "node {node} at {address} was lost during a {during} request: {reason}; see `rackscan cluster status`"
+    )]
+    NodeLost {
+        /// The node.
+        node: NodeId,
+        /// Where it was.
+        address: Address,
+        /// The kind of the request.
+        during: &'static str,
+        /// How it ended.
+        reason: String,
+    },
+    /// The node did not answer in time; its connection has been closed.
+    #[error(
+        "node {node} at {address} did not answer a {during} request within {waited:?}; see `rackscan cluster status`"
+    )]
+    TimedOut {
+        /// The node.
+        node: NodeId,
+        /// Where it is.
+        address: Address,
+        /// The kind of the request.
+        during: &'static str,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The node said why it does not do as asked.
+    #[error("node {node} refused a {during} request: {}", refusal.text)]
+    Refused {
+        /// The node.
+        node: NodeId,
+        /// The kind of the request.
+        during: &'static str,
+        /// Its reason.
+        refusal: Box<Refusal>,
+    },
+    /// The node's answer is not one to the request, or breaks a bound.
+    #[error(
+        "node {node} answered a {during} request with {found}, expected {expected}; is it another version of rackscan?"
+    )]
+    BadAnswer {
+        /// The node.
+        node: NodeId,
+        /// The kind of the request.
+        during: &'static str,
+        /// What it answered.
+        found: String,
+        /// What would do.
+        expected: String,
+    },
+    /// A structure from the node does not decode.
+    #[error("node {node}, {during} request: {source}")]
+    Codec {
+        /// The node.
+        node: NodeId,
+        /// The kind of the request.
+        during: &'static str,
+        /// What is wrong.
+        source: CodecError,
+    },
+    /// The node's catalog changed every time it was read.
+    #[error("the catalog of node {node} changed {attempts} times while it was read; try again")]
+    CatalogUnstable {
+        /// The node.
+        node: NodeId,
+        /// How often it was read.
+        attempts: u32,
+    },
+    /// A table's definition from a node breaks an invariant.
+    #[error("node {node}: {source}")]
+    Definition {
+        /// The node.
+        node: NodeId,
+        /// What is wrong.
+        source: DefinitionError,
+    },
+    /// A segment's directory from a node breaks an invariant.
+    #[error("node {node}: {source}")]
+    Directory {
+        /// The node.
+        node: NodeId,
+        /// What is wrong.
+        source: DirectoryError,
+    },
+    /// A part of a published table is missing, so no answer over it would be right.
+    #[error("table {table:?} is incomplete: {problem}; {advice}")]
+    IncompleteTable {
+        /// The table.
+        table: String,
+        /// What is missing, and at which node.
+        problem: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// No table has this name.
+    #[error("no table is named {name:?}; tables: {known}")]
+    UnknownTable {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A load's segment is not one of its table.
+    #[error("load of table {table}: segment {segment}: {problem}")]
+    BadSegment {
+        /// The load.
+        table: TableId,
+        /// The segment.
+        segment: SegmentId,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A table's definition that was to be loaded breaks an invariant.
+    #[error(transparent)]
+    BadDefinition(#[from] DefinitionError),
+    /// A request cannot be encoded: it breaks a limit.
+    #[error("a {during} request for node {node} cannot be sent: {source}")]
+    TooLarge {
+        /// The node.
+        node: NodeId,
+        /// The kind of the request.
+        during: &'static str,
+        /// The limit.
+        source: CodecError,
+    },
+    /// The cluster handle was closed while the request waited.
+    #[error("the connection to the cluster has been closed")]
+    Closed,
+}
+
+impl ClientError {
+    /// Whether the node said that it has no such table, segment or page.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        use rackscan_format::message::RefusalCode;
+        matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::NotFound)
+    }
+
+    /// The node that the error is about, if it is about one.
+    #[must_use]
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::UnknownNode { node, .. }
+            | Self::NoAddress { node, .. }
+            | Self::Unreachable { node, .. }
+            | Self::WrongNode { node, .. }
+            | Self::NodeLost { node, .. }
+            | Self::TimedOut { node, .. }
+            | Self::Refused { node, .. }
+            | Self::BadAnswer { node, .. }
+            | Self::Codec { node, .. }
+            | Self::CatalogUnstable { node, .. }
+            | Self::Definition { node, .. }
+            | Self::Directory { node, .. }
+            | Self::TooLarge { node, .. } => Some(*node),
+            _ => None,
+        }
+    }
+}
+
+/// What a lost connection's ending means for the reader of a message.
+pub(crate) fn ending_text(ending: &Ending) -> String {
+    ending.to_string()
+}

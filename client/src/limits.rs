@@ -1,0 +1,66 @@
+//! How much may a client hold, ask for at once, and wait?
+//!
+//! Invariants
+//! - Every queue and pool of this crate has its bound here; relations are asserted at compile time.
+
+use std::time::Duration;
+
+use rackscan_format::limits::{FETCH_PAGES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES};
+
+/// Target memory unless the caller asks for another amount.
+pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
+/// The least target memory: two of the largest pages.
+pub const MEMORY_BYTES_MIN: usize = 2 * PAGE_BYTES_MAX as usize;
+/// Target memory is handed out in whole slots of this many bytes, so that its book-keeping is a small bitmap.
+pub const SLOT_BYTES: usize = 64 << 10;
+/// The most bytes of one fetch; a larger one is split, so that many fetches share the target memory.
+pub const FETCH_BYTES_MAX: usize = 8 << 20;
+/// The target of a scan's result at first. A result that does not fit takes a further round trip.
+pub const PROCESS_TARGET_BYTES: usize = 2 << 20;
+/// The largest target of a scan's result: what one block of rows may need.
+pub const PROCESS_TARGET_BYTES_MAX: usize = 64 << 20;
+/// The target of a part of a catalog.
+pub const CATALOG_TARGET_BYTES: usize = 1 << 20;
+/// The most bytes of one node's catalog.
+pub const CATALOG_BYTES_MAX: u64 = 1 << 30;
+/// How often a catalog that changes while it is read is read again.
+pub const CATALOG_ATTEMPTS_MAX: u32 = 8;
+
+/// Requests outstanding at one node; further callers wait for their turn.
+pub const REQUESTS_PER_NODE_MAX: usize = 64;
+/// How long a request may take unless the caller says otherwise.
+pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// How long connecting to a node may take, its handshake included.
+pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long the driver polls before it sleeps in the kernel. Short: the nodes may need this processor.
+pub const DRIVER_SPIN: Duration = Duration::from_micros(10);
+/// How long the driver sleeps at most, so that deadlines are seen.
+pub const DRIVER_SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// Freed page buffers kept for the next fetch.
+pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
+
+/// Memory into which local devices are read without a copy.
+pub const LOCAL_POOL_BYTES: usize = 128 << 20;
+/// Memory into which they are read when the pool is exhausted; its pages are copied out and it is free again.
+pub const LOCAL_RESERVE_BYTES: usize = 8 << 20;
+/// Reads in flight at local devices.
+pub const LOCAL_DEPTH: u32 = 128;
+/// Batches of reads waiting for the thread that reads local devices; further callers wait.
+pub const LOCAL_BATCHES_MAX: usize = 256;
+
+const _: () = assert!(SLOT_BYTES.is_multiple_of(SECTOR_BYTES as usize));
+const _: () =
+    assert!(MEMORY_BYTES_DEFAULT >= MEMORY_BYTES_MIN && MEMORY_BYTES_MIN.is_multiple_of(SLOT_BYTES));
+// Any page fits into a fetch, and any fetch into the least memory.
+const _: () = assert!(FETCH_BYTES_MAX >= PAGE_BYTES_MAX as usize && FETCH_BYTES_MAX <= MEMORY_BYTES_MIN);
+const _: () = assert!(PROCESS_TARGET_BYTES <= MEMORY_BYTES_MIN && CATALOG_TARGET_BYTES <= MEMORY_BYTES_MIN);
+const _: () = assert!(FETCH_PAGES_MAX >= 1);
+// The connection's queue holds every outstanding request, its abandoned ones included.
+const _: () = assert!(2 * REQUESTS_PER_NODE_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+// Progress is made with the reserve alone: it holds any page.
+const _: () = assert!(LOCAL_RESERVE_BYTES >= PAGE_BYTES_MAX as usize);
+const _: () =
+    assert!(LOCAL_POOL_BYTES.is_multiple_of(PAGE_BYTES_MAX as usize) && PAGE_BYTES_MAX.is_power_of_two());
+const _: () = assert!(PAGE_BYTES_MAX as usize <= rackscan_device::limits::BUFFER_BYTES_MAX);
+const _: () = assert!(LOCAL_DEPTH <= rackscan_device::limits::RING_DEPTH_MAX);
