@@ -1,0 +1,18 @@
+//! Which commit is this binary built from? Benchmark lines say it, so that figures can be traced to code.
+
+use std::process::Command;
+
+fn main() {
+    // HEAD changes with a checkout, logs/HEAD with each commit; a clean build directory always asks anew.
+    for file in ["../.git/HEAD", "../.git/logs/HEAD"] {
+        if std::path::Path::new(file).exists() {
+            println!("cargo::rerun-if-changed={file}");
+        }
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+    let described = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
+    let commit = described.ok().filter(|output| output.status.success());
+    let commit = commit.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
+    let commit = if commit.trim().is_empty() { "unknown" } else { commit.trim() };
+    println!("cargo::rustc-env=RACKSCAN_COMMIT={commit}");
+}

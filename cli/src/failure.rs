@@ -1,0 +1,66 @@
+//! What does the user read when something goes wrong, and with which exit code?
+//!
+//! Invariants
+//! - One message on standard error that names the thing, what was found, what was expected and what to do.
+//! - 1 is a failure at run time, 2 wrong usage (also clap's code).
+
+use std::{fmt, path::Path};
+
+/// A failed command.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The words were understood but cannot be meant: exit code 2.
+    Usage(String),
+    /// It went wrong on the way: exit code 1.
+    Runtime(String),
+    /// The reader of the output went away: no message, exit code 0 as for any filter in a pipeline.
+    ClosedPipe,
+}
+
+impl Failure {
+    /// A failure at run time with the messages of all its causes.
+    pub(crate) fn of(error: &dyn std::error::Error) -> Self {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(source) = cause {
+            let more = source.to_string();
+            if !text.contains(&more) {
+                text = format!("{text}: {more}");
+            }
+            cause = source.source();
+        }
+        Self::Runtime(text)
+    }
+}
+
+/// Names the file in an error about it.
+pub(crate) fn at_path(path: &Path) -> impl Fn(std::io::Error) -> Failure + '_ {
+    move |error| Failure::Runtime(format!("{}: {error}", path.display()))
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Runtime(text) => f.write_str(text),
+            Self::ClosedPipe => f.write_str("the reader of the output has gone"),
+        }
+    }
+}
+
+macro_rules! from_error {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::of(&error)
+            }
+        })*
+    };
+}
+
+pub(crate) use from_error;
+
+impl From<crate::output::PrintError> for Failure {
+    fn from(error: crate::output::PrintError) -> Self {
+        if error.is_closed_pipe() { Self::ClosedPipe } else { Self::of(&error) }
+    }
+}
