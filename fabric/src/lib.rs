@@ -5,13 +5,19 @@ mod address;
 mod completion;
 mod connection;
 mod counters;
+mod doorbell;
 mod error;
+mod guarded;
+mod handshake;
 mod key;
 pub mod limits;
 mod listener;
 mod memory;
 mod operation;
 mod region;
+mod shm;
+mod stream;
+mod tcp;
 mod wire;
 
 pub use address::{Address, Wire};
@@ -22,6 +28,7 @@ pub use error::{
     AddressError, ClusterKeyError, ConnectError, Ending, ListenError, OperationError, OutOfBounds, PostError,
     RegionError, RegisterError,
 };
+pub use handshake::{FABRIC_MAGIC, FABRIC_VERSION};
 pub use key::{CLUSTER_KEY_BYTES, ClusterKey};
 pub use listener::{Listener, connect};
 pub use memory::RawSlice;

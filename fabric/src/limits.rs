@@ -30,6 +30,13 @@ pub const EVENTS_PER_POLL_MAX: usize = 256;
 /// The data part of a `shm` message ring, in bytes; a power of two so that positions wrap by masking.
 pub const SHM_RING_BYTES: usize = 256 * 1024;
 
+/// How long `wait` polls a `shm` connection before it sleeps, in microseconds.
+pub const SHM_SPIN_US: u64 = 20;
+
+/// How long `wait` polls a `tcp` connection before it sleeps, in microseconds. Short, because the
+/// responder that it waits for needs a processor too.
+pub const TCP_SPIN_US: u64 = 2;
+
 /// Messages that a `tcp` responder holds for the application before it stops reading from its socket.
 pub const TCP_MESSAGES_QUEUED_MAX: usize = 256;
 

@@ -211,6 +211,17 @@ impl RawSlice {
         self.length == 0
     }
 
+    /// Copies `bytes` in at `offset` of the slice.
+    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        let end = offset.checked_add(bytes.len());
+        if end.is_none_or(|end| end > self.length) {
+            let (offset, length) = (offset as u64, bytes.len() as u64);
+            return Err(OutOfBounds { offset, length, region_bytes: self.length as u64 });
+        }
+        let start = self.pointer.addr() - self.mapping.start.addr().get();
+        self.mapping.copy_in(start + offset, bytes)
+    }
+
     /// Whether the kernel may store through the pointer.
     #[must_use]
     pub fn is_writable(&self) -> bool {

@@ -138,6 +138,57 @@ impl Operation<'_> {
     }
 }
 
+/// An operation that has to wait, with its bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct DeferredOperation {
+    /// As posted, but for the bytes, which are in `bytes`.
+    operation: Operation<'static>,
+    bytes: Vec<u8>,
+}
+
+impl DeferredOperation {
+    pub(crate) fn new(operation: Operation<'_>) -> Self {
+        let (operation, bytes) = match operation {
+            Operation::WriteBytes { bytes, target, target_offset } => {
+                (Operation::WriteBytes { bytes: &[], target, target_offset }, bytes.to_vec())
+            }
+            Operation::Send { bytes } => (Operation::Send { bytes: &[] }, bytes.to_vec()),
+            Operation::Write { source, target, target_offset } => {
+                (Operation::Write { source, target, target_offset }, Vec::new())
+            }
+            Operation::WriteWithImmediate { source, target, target_offset, immediate } => {
+                (Operation::WriteWithImmediate { source, target, target_offset, immediate }, Vec::new())
+            }
+            Operation::Read { source, source_offset, target } => {
+                (Operation::Read { source, source_offset, target }, Vec::new())
+            }
+            Operation::FetchAdd { target, target_offset, add } => {
+                (Operation::FetchAdd { target, target_offset, add }, Vec::new())
+            }
+            Operation::CompareSwap { target, target_offset, expected, replacement } => {
+                (Operation::CompareSwap { target, target_offset, expected, replacement }, Vec::new())
+            }
+        };
+        Self { operation, bytes }
+    }
+
+    /// The operation as it was posted.
+    pub(crate) fn as_operation(&self) -> Operation<'_> {
+        match self.operation.clone() {
+            Operation::WriteBytes { target, target_offset, .. } => {
+                Operation::WriteBytes { bytes: &self.bytes, target, target_offset }
+            }
+            Operation::Send { .. } => Operation::Send { bytes: &self.bytes },
+            other => other,
+        }
+    }
+
+    /// Bytes of its message.
+    pub(crate) fn ring_bytes(&self) -> usize {
+        if matches!(self.operation, Operation::Send { .. }) { self.bytes.len() } else { 0 }
+    }
+}
+
 /// Whether a registration of `region_bytes` with `granted` access lets an operation touch the span, and at which
 /// offset of the registration. This protects memory, so every wire calls it where the memory is touched.
 pub(crate) fn check_grant(

@@ -1,0 +1,248 @@
+//! Who may connect over a Unix socket, and how do the two sides get at each other's rings?
+//!
+//! Invariants
+//! - The socket's file belongs to its user alone from the moment it exists (mode 0600).
+//! - A file that is not a dead socket is never removed.
+//! - Both sides have proved the cluster key, and that they run as one user, before a descriptor is passed.
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use rustix::{
+    event::PollFlags,
+    fs::{FileType, FlockOperation, Mode, OFlags},
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
+
+use super::{
+    control::{Control, Heard, hear, say},
+    queue::ShmQueue,
+    ring::{Consumer, Producer, RING_MEMORY_BYTES},
+};
+use crate::{
+    address::Wire,
+    connection::Connection,
+    doorbell::Doorbell,
+    error::{ConnectError, ListenError},
+    handshake,
+    key::ClusterKey,
+    limits::{LISTEN_BACKLOG, SOCKET_PATH_BYTES_MAX},
+    stream::Stream,
+};
+
+/// The file of a listening socket; removed on drop if it is still the one that was made.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let ours = rustix::fs::lstat(&self.path)
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.inode));
+        if ours {
+            // A file that has just gone needs no removal.
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Listens at `path`. A socket that nobody serves any more is replaced.
+pub(crate) fn bind(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
+    let bytes = path.as_os_str().as_bytes().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        let (path, bytes_max) = (path.to_owned(), SOCKET_PATH_BYTES_MAX);
+        return Err(ListenError::PathTooLong { path, bytes, bytes_max });
+    }
+    let address = format!("shm:{}", path.display());
+    let os = |action| {
+        let address = address.clone();
+        move |e: Errno| ListenError::Os { action, address, source: e.into() }
+    };
+    let place = SocketAddrUnix::new(path).map_err(os("use the path of"))?;
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // Two processes that find the same dead socket must not remove each other's new one.
+    let folder =
+        rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(os("open the folder of"))?;
+    rustix::fs::flock(&folder, FlockOperation::LockExclusive).map_err(os("lock the folder of"))?;
+
+    let socket = new_socket().map_err(os("make a socket for"))?;
+    // Linux gives the file the mode that the socket has when it is bound.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(os("make private"))?;
+    match rustix::net::bind(&socket, &place) {
+        Ok(()) => {}
+        Err(Errno::ADDRINUSE) => {
+            remove_dead_socket(path, &place, &address)?;
+            rustix::net::bind(&socket, &place).map_err(os("bind"))?;
+        }
+        Err(e) => return Err(os("bind")(e)),
+    }
+    let stat = rustix::fs::lstat(path).map_err(os("look at"))?;
+    let file = SocketFile { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino };
+    rustix::net::listen(&socket, i32::try_from(LISTEN_BACKLOG).unwrap_or(i32::MAX))
+        .map_err(os("listen at"))?;
+    Ok((socket, file))
+}
+
+fn remove_dead_socket(path: &Path, place: &SocketAddrUnix, address: &str) -> Result<(), ListenError> {
+    let os =
+        |action| move |e: Errno| ListenError::Os { action, address: address.to_owned(), source: e.into() };
+    let stat = rustix::fs::lstat(path).map_err(os("look at"))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+        return Err(ListenError::NotASocket { path: path.to_owned() });
+    }
+    let probe = new_socket().map_err(os("make a socket for"))?;
+    match rustix::net::connect(&probe, place) {
+        Err(Errno::CONNREFUSED) => rustix::fs::unlink(path).map_err(os("remove the dead socket of")),
+        // A full backlog is a sign of life too.
+        Ok(()) | Err(Errno::AGAIN) => Err(ListenError::InUse { address: address.to_owned() }),
+        Err(e) => Err(os("ask whether anybody listens at")(e)),
+    }
+}
+
+/// Connects to a listener at `path`.
+pub(crate) fn call(path: &Path, key: &ClusterKey, deadline: Instant) -> Result<Connection, ConnectError> {
+    let peer = format!("shm:{}", path.display());
+    let refused = |e: Errno| ConnectError::Refused { peer: peer.clone(), source: e.into() };
+    let place = SocketAddrUnix::new(path).map_err(refused)?;
+    let socket = new_socket().map_err(refused)?;
+    loop {
+        match rustix::net::connect(&socket, &place) {
+            Ok(()) => break,
+            // The backlog is full; a Unix socket cannot be polled for that.
+            Err(Errno::AGAIN) if Instant::now() < deadline => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            Err(Errno::AGAIN) => return Err(ConnectError::TimedOut { peer, phase: "connect" }),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(refused(e)),
+        }
+    }
+    let stream = Stream::new(&socket, &peer, deadline);
+    check_user(&socket, &stream)?;
+    handshake::call(&stream, Wire::Shm, key)?;
+    let queue = exchange_rings(&socket, &stream)?;
+    Ok(Connection::new(Box::new(queue(socket)?), Wire::Shm, peer))
+}
+
+/// Receives a caller.
+pub(crate) fn answer(
+    socket: OwnedFd,
+    key: &ClusterKey,
+    deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    let peer = match rustix::net::sockopt::socket_peercred(&socket) {
+        Ok(credentials) => format!("shm process {}", credentials.pid.as_raw_nonzero()),
+        Err(_) => "shm process of unknown number".to_owned(),
+    };
+    let stream = Stream::new(&socket, &peer, deadline);
+    check_user(&socket, &stream)?;
+    handshake::answer(&stream, Wire::Shm, key)?;
+    let queue = exchange_rings(&socket, &stream)?;
+    Ok(Connection::new(Box::new(queue(socket)?), Wire::Shm, peer))
+}
+
+fn check_user(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(), ConnectError> {
+    let credentials = rustix::net::sockopt::socket_peercred(socket)
+        .map_err(|e| stream.failed(e, "ask for the peer's user"))?;
+    let (found, expected) = (credentials.uid.as_raw(), rustix::process::geteuid().as_raw());
+    if found == expected {
+        return Ok(());
+    }
+    Err(ConnectError::OtherUser { peer: stream.peer(), found, expected })
+}
+
+type Finish = Box<dyn FnOnce(OwnedFd) -> Result<ShmQueue, ConnectError>>;
+
+/// Gives the peer our ring and bell, takes its own; what remains is to give the queue its socket.
+fn exchange_rings(socket: &OwnedFd, stream: &Stream<'_>) -> Result<Finish, ConnectError> {
+    const PHASE: &str = "exchange of rings";
+    let os = |source: io::Error| ConnectError::Os { action: PHASE, peer: stream.peer(), source };
+    let incoming = Consumer::new().map_err(|source| ConnectError::Memory { peer: stream.peer(), source })?;
+    let our_bell = Doorbell::new().map_err(os)?;
+    let setup = Control::Setup { ring_bytes: RING_MEMORY_BYTES as u64 };
+    say(socket, setup, &[incoming.memory(), our_bell.as_fd()]).map_err(|e| stream.failed(e, PHASE))?;
+    loop {
+        match hear(socket) {
+            Heard::Nothing => stream.wait_for(PollFlags::IN, PHASE)?,
+            Heard::HungUp => return Err(ConnectError::HungUp { peer: stream.peer(), phase: PHASE }),
+            Heard::Control(found, mut fds) if found == setup && fds.len() == 2 => {
+                let bell = fds.pop().map(Doorbell::from_peer).transpose().map_err(os)?;
+                let ring = fds.pop().as_ref().map(Producer::new).transpose().map_err(os)?;
+                let (Some(bell), Some(ring)) = (bell, ring) else { continue };
+                let peer = stream.peer();
+                return Ok(Box::new(move |socket| {
+                    let queue = ShmQueue::new(socket, (incoming, our_bell), (ring, bell));
+                    queue.map_err(|source| ConnectError::Os { action: PHASE, peer, source })
+                }));
+            }
+            other => {
+                let (found, expected) = (format!("{other:?}"), format!("{setup:?} with 2 descriptors"));
+                return Err(ConnectError::NotAPeer { peer: stream.peer(), found, expected });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_private_and_its_file_goes_with_the_listener() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let (_socket, file) = bind(&path).unwrap();
+        assert_eq!(rustix::fs::stat(&path).unwrap().st_mode & 0o7777, 0o600);
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let (live, file) = bind(&path).unwrap();
+        assert!(matches!(bind(&path), Err(ListenError::InUse { .. })));
+        // Its process dies without removing the file.
+        drop(live);
+        let (_second, _second_file) = bind(&path).unwrap();
+        // The first owner does not remove the second one's file.
+        drop(file);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(matches!(bind(&path), Err(ListenError::NotASocket { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_path_that_does_not_fit_is_refused_with_its_length() {
+        let path = PathBuf::from(format!("/tmp/{}", "x".repeat(103)));
+        assert!(matches!(bind(&path), Err(ListenError::PathTooLong { bytes: 108, bytes_max: 107, .. })));
+    }
+}

@@ -1,0 +1,331 @@
+//! How do messages travel through memory that both processes map?
+//!
+//! ```text
+//! page 0: tail | head | sleeping | stalled | controls     (each alone in its cache line)
+//! then:   records, each a 16-byte head and the message padded to 16 bytes, wrapping at the end
+//! ```
+//!
+//! Invariants
+//! - One producer (the peer of the ring's owner) and one consumer (the owner). Each keeps its own position in private
+//!   memory and only publishes it; what the other side publishes is checked before it is used.
+//! - `tail - head <= SHM_RING_BYTES`, both counting bytes since the start and never wrapping in practice.
+//! - No wake-up is lost: who goes to sleep (or stalls) says so, then looks once more; who moves a position does so,
+//!   then looks whether the other said so; a fence stands between the two steps on either side.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicU64, Ordering, fence},
+};
+
+use rustix::fs::OFlags;
+
+use crate::{
+    error::{OutOfBounds, RegionError},
+    limits::{SEND_BYTES_MAX, SHM_RING_BYTES},
+    memory::{Mapping, Protection},
+    region::Region,
+};
+
+const HEADER_BYTES: usize = 4096;
+/// Length of a ring's memory.
+pub(super) const RING_MEMORY_BYTES: usize = HEADER_BYTES + SHM_RING_BYTES;
+
+const TAIL: usize = 0;
+const HEAD: usize = 128;
+const SLEEPING: usize = 256;
+const STALLED: usize = 384;
+const CONTROLS: usize = 512;
+
+const RECORD_HEAD_BYTES: u64 = 16;
+const RING_BYTES: u64 = SHM_RING_BYTES as u64;
+
+const KIND_MESSAGE: u64 = 1;
+const KIND_IMMEDIATE: u64 = 2;
+
+/// What a ring carries.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    Message { bytes: Vec<u8> },
+    Immediate { immediate: u32, bytes: u32 },
+}
+
+/// What is in a ring that no honest peer puts there.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RingFault {
+    #[error("ring positions {head} to {tail} span more than {RING_BYTES} bytes")]
+    Positions { head: u64, tail: u64 },
+    #[error("a record of kind {kind} with {length} bytes where {available} are available")]
+    Record { kind: u64, length: u64, available: u64 },
+    #[error("ring: {0}")]
+    Memory(#[from] OutOfBounds),
+}
+
+/// Bytes that a record with a message of `length` bytes occupies.
+fn record_bytes(length: u64) -> u64 {
+    RECORD_HEAD_BYTES + length.next_multiple_of(16)
+}
+
+/// Where position `position` lies in the ring's memory.
+fn place(position: u64) -> usize {
+    // The mask keeps it below SHM_RING_BYTES, which is a usize.
+    HEADER_BYTES + usize::try_from(position & (RING_BYTES - 1)).unwrap_or(0)
+}
+
+/// The first part of `length` bytes at `position`, before the ring's end.
+fn before_the_end(position: u64, length: usize) -> usize {
+    length.min(RING_MEMORY_BYTES - place(position))
+}
+
+/// The receiving end, in memory of our own.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    ring: Region,
+    head: u64,
+    head_published: u64,
+}
+
+impl Consumer {
+    pub(super) fn new() -> Result<Self, RegionError> {
+        Ok(Self { ring: Region::allocate(RING_MEMORY_BYTES)?, head: 0, head_published: 0 })
+    }
+
+    /// The memory, for the peer.
+    pub(super) fn memory(&self) -> BorrowedFd<'_> {
+        self.ring.memory()
+    }
+
+    fn word(&self, at: usize) -> Result<&AtomicU64, OutOfBounds> {
+        self.ring.mapping().word_to_store(at)
+    }
+
+    /// Whether a record waits (or the ring is damaged, which `pop` then says).
+    pub(super) fn has_records(&self) -> bool {
+        self.word(TAIL).is_ok_and(|tail| tail.load(Ordering::Acquire) != self.head)
+    }
+
+    /// How often the peer has said something over the control socket.
+    pub(super) fn controls(&self) -> u64 {
+        self.word(CONTROLS).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// Says that our side is about to sleep, or is awake.
+    pub(super) fn set_sleeping(&self, sleeping: bool) {
+        if let Ok(word) = self.word(SLEEPING) {
+            word.store(u64::from(sleeping), Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the next record.
+    pub(super) fn pop(&mut self) -> Result<Option<Record>, RingFault> {
+        let tail = self.word(TAIL)?.load(Ordering::Acquire);
+        let available = tail.wrapping_sub(self.head);
+        if available == 0 {
+            return Ok(None);
+        }
+        if available > RING_BYTES || available < RECORD_HEAD_BYTES {
+            return Err(RingFault::Positions { head: self.head, tail });
+        }
+        // Positions are multiples of 16 and so is the ring, so a record's head never wraps.
+        let at = place(self.head);
+        let (first, argument) = (self.word(at)?.load(Ordering::Relaxed), self.word(at + 8)?);
+        let argument = argument.load(Ordering::Relaxed);
+        let (kind, length) = (first >> 32, first & u64::from(u32::MAX));
+        let fits = length <= SEND_BYTES_MAX as u64 && record_bytes(length) <= available;
+        let record = match (kind, usize::try_from(length)) {
+            (KIND_MESSAGE, Ok(bytes)) if fits => Record::Message { bytes: self.copy_message(bytes)? },
+            (KIND_IMMEDIATE, Ok(0)) => Record::Immediate {
+                immediate: u32::try_from(argument & u64::from(u32::MAX)).unwrap_or(0),
+                bytes: u32::try_from(argument >> 32).unwrap_or(0),
+            },
+            _ => return Err(RingFault::Record { kind, length, available }),
+        };
+        self.head += record_bytes(length);
+        Ok(Some(record))
+    }
+
+    fn copy_message(&self, length: usize) -> Result<Vec<u8>, OutOfBounds> {
+        let mut bytes = vec![0; length];
+        let start = self.head + RECORD_HEAD_BYTES;
+        let (first, second) = bytes.split_at_mut(before_the_end(start, length));
+        self.ring.copy_out(place(start), first)?;
+        self.ring.copy_out(HEADER_BYTES, second)?;
+        Ok(bytes)
+    }
+
+    /// Gives the space of taken records back; true when the producer waits for space and must be woken.
+    pub(super) fn release(&mut self) -> Result<bool, OutOfBounds> {
+        if self.head == self.head_published {
+            return Ok(false);
+        }
+        self.word(HEAD)?.store(self.head, Ordering::Release);
+        self.head_published = self.head;
+        fence(Ordering::SeqCst);
+        let stalled = self.word(STALLED)?;
+        Ok(stalled.load(Ordering::Relaxed) != 0 && stalled.swap(0, Ordering::SeqCst) != 0)
+    }
+}
+
+/// The sending end, in memory of the peer.
+#[derive(Debug)]
+pub(super) struct Producer {
+    ring: Mapping,
+    tail: u64,
+    head_seen: u64,
+}
+
+impl Producer {
+    /// Maps the peer's ring, after checking that it is one.
+    pub(super) fn new(memory: &OwnedFd) -> std::io::Result<Self> {
+        super::region::check_memory(memory, RING_MEMORY_BYTES)?;
+        if !rustix::fs::fcntl_getfl(memory)?.contains(OFlags::RDWR) {
+            return Err(std::io::Error::other("the peer's ring is not writable"));
+        }
+        let ring = Mapping::new(memory.as_fd(), RING_MEMORY_BYTES, Protection::ReadWrite)?;
+        Ok(Self { ring, tail: 0, head_seen: 0 })
+    }
+
+    fn word(&self, at: usize) -> Result<&AtomicU64, OutOfBounds> {
+        self.ring.word_to_store(at)
+    }
+
+    fn free_bytes(&self) -> u64 {
+        RING_BYTES - (self.tail - self.head_seen)
+    }
+
+    /// Whether a message of `length` bytes has room now. If not, the consumer is asked to wake us when it has
+    /// taken something.
+    pub(super) fn has_room(&mut self, length: usize) -> Result<bool, RingFault> {
+        let need = record_bytes(length as u64);
+        if need <= self.free_bytes() {
+            return Ok(true);
+        }
+        self.look_at_head()?;
+        if need <= self.free_bytes() {
+            return Ok(true);
+        }
+        self.word(STALLED)?.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.look_at_head()?;
+        Ok(need <= self.free_bytes())
+    }
+
+    fn look_at_head(&mut self) -> Result<(), RingFault> {
+        let head = self.word(HEAD)?.load(Ordering::Acquire);
+        // The consumer's position only moves forward and never past ours.
+        if head < self.head_seen || head > self.tail {
+            return Err(RingFault::Positions { head, tail: self.tail });
+        }
+        self.head_seen = head;
+        Ok(())
+    }
+
+    /// Appends a message that `has_room`. The owner must then be woken if it sleeps.
+    pub(super) fn push_message(&mut self, bytes: &[u8]) -> Result<(), RingFault> {
+        let start = self.tail + RECORD_HEAD_BYTES;
+        let (first, second) = bytes.split_at(before_the_end(start, bytes.len()));
+        self.ring.copy_in(place(start), first)?;
+        self.ring.copy_in(HEADER_BYTES, second)?;
+        self.publish(KIND_MESSAGE, bytes.len() as u64, 0)
+    }
+
+    /// Appends an immediate that `has_room` (with length 0).
+    pub(super) fn push_immediate(&mut self, immediate: u32, bytes: u32) -> Result<(), RingFault> {
+        self.publish(KIND_IMMEDIATE, 0, u64::from(bytes) << 32 | u64::from(immediate))
+    }
+
+    fn publish(&mut self, kind: u64, length: u64, argument: u64) -> Result<(), RingFault> {
+        let at = place(self.tail);
+        self.word(at)?.store(kind << 32 | length, Ordering::Relaxed);
+        self.word(at + 8)?.store(argument, Ordering::Relaxed);
+        self.tail += record_bytes(length);
+        self.word(TAIL)?.store(self.tail, Ordering::Release);
+        Ok(())
+    }
+
+    /// Tells the owner how often we have said something over the control socket.
+    pub(super) fn set_controls(&self, controls: u64) {
+        if let Ok(word) = self.word(CONTROLS) {
+            word.store(controls, Ordering::Release);
+        }
+    }
+
+    /// Whether the owner sleeps and it falls to us to ring its bell.
+    pub(super) fn must_wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.word(SLEEPING)
+            .is_ok_and(|word| word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::SeqCst) != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring() -> (Producer, Consumer) {
+        let consumer = Consumer::new().unwrap();
+        let memory = consumer.memory().try_clone_to_owned().unwrap();
+        (Producer::new(&memory).unwrap(), consumer)
+    }
+
+    #[test]
+    fn messages_of_every_length_pass_the_end_of_the_ring_unharmed() {
+        let (mut producer, mut consumer) = ring();
+        for round in 0..2000_usize {
+            let message: Vec<u8> =
+                (0..round * 37 % 5000).map(|i| u8::try_from((i + round) % 251).unwrap()).collect();
+            assert!(producer.has_room(message.len()).unwrap());
+            producer.push_message(&message).unwrap();
+            assert_eq!(consumer.pop().unwrap(), Some(Record::Message { bytes: message }));
+            consumer.release().unwrap();
+        }
+        assert_eq!(consumer.pop().unwrap(), None);
+    }
+
+    #[test]
+    fn a_full_ring_has_no_room_until_something_is_taken() {
+        let (mut producer, mut consumer) = ring();
+        let message = vec![7; SEND_BYTES_MAX];
+        let mut pushed = 0;
+        while producer.has_room(message.len()).unwrap() {
+            producer.push_message(&message).unwrap();
+            pushed += 1;
+        }
+        assert_eq!(pushed, SHM_RING_BYTES / (SEND_BYTES_MAX + 16));
+        consumer.pop().unwrap().unwrap();
+        assert!(consumer.release().unwrap(), "the stalled producer is to be woken");
+        assert!(producer.has_room(message.len()).unwrap());
+    }
+
+    #[test]
+    fn immediates_carry_their_word_and_length() {
+        let (mut producer, mut consumer) = ring();
+        producer.push_immediate(u32::MAX, 12345).unwrap();
+        assert_eq!(consumer.pop().unwrap(), Some(Record::Immediate { immediate: u32::MAX, bytes: 12345 }));
+    }
+
+    #[test]
+    fn positions_that_an_honest_peer_never_publishes_are_faults() {
+        let (producer, mut consumer) = ring();
+        for tail in [8, RING_BYTES + 16, u64::MAX] {
+            producer.word(TAIL).unwrap().store(tail, Ordering::Release);
+            assert_eq!(consumer.pop(), Err(RingFault::Positions { head: 0, tail }));
+        }
+        let (mut producer, consumer) = ring();
+        consumer.word(HEAD).unwrap().store(1 << 40, Ordering::Release);
+        producer.tail = RING_BYTES;
+        assert_eq!(producer.has_room(1), Err(RingFault::Positions { head: 1 << 40, tail: RING_BYTES }));
+    }
+
+    #[test]
+    fn a_record_longer_than_what_is_there_is_a_fault() {
+        let (producer, mut consumer) = ring();
+        for (kind, length) in
+            [(KIND_MESSAGE, 17), (KIND_MESSAGE, u64::from(u32::MAX)), (9, 0), (KIND_IMMEDIATE, 1)]
+        {
+            producer.word(place(0)).unwrap().store(kind << 32 | length, Ordering::Relaxed);
+            producer.word(TAIL).unwrap().store(32, Ordering::Release);
+            assert_eq!(consumer.pop(), Err(RingFault::Record { kind, length, available: 32 }));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! How do two machines come to share a stream?
+//!
+//! Invariants
+//! - Both sides have proved the cluster key before the responder exists. The stream itself is neither encrypted nor signed:
+//!   it belongs on a network that the cluster trusts.
+
+use std::{
+    net::{SocketAddr, TcpListener, ToSocketAddrs},
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::PollFlags,
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, sockopt},
+};
+
+use super::queue::TcpQueue;
+use crate::{
+    address::Wire,
+    connection::Connection,
+    error::{ConnectError, ListenError},
+    handshake,
+    key::ClusterKey,
+    limits::LISTEN_BACKLOG,
+    stream::Stream,
+};
+
+/// A peer whose machine is gone sends no more; the kernel asks after this much silence ...
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// ... this often ...
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// ... and gives up after as many questions without an answer.
+const KEEPALIVE_COUNT: u32 = 5;
+/// Bytes that were sent and not acknowledged for so long end the connection, in milliseconds.
+const UNACKNOWLEDGED_MS_MAX: u32 = 10_000;
+
+fn new_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+/// Listens at the first address of `host` that can be bound; returns the port as well, chosen if 0 was asked for.
+pub(crate) fn bind(host: &str, port: u16) -> Result<(OwnedFd, u16), ListenError> {
+    let address = format!("tcp:{host}:{port}");
+    let os = |action, source| ListenError::Os { action, address: address.clone(), source };
+    let places = (host, port).to_socket_addrs().map_err(|e| os("resolve", e))?;
+    let mut refusal = None;
+    for place in places {
+        match bind_at(place) {
+            Ok(bound) => return Ok(bound),
+            Err(Errno::ADDRINUSE) => return Err(ListenError::InUse { address }),
+            Err(e) => refusal = Some(e),
+        }
+    }
+    Err(os("bind", refusal.unwrap_or(Errno::ADDRNOTAVAIL).into()))
+}
+
+fn bind_at(place: SocketAddr) -> Result<(OwnedFd, u16), Errno> {
+    let socket = new_socket(place)?;
+    // Connections of an earlier process that linger must not keep the port.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &place)?;
+    rustix::net::listen(&socket, i32::try_from(LISTEN_BACKLOG).unwrap_or(i32::MAX))?;
+    let listener = TcpListener::from(socket);
+    let port = listener.local_addr().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?.port();
+    Ok((listener.into(), port))
+}
+
+/// Connects to a listener.
+pub(crate) fn call(
+    host: &str,
+    port: u16,
+    key: &ClusterKey,
+    deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    let peer = format!("tcp:{host}:{port}");
+    let refused = |source| ConnectError::Refused { peer: peer.clone(), source };
+    let places = (host, port).to_socket_addrs().map_err(refused)?;
+    let mut refusal = refused(Errno::ADDRNOTAVAIL.into());
+    for place in places {
+        match dial(place, &peer, deadline) {
+            Ok(socket) => {
+                let stream = Stream::new(&socket, &peer, deadline);
+                handshake::call(&stream, Wire::Tcp, key)?;
+                return finish(socket, peer);
+            }
+            Err(e) => refusal = e,
+        }
+    }
+    Err(refusal)
+}
+
+fn dial(place: SocketAddr, peer: &str, deadline: Instant) -> Result<OwnedFd, ConnectError> {
+    let refused = |e: Errno| ConnectError::Refused { peer: peer.to_owned(), source: e.into() };
+    let socket = new_socket(place).map_err(refused)?;
+    match rustix::net::connect(&socket, &place) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => {
+            Stream::new(&socket, peer, deadline).wait_for(PollFlags::OUT, "connect")?;
+            sockopt::socket_error(&socket).map_err(refused)?.map_err(refused)?;
+        }
+        Err(e) => return Err(refused(e)),
+    }
+    prepare(&socket).map_err(refused)?;
+    Ok(socket)
+}
+
+/// Receives a caller.
+pub(crate) fn answer(
+    socket: OwnedFd,
+    key: &ClusterKey,
+    deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    let socket = std::net::TcpStream::from(socket);
+    let peer = match socket.peer_addr() {
+        Ok(place) => format!("tcp:{place}"),
+        Err(_) => "tcp peer of unknown address".to_owned(),
+    };
+    let socket = OwnedFd::from(socket);
+    let stream = Stream::new(&socket, &peer, deadline);
+    prepare(&socket).map_err(|e| stream.failed(e, "set the options of a socket"))?;
+    handshake::answer(&stream, Wire::Tcp, key)?;
+    finish(socket, peer)
+}
+
+fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT)?;
+    sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS_MAX)
+}
+
+fn finish(socket: OwnedFd, peer: String) -> Result<Connection, ConnectError> {
+    match TcpQueue::new(socket) {
+        Ok(queue) => Ok(Connection::new(Box::new(queue), Wire::Tcp, peer)),
+        Err(source) => Err(ConnectError::Os { action: "start a responder", peer, source }),
+    }
+}
