@@ -11,6 +11,7 @@
 //! reserved reads as zeroes without touching the disk). The third is the same load by fio, to compare with.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,18 @@ struct Load {
     seconds: u64,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("readbench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--make", mebibytes, path] => make(path, mebibytes.parse()?),
         [path, ref rest @ ..] if rest.len() <= 3 && !path.starts_with('-') => {

@@ -19,9 +19,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::OpenError;
-use crate::filesystem;
+use crate::filesystem::{self, DirectIo};
 use crate::limits::{IO_ALIGN_BYTES, LOCK_POLL, LOCK_WAIT_MAX};
-use crate::memory::BufferPool;
+use crate::memory::{Buffer, BufferPool};
 
 /// What the opener will do with the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,7 @@ impl Device {
         let made = reserve(path, &plain, bytes).and_then(|()| {
             let file = open_direct(path, Access::ReadWrite)?;
             lock(path, &file)?;
+            write_first_block(path, &file)?;
             Self::over(path, file, bytes, Access::ReadWrite)
         });
         if made.is_err() {
@@ -97,7 +98,8 @@ impl Device {
     }
 
     fn over(path: &Path, file: OwnedFd, bytes: u64, access: Access) -> Result<Self, OpenError> {
-        if let Some(filesystem) = filesystem::ignores_direct_io(&file).map_err(os(path, "statfs"))? {
+        let direct_io = filesystem::direct_io(&file).map_err(os(path, "statfs"))?;
+        if let DirectIo::Ignored { filesystem } = direct_io {
             return Err(OpenError::DirectIoRefused { path: path.to_owned(), filesystem });
         }
         let alignment = alignment_of(path, &file)?;
@@ -105,7 +107,18 @@ impl Device {
         if usable == 0 {
             return Err(OpenError::BadSize { path: path.to_owned(), bytes });
         }
-        probe(path, &file, alignment)?;
+        let read_first_block = || probe(&file, alignment);
+        match read_first_block() {
+            Ok(()) => {}
+            Err(Errno::INVAL) => return Err(refused(path)),
+            Err(errno) => return Err(os(path, "a first read")(errno)),
+        }
+        if let DirectIo::ToBeMeasured { filesystem } = direct_io {
+            let measured = filesystem::passes_the_page_cache(&file, read_first_block);
+            if measured.map_err(os(path, "looking for its first page in the page cache"))? {
+                return Err(OpenError::DirectIoRefused { path: path.to_owned(), filesystem });
+            }
+        }
         Ok(Self { file, path: path.to_owned(), bytes: usable, access, alignment })
     }
 
@@ -180,10 +193,11 @@ fn open_direct(path: &Path, access: Access) -> Result<OwnedFd, OpenError> {
         // Without O_CREAT this asks for exclusive use of a block device and fails if it is mounted.
         flags |= OFlags::EXCL;
     }
-    match open(path, flags, Mode::empty()) {
+    // Only exclusive opening of a block device answers "busy".
+    match once_free(Errno::BUSY, || open(path, flags, Mode::empty())) {
         Ok(file) => Ok(file),
         Err(Errno::INVAL) => Err(refused(path)),
-        Err(Errno::BUSY) if is_block_device => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(Errno::BUSY) => Err(OpenError::InUse { path: path.to_owned() }),
         Err(errno) => Err(os(path, "opening it")(errno)),
     }
 }
@@ -193,13 +207,20 @@ fn refused(path: &Path) -> OpenError {
 }
 
 fn lock(path: &Path, file: &OwnedFd) -> Result<(), OpenError> {
+    match once_free(Errno::WOULDBLOCK, || flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(errno) => Err(os(path, "locking it")(errno)),
+    }
+}
+
+/// Tries until the answer is not `taken`, at most [`LOCK_WAIT_MAX`].
+fn once_free<T>(taken: Errno, mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let give_up = Instant::now() + LOCK_WAIT_MAX;
     loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if Instant::now() < give_up => std::thread::sleep(LOCK_POLL),
-            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { path: path.to_owned() }),
-            Err(errno) => return Err(os(path, "locking it")(errno)),
+        match attempt() {
+            Err(errno) if errno == taken && Instant::now() < give_up => std::thread::sleep(LOCK_POLL),
+            answer => return answer,
         }
     }
 }
@@ -260,16 +281,25 @@ fn alignment_of(path: &Path, file: &OwnedFd) -> Result<Alignment, OpenError> {
     Ok(alignment)
 }
 
-/// Reads one block: some filesystems accept O_DIRECT at open and refuse the first transfer.
-fn probe(path: &Path, file: &OwnedFd, alignment: Alignment) -> Result<(), OpenError> {
-    let pool = BufferPool::new(IO_ALIGN_BYTES, IO_ALIGN_BYTES);
-    let buffer = pool.ok().and_then(|pool| pool.take(IO_ALIGN_BYTES).ok());
-    let Some(mut buffer) = buffer else {
-        return Err(os(path, "taking memory for a first read")(Errno::NOMEM));
-    };
-    match rustix::io::pread(file, &mut buffer[..alignment.offset_bytes as usize], 0) {
+/// Writes zeroes to the first 4 KiB of a new file: blocks that were only reserved are not in the page cache even
+/// where everything else is, so [`filesystem::passes_the_page_cache`] needs a real one to look at.
+fn write_first_block(path: &Path, file: &OwnedFd) -> Result<(), OpenError> {
+    let mut buffer = one_block().map_err(os(path, "taking memory for a first write"))?;
+    buffer.fill(0);
+    match rustix::io::pwrite(file, &buffer, 0) {
         Ok(_) => Ok(()),
         Err(Errno::INVAL) => Err(refused(path)),
-        Err(errno) => Err(os(path, "a first read")(errno)),
+        Err(errno) => Err(os(path, "a first write")(errno)),
     }
+}
+
+fn one_block() -> Result<Buffer, Errno> {
+    let pool = BufferPool::new(IO_ALIGN_BYTES, IO_ALIGN_BYTES);
+    pool.ok().and_then(|pool| pool.take(IO_ALIGN_BYTES).ok()).ok_or(Errno::NOMEM)
+}
+
+/// Reads the first block: some filesystems accept O_DIRECT at open and refuse the first transfer.
+fn probe(file: &OwnedFd, alignment: Alignment) -> Result<(), Errno> {
+    let mut buffer = one_block()?;
+    rustix::io::pread(file, &mut buffer[..alignment.offset_bytes as usize], 0).map(drop)
 }

@@ -15,9 +15,9 @@ use crate::request::{DeviceIndex, IoMemory};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The filesystem cannot bypass the page cache for this file.
+    /// The filesystem refuses O_DIRECT for this file, or accepts it and passes the page cache all the same.
     #[error(
-        "{path}: {filesystem} refuses direct IO (O_DIRECT), and rackscan does not fall back to the page cache; \
+        "{path}: {filesystem} does not do direct IO (O_DIRECT) here, and there is no fallback to the page cache; \
          put the data folder on ext4, xfs or btrfs, or name a block device (for example `--data DIR`)",
         path = path.display()
     )]
@@ -27,9 +27,10 @@ pub enum OpenError {
         /// Name of its filesystem.
         filesystem: String,
     },
-    /// Another process holds the device for writing.
+    /// Another process holds the device for writing, or it is mounted.
     #[error(
-        "{path}: in use by another process that opened it for writing; stop that process or name another file",
+        "{path}: in use: another process has it open for writing, or it is a mounted block device; stop that process or \
+         name another file",
         path = path.display()
     )]
     InUse {

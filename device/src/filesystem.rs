@@ -1,13 +1,16 @@
 //! What filesystem is a file on, and does it honour O_DIRECT?
 //!
-//! tmpfs and ramfs keep data only in the page cache. Since Linux 6.6 tmpfs accepts O_DIRECT and ignores it, so asking
-//! the kernel is not enough: the filesystem's type is looked at.
+//! tmpfs and ramfs keep data only in the page cache. Since Linux 6.6 tmpfs accepts O_DIRECT and ignores it, and so does
+//! an overlayfs above it. So asking the kernel is not enough: filesystems in memory are known by type, and all but a
+//! few known honest ones are measured after a direct read.
 
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{fstatfs, statfs};
+use rustix::fs::{Advice, FileType, fadvise, fstat, fstatfs, statfs};
 use rustix::io::Errno;
+
+use crate::residency::first_page_is_resident;
 
 /// Magic numbers of statfs(2) with the names people know.
 const NAMES: [(u32, &str); 12] = [
@@ -28,15 +31,44 @@ const NAMES: [(u32, &str); 12] = [
 /// Filesystems whose files live in the page cache and nowhere else.
 const MEMORY_ONLY: [&str; 2] = ["tmpfs", "ramfs"];
 
-/// The name of the filesystem if direct IO on this file would go through the page cache all the same.
-pub(crate) fn ignores_direct_io(file: impl AsFd) -> Result<Option<String>, Errno> {
-    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
-    if kind == rustix::fs::FileType::BlockDevice {
+/// Filesystems known to read past the page cache when they accept O_DIRECT.
+const HONEST: [&str; 4] = ["ext4", "xfs", "btrfs", "f2fs"];
+
+/// What the type of a file's filesystem says about O_DIRECT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DirectIo {
+    /// Accepted means done.
+    Honoured,
+    /// Accepted and ignored.
+    Ignored { filesystem: String },
+    /// Not known from the type: see [`passes_the_page_cache`].
+    ToBeMeasured { filesystem: String },
+}
+
+/// Looks up what is known of the filesystem of an open file.
+pub(crate) fn direct_io(file: impl AsFd) -> Result<DirectIo, Errno> {
+    let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
+    if kind == FileType::BlockDevice {
         // The node of a block device lives on devtmpfs (a tmpfs), its bytes do not.
-        return Ok(None);
+        return Ok(DirectIo::Honoured);
     }
-    let name = name_of(fstatfs(file)?.f_type);
-    Ok(MEMORY_ONLY.contains(&name.as_str()).then_some(name))
+    let filesystem = name_of(fstatfs(file)?.f_type);
+    Ok(match filesystem.as_str() {
+        name if HONEST.contains(&name) => DirectIo::Honoured,
+        name if MEMORY_ONLY.contains(&name) => DirectIo::Ignored { filesystem },
+        _ => DirectIo::ToBeMeasured { filesystem },
+    })
+}
+
+/// Whether `read_first_block`, a direct read of the file's first block, leaves that block in the page cache.
+pub(crate) fn passes_the_page_cache(
+    file: impl AsFd,
+    read_first_block: impl FnOnce() -> Result<(), Errno>,
+) -> Result<bool, Errno> {
+    // What somebody else has read through the cache is dropped first, as far as the filesystem lets us.
+    let _dropped = fadvise(&file, 0, None, Advice::DontNeed);
+    read_first_block()?;
+    first_page_is_resident(&file)
 }
 
 /// Name of the filesystem at `path`, for messages.
@@ -56,9 +88,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_memory_is_recognised_as_memory_only() {
+    fn shared_memory_is_recognised_by_type_and_by_measurement() {
         let file = rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        assert_eq!(ignores_direct_io(&file).unwrap().as_deref(), Some("tmpfs"));
+        assert_eq!(direct_io(&file), Ok(DirectIo::Ignored { filesystem: "tmpfs".to_owned() }));
+        rustix::io::write(&file, &[1; 4096]).unwrap();
+        let read = || rustix::io::pread(&file, &mut [0_u8; 4096][..], 0).map(drop);
+        assert_eq!(passes_the_page_cache(&file, read), Ok(true));
     }
 
     #[test]

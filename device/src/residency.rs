@@ -6,6 +6,7 @@
 
 use std::ffi::c_void;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -42,6 +43,13 @@ pub fn resident_bytes(path: impl AsRef<Path>) -> Result<u64, ResidencyError> {
     Ok(resident_pages * page_bytes as u64)
 }
 
+/// Whether the first page of an open file is in the page cache.
+pub(crate) fn first_page_is_resident(file: impl AsFd) -> Result<bool, Errno> {
+    let page_bytes = rustix::param::page_size();
+    let mapping = Mapping::of(file, 0, page_bytes)?;
+    Ok(mapping.resident_pages(page_bytes)? > 0)
+}
+
 /// A read-only shared mapping of a part of a file; its bytes are never looked at.
 struct Mapping {
     start: *mut c_void,
@@ -49,7 +57,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn of(file: &File, offset_bytes: u64, len_bytes: usize) -> Result<Self, Errno> {
+    fn of(file: impl AsFd, offset_bytes: u64, len_bytes: usize) -> Result<Self, Errno> {
         // SAFETY: a null hint lets the kernel choose an unused range, so no existing mapping is replaced; the bytes
         // are never dereferenced, so truncation of the file cannot fault us.
         let start = unsafe {

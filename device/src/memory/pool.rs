@@ -9,6 +9,7 @@
 //! - Buffers do not cross multiples of the pool's largest buffer, so each lies in one registered piece.
 #![expect(unsafe_code, reason = "turns exclusive ownership of a slab range into slices")]
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,12 +19,11 @@ use crate::error::{PoolError, TakeError};
 use crate::limits::{BUFFER_BYTES_MAX, IO_ALIGN_BYTES, POOL_BYTES_MAX};
 
 /// Fixed memory for IO, shared by the threads of a process. Cloning shares the same memory.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct BufferPool {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
     slab: Slab,
     largest_bytes: usize,
@@ -106,7 +106,6 @@ fn pages_of(bytes: usize) -> u32 {
 }
 
 /// A piece of a pool, 4 KiB aligned, owned like a `Box<[u8]>`; returns to its pool when dropped.
-#[derive(Debug)]
 pub struct Buffer {
     shared: Arc<Shared>,
     first_page: u32,
@@ -138,6 +137,23 @@ impl Buffer {
     /// True if the buffer is a part of `pool`.
     pub(crate) fn is_of(&self, slab: *const Slab) -> bool {
         std::ptr::eq(&raw const self.shared.slab, slab)
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (total_bytes, free_bytes) = (self.total_bytes(), self.free_bytes());
+        out.debug_struct("BufferPool")
+            .field("total_bytes", &total_bytes)
+            .field("free_bytes", &free_bytes)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first_page, len_bytes) = (self.first_page, self.len());
+        out.debug_struct("Buffer").field("first_page", &first_page).field("len_bytes", &len_bytes).finish()
     }
 }
 

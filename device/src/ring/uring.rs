@@ -214,17 +214,13 @@ impl Uring {
             // The kernel holds completions back until there is room: do not sleep on them.
             return self.enter(Block::Never);
         }
+        let queue = self.inner.submission();
+        let nothing_to_do = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
+        drop(queue);
         let submitter = self.inner.submitter();
         let entered = match block {
-            Block::Never => {
-                let mut queue = self.inner.submission();
-                if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
-                    return Ok(());
-                }
-                queue.sync();
-                drop(queue);
-                self.inner.submitter().submit()
-            }
+            Block::Never if nothing_to_do => return Ok(()),
+            Block::Never => submitter.submit(),
             Block::UntilOne => submitter.submit_and_wait(1),
             Block::AtMost(duration) => {
                 let timeout = Timespec::from(duration);
