@@ -38,23 +38,32 @@ use crate::{
     stream::Stream,
 };
 
-/// The file of a listening socket; removed on drop if it is still the one that was made.
+/// The file of a listening socket; removed on drop, after the socket itself, unless somebody else serves it by then.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let ours = rustix::fs::lstat(&self.path)
-            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.inode));
-        if ours {
-            // A file that has just gone needs no removal.
-            let _ = rustix::fs::unlink(&self.path);
-        }
+        let Ok(place) = SocketAddrUnix::new(&self.path) else { return };
+        let Ok(_lock) = lock_folder(&self.path) else { return };
+        // A file that has gone, or that a live listener owns, is not ours to remove.
+        let _ = remove_dead_socket(&self.path, &place, "");
     }
+}
+
+/// Holds, until the descriptor is dropped, the right to make or remove sockets in the folder of `path`. Without
+/// it, two processes that find the same dead socket could remove each other's new one.
+fn lock_folder(path: &Path) -> Result<OwnedFd, Errno> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags, Mode::empty())?;
+    rustix::fs::flock(&folder, FlockOperation::LockExclusive)?;
+    Ok(folder)
 }
 
 fn new_socket() -> Result<OwnedFd, Errno> {
@@ -75,16 +84,7 @@ pub(crate) fn bind(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
         move |e: Errno| ListenError::Os { action, address, source: e.into() }
     };
     let place = SocketAddrUnix::new(path).map_err(os("use the path of"))?;
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    // Two processes that find the same dead socket must not remove each other's new one.
-    let folder =
-        rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(os("open the folder of"))?;
-    rustix::fs::flock(&folder, FlockOperation::LockExclusive).map_err(os("lock the folder of"))?;
-
+    let _lock = lock_folder(path).map_err(os("lock the folder of"))?;
     let socket = new_socket().map_err(os("make a socket for"))?;
     // Linux gives the file the mode that the socket has when it is bound.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(os("make private"))?;
@@ -96,8 +96,7 @@ pub(crate) fn bind(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
         }
         Err(e) => return Err(os("bind")(e)),
     }
-    let stat = rustix::fs::lstat(path).map_err(os("look at"))?;
-    let file = SocketFile { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino };
+    let file = SocketFile { path: path.to_owned() };
     rustix::net::listen(&socket, i32::try_from(LISTEN_BACKLOG).unwrap_or(i32::MAX))
         .map_err(os("listen at"))?;
     Ok((socket, file))
@@ -211,8 +210,9 @@ mod tests {
     fn a_socket_is_private_and_its_file_goes_with_the_listener() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
-        let (_socket, file) = bind(&path).unwrap();
+        let (socket, file) = bind(&path).unwrap();
         assert_eq!(rustix::fs::stat(&path).unwrap().st_mode & 0o7777, 0o600);
+        drop(socket);
         drop(file);
         assert!(!path.exists());
     }

@@ -123,7 +123,7 @@ impl Consumer {
         if available == 0 {
             return Ok(None);
         }
-        if available > RING_BYTES || available < RECORD_HEAD_BYTES {
+        if !(RECORD_HEAD_BYTES..=RING_BYTES).contains(&available) {
             return Err(RingFault::Positions { head: self.head, tail });
         }
         // Positions are multiples of 16 and so is the ring, so a record's head never wraps.

@@ -63,6 +63,15 @@ struct Arrived {
     responder_paused: bool,
 }
 
+/// What an event counts towards the limits of messages. An immediate is one too: the peer decides how many come.
+fn message_bytes(event: &Event) -> Option<usize> {
+    match event {
+        Event::Message { bytes } => Some(bytes.len()),
+        Event::Immediate { .. } => Some(0),
+        Event::Completed { .. } | Event::Closed(_) => None,
+    }
+}
+
 /// See the file's head.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -97,9 +106,9 @@ impl Link {
     /// Responder: reports an event and wakes the application if it sleeps.
     pub(super) fn report(&self, event: Event) {
         let mut arrived = self.arrived.lock();
-        if let Event::Message { bytes } = &event {
+        if let Some(bytes) = message_bytes(&event) {
             arrived.messages += 1;
-            arrived.message_bytes += bytes.len();
+            arrived.message_bytes += bytes;
         }
         arrived.events.push_back(event);
         // Under the lock, so that it cannot undo what `take` says when it has emptied the queue.
@@ -147,9 +156,9 @@ impl Link {
         let before = events.len();
         events.extend(arrived.events.drain(..count));
         for event in &events[before..] {
-            if let Event::Message { bytes } = event {
+            if let Some(bytes) = message_bytes(event) {
                 arrived.messages -= 1;
-                arrived.message_bytes -= bytes.len();
+                arrived.message_bytes -= bytes;
             }
         }
         if arrived.events.is_empty() {

@@ -76,10 +76,6 @@ impl Outbox {
         true
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// Forgets everything; the stream is broken.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
@@ -179,7 +175,7 @@ mod tests {
             received.extend_from_slice(&chunk[..count]);
         }
         assert!(received == expected, "the stream differs");
-        assert!(outbox.is_empty() && outbox.answers == 0);
+        assert!(outbox.entries.is_empty() && outbox.answers == 0);
     }
 
     #[test]

@@ -109,9 +109,12 @@ impl Receiver {
                 return Ok(Pause::Drained);
             };
             let frame = Frame::decode(bytes).map_err(violation)?;
-            if let Body::Send { length } = frame.body
-                && !link.has_room_for_message(length as usize)
-            {
+            let message_bytes = match frame.body {
+                Body::Send { length } => Some(length as usize),
+                Body::WriteImmediate { .. } => Some(0),
+                _ => None,
+            };
+            if message_bytes.is_some_and(|bytes| !link.has_room_for_message(bytes)) {
                 return Ok(Pause::MessagesFull);
             }
             self.staged.start += FRAME_BYTES;
@@ -361,19 +364,17 @@ fn acknowledged(link: &Link, through: u64) -> Result<(), Ending> {
 fn found(link: &Link, sequence: u64, value: u64) -> Result<(), Ending> {
     let mut flights = link.flights.lock();
     let next = flights.first_sequence;
-    match flights.waiting.pop_front() {
-        Some(flight) if next == sequence && matches!(flight.expected, Expected::Found) => {
-            flights.first_sequence += 1;
-            drop(flights);
-            link.report(Event::Completed { id: flight.id, outcome: Ok(Done::Found { value }) });
-            Ok(())
-        }
-        other => {
-            flights.waiting.extend(other);
-            flights.waiting.rotate_right(1);
-            Err(violation(format!("a value in answer to request {sequence}, which asked for none")))
-        }
-    }
+    let flight =
+        flights.waiting.pop_front_if(|flight| next == sequence && matches!(flight.expected, Expected::Found));
+    let Some(flight) = flight else {
+        return Err(violation(format!(
+            "a value in answer to request {sequence}, which was not next or asked for none"
+        )));
+    };
+    flights.first_sequence += 1;
+    drop(flights);
+    link.report(Event::Completed { id: flight.id, outcome: Ok(Done::Found { value }) });
+    Ok(())
 }
 
 /// The peer has refused a request.

@@ -1,0 +1,79 @@
+//! Goal: every wire keeps the same promises. Method: each promise is a function over a wire; the table below runs
+//! all of them on each. A new wire is a new line in `Wire` and in the table.
+
+#[path = "conformance/endings.rs"]
+mod endings;
+#[path = "conformance/handshake.rs"]
+mod handshake;
+#[path = "conformance/messages.rs"]
+mod messages;
+#[path = "conformance/pair.rs"]
+mod pair;
+#[path = "conformance/refusal.rs"]
+mod refusal;
+#[path = "conformance/transfer.rs"]
+mod transfer;
+
+macro_rules! promises {
+    ($wire:ident, $value:expr, $($group:ident::$promise:ident),+ $(,)?) => {
+        mod $wire {
+            $(
+                #[test]
+                fn $promise() {
+                    super::$group::$promise($value);
+                }
+            )+
+        }
+    };
+}
+
+macro_rules! on_every_wire {
+    ($($promises:tt)+) => {
+        promises!(shm, crate::pair::TestWire::Shm, $($promises)+);
+        promises!(tcp, crate::pair::TestWire::Tcp, $($promises)+);
+    };
+}
+
+on_every_wire! {
+    transfer::writes_and_reads_of_every_length_and_alignment_arrive_unchanged,
+    transfer::a_write_of_plain_bytes_takes_them_at_post,
+    transfer::atomics_find_and_change_the_word,
+    transfer::concurrent_atomics_lose_no_update,
+    transfer::many_connections_and_threads_do_not_disturb_each_other,
+    transfer::a_peer_that_does_nothing_is_read_and_written,
+    transfer::counters_count_what_was_done,
+    transfer::a_mapped_remote_region_is_the_peers_memory,
+    messages::a_message_is_seen_after_the_bytes_written_before_it,
+    messages::messages_of_every_length_arrive_in_order,
+    messages::an_immediate_is_seen_after_its_bytes,
+    messages::completions_come_in_the_order_of_posting,
+    messages::a_full_queue_is_an_error_with_numbers_and_drains,
+    messages::both_sides_may_send_more_than_fits_in_between,
+    messages::a_sleeper_is_woken_however_the_race_goes,
+    messages::one_reactor_sleeps_on_many_connections,
+    refusal::an_unknown_key_is_refused_and_harms_nothing,
+    refusal::an_access_beyond_the_region_is_refused_and_harms_nothing,
+    refusal::an_access_that_was_not_granted_is_refused_and_harms_nothing,
+    refusal::a_deregistered_region_is_refused,
+    refusal::a_key_of_one_connection_opens_nothing_on_another,
+    refusal::a_malformed_operation_is_never_sent,
+    refusal::registrations_have_a_limit_and_leave_nothing_behind,
+    endings::a_closed_connection_is_an_orderly_ending_after_all_messages,
+    endings::a_killed_peer_is_noticed_by_a_sleeper,
+    endings::a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight,
+    endings::closing_leaves_no_registration_and_no_descriptor,
+    handshake::another_cluster_key_is_refused_on_both_sides,
+    handshake::another_version_is_named_on_both_sides,
+    handshake::garbage_is_turned_away_and_the_listener_goes_on,
+    handshake::a_caller_that_says_nothing_delays_nobody,
+    handshake::a_listener_that_says_nothing_costs_the_deadline,
+    handshake::nobody_listening_is_a_refusal,
+    handshake::an_address_in_use_is_refused,
+    handshake::garbage_after_the_handshake_ends_that_connection_only,
+}
+
+/// The peer that is killed: does something only when this binary is started again by `endings`.
+#[test]
+fn peer_in_a_process_of_its_own() {
+    endings::be_the_peer();
+}

@@ -1,0 +1,239 @@
+//! Promises about strangers: whoever does not prove to be one of us learns nothing and stops nobody.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    time::{Duration, Instant},
+};
+
+use rackscan_fabric::{
+    Address, ClusterKey, ConnectError, Ending, Event, FABRIC_MAGIC, FABRIC_VERSION, ListenError, Listener,
+    connect,
+};
+
+use crate::pair::{PATIENCE, TestWire, cluster_key, events, fresh_address, listen, meet, soon};
+
+trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+/// A plain socket connected to a listener of ours.
+fn stranger(address: &Address) -> Box<dyn Stream> {
+    match address {
+        Address::Shm { path } => {
+            let stream = UnixStream::connect(path).expect("connect");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            Box::new(stream)
+        }
+        Address::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).expect("connect");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            Box::new(stream)
+        }
+    }
+}
+
+/// A plain listener that runs `act` on its first caller.
+fn strange_listener(wire: TestWire, act: impl FnOnce(Box<dyn Stream>) + Send + 'static) -> Address {
+    match fresh_address(wire) {
+        Address::Shm { path } => {
+            let listener = UnixListener::bind(&path).expect("bind");
+            let file = path.clone();
+            std::thread::spawn(move || {
+                act(Box::new(listener.accept().expect("accept").0));
+                let _ = std::fs::remove_file(file);
+            });
+            Address::Shm { path }
+        }
+        Address::Tcp { host, .. } => {
+            let listener = TcpListener::bind((host.as_str(), 0)).expect("bind");
+            let port = listener.local_addr().expect("an address").port();
+            std::thread::spawn(move || act(Box::new(listener.accept().expect("accept").0)));
+            Address::Tcp { host, port }
+        }
+    }
+}
+
+fn hello(version: u32) -> Vec<u8> {
+    let mut hello = FABRIC_MAGIC.to_vec();
+    hello.extend_from_slice(&version.to_le_bytes());
+    hello.resize(48, 1);
+    hello
+}
+
+fn turned_away(listener: &mut Listener) -> ConnectError {
+    match listener.accept_until(soon()) {
+        Err(error) => error,
+        Ok(other) => panic!("expected a refusal, found {other:?}"),
+    }
+}
+
+fn assert_serves(listener: &mut Listener) {
+    let _ = meet(listener);
+}
+
+pub(crate) fn another_cluster_key_is_refused_on_both_sides(wire: TestWire) {
+    let mut listener = listen(wire);
+    let wrong = ClusterKey::from_bytes([8; 32]);
+    let refusal = connect(listener.address(), &wrong, soon());
+    assert!(matches!(refusal, Err(ConnectError::WrongKey { .. })), "{refusal:?}");
+    let refusal = turned_away(&mut listener);
+    assert!(matches!(refusal, ConnectError::WrongKey { .. }), "{refusal:?}");
+    // A listener that cannot prove the key is not believed, even when it claims to accept ours.
+    let address = strange_listener(wire, |mut caller| {
+        caller.write_all(&hello(FABRIC_VERSION)).expect("write");
+        caller.read_exact(&mut [0; 80]).expect("read");
+        caller.write_all(&[1; 33]).expect("write");
+        let _ = caller.read(&mut [0; 1]);
+    });
+    let refusal = connect(&address, &cluster_key(), soon());
+    assert!(matches!(refusal, Err(ConnectError::WrongKey { .. })), "{refusal:?}");
+    assert_serves(&mut listener);
+}
+
+pub(crate) fn another_version_is_named_on_both_sides(wire: TestWire) {
+    let mut listener = listen(wire);
+    let other = FABRIC_VERSION + 1;
+    let mut old = stranger(listener.address());
+    old.write_all(&hello(other)).expect("write");
+    let refusal = turned_away(&mut listener);
+    assert!(
+        matches!(refusal, ConnectError::Version { found, expected: FABRIC_VERSION, .. } if found == other),
+        "{refusal:?}"
+    );
+    let mut answer = [0; 16];
+    old.read_exact(&mut answer).expect("the listener says its own version");
+    assert_eq!((&answer[..8], &answer[8..12]), (&FABRIC_MAGIC[..], &FABRIC_VERSION.to_le_bytes()[..]));
+
+    let address = strange_listener(wire, move |mut caller| {
+        caller.write_all(&hello(other)).expect("write");
+        let _ = caller.read(&mut [0; 1]);
+    });
+    let refusal = connect(&address, &cluster_key(), soon());
+    assert!(
+        matches!(refusal, Err(ConnectError::Version { found, expected: FABRIC_VERSION, .. }) if found == other),
+        "{refusal:?}"
+    );
+}
+
+pub(crate) fn garbage_is_turned_away_and_the_listener_goes_on(wire: TestWire) {
+    let mut listener = listen(wire);
+    let mut browser = stranger(listener.address());
+    browser.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("write");
+    let refusal = turned_away(&mut listener);
+    assert!(
+        matches!(&refusal, ConnectError::NotAPeer { found, .. } if found.contains("GET / HT")),
+        "{refusal:?}"
+    );
+    // Every prefix of a hello and every length of noise, each of which hangs up at once.
+    for length in (0..200).step_by(7) {
+        let mut noise = hello(FABRIC_VERSION);
+        noise.resize(length, 0xC3);
+        let mut caller = stranger(listener.address());
+        // The listener may have hung up before all of it is written.
+        let _ = caller.write_all(&noise);
+        drop(caller);
+    }
+    let deadline = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < deadline {
+        let turned_away = listener.accept_until(deadline);
+        assert!(matches!(turned_away, Err(_) | Ok(None)), "noise was accepted: {turned_away:?}");
+    }
+    assert_serves(&mut listener);
+
+    let address = strange_listener(wire, |mut caller| {
+        let _ = caller.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+        let _ = caller.read(&mut [0; 1]);
+    });
+    let refusal = connect(&address, &cluster_key(), soon());
+    assert!(
+        matches!(&refusal, Err(ConnectError::NotAPeer { found, .. }) if found.contains("SSH-2.0-")),
+        "{refusal:?}"
+    );
+}
+
+pub(crate) fn a_caller_that_says_nothing_delays_nobody(wire: TestWire) {
+    let mut listener = listen(wire);
+    let silent: Vec<_> = (0..8).map(|_| stranger(listener.address())).collect();
+    let started = Instant::now();
+    assert_serves(&mut listener);
+    assert!(started.elapsed() < Duration::from_secs(1), "a caller waited for the silent ones");
+    for _ in &silent {
+        let refusal = turned_away(&mut listener);
+        assert!(matches!(refusal, ConnectError::TimedOut { phase: "hello", .. }), "{refusal:?}");
+    }
+}
+
+pub(crate) fn a_listener_that_says_nothing_costs_the_deadline(wire: TestWire) {
+    let address = strange_listener(wire, |mut caller| {
+        let _ = caller.read_to_end(&mut Vec::new());
+    });
+    let started = Instant::now();
+    let refusal = connect(&address, &cluster_key(), started + Duration::from_millis(200));
+    assert!(matches!(refusal, Err(ConnectError::TimedOut { .. })), "{refusal:?}");
+    assert!((Duration::from_millis(200)..Duration::from_secs(2)).contains(&started.elapsed()));
+}
+
+pub(crate) fn nobody_listening_is_a_refusal(wire: TestWire) {
+    let address = listen(wire).address().clone();
+    let refusal = connect(&address, &cluster_key(), soon());
+    assert!(matches!(refusal, Err(ConnectError::Refused { .. })), "{refusal:?}");
+}
+
+pub(crate) fn an_address_in_use_is_refused(wire: TestWire) {
+    let mut first = listen(wire);
+    let second = Listener::bind(first.address(), &cluster_key());
+    assert!(matches!(second, Err(ListenError::InUse { .. })), "{second:?}");
+    assert_serves(&mut first);
+}
+
+/// A peer that knows the key and then speaks nonsense. It speaks our handshake through a relay that garbles what follows.
+pub(crate) fn garbage_after_the_handshake_ends_that_connection_only(wire: TestWire) {
+    if wire == TestWire::Shm {
+        // A relay cannot pass descriptors on; the unit tests of `shm::control` and `shm::ring` cover nonsense there.
+        return;
+    }
+    let mut listener = listen(wire);
+    for seed in 1..=20_u64 {
+        let (to, noise) = (listener.address().clone(), noise(seed));
+        let relay = strange_listener(wire, move |mut caller| {
+            let mut server = stranger(&to);
+            // Hello and proof one way, hello and verdict with proof the other way.
+            relay_bytes(&mut *caller, &mut *server, 48);
+            relay_bytes(&mut *server, &mut *caller, 48);
+            relay_bytes(&mut *caller, &mut *server, 32);
+            relay_bytes(&mut *server, &mut *caller, 33);
+            let _ = server.write_all(&noise);
+            let _ = server.read(&mut [0; 1]);
+        });
+        let caller = connect(&relay, &cluster_key(), soon()).expect("connect");
+        let mut accepted = listener.accept_until(soon()).expect("accept").expect("in time");
+        let found = events(&mut accepted);
+        let Some(Event::Closed(ending)) = found.last() else { panic!("seed {seed}: {found:?}") };
+        assert!(matches!(ending, Ending::Violation { .. }), "seed {seed}: {ending:?}");
+        drop(caller);
+    }
+    assert_serves(&mut listener);
+}
+
+fn relay_bytes(from: &mut dyn Stream, to: &mut dyn Stream, count: usize) {
+    let mut bytes = vec![0; count];
+    from.read_exact(&mut bytes).expect("read");
+    to.write_all(&bytes).expect("write");
+}
+
+/// 4 KiB of noise that does not begin with a frame that is allowed.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut noise: Vec<u8> = (0..4096)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[0]
+        })
+        .collect();
+    // An existing kind in half of the cases, so that the checks behind the first one are met too.
+    noise[0] = [0, 1, 3, 4, 16, 17, 18, 19, 5, 255][usize::try_from(seed % 10).expect("small")];
+    noise
+}
