@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{patterned, pool, reopened, ring, scratch};
 use rackscan_device::{
-    Access, Device, DeviceIndex, DeviceIo, Fsync, IoMemory, Read, ReadAllError, Ring, RingConfig, RingError,
-    SubmitError, Token, Wait, Write, read_all,
+    Access, Buffer, Device, DeviceIndex, DeviceIo, Fsync, IoMemory, Read, ReadAllError, Ring, RingConfig,
+    RingError, SubmitError, Token, Wait, Write, read_all,
 };
 
 fn read(offset_bytes: u64, length_bytes: u32, into: IoMemory) -> Read {
@@ -82,6 +82,14 @@ fn dropping_a_ring_waits_for_its_transfers_and_returns_every_buffer() {
         assert_eq!(pool.total_bytes() - pool.free_bytes(), 60 * 65_536, "buffers in flight are not free");
         drop(ring);
         assert_eq!(pool.free_bytes(), pool.total_bytes());
+        // A transfer that was still going on would now write into buffers of somebody else.
+        let mut reused: Vec<Buffer> = (0..8).map(|_| pool.take(1 << 20).unwrap()).collect();
+        reused.iter_mut().for_each(|buffer| buffer.fill(0xee));
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(
+            reused.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0xee)),
+            "written after the drop"
+        );
     }
 }
 

@@ -52,23 +52,25 @@ fn the_same_seed_gives_the_same_order_and_another_seed_another() {
 
 #[test]
 fn a_crash_keeps_flushed_writes_and_loses_the_others() {
-    let (mut sim, pool) = simulation(SimConfig::seeded(3));
-    sim.submit_write(write(&pool, 0, 0x11)).unwrap();
-    wait_for_one(&mut sim);
-    sim.submit_fsync(Fsync { device: DeviceIndex(0), token: Token(1) }).unwrap();
-    // Completes after the flush was submitted, so the flush does not cover it.
-    sim.submit_write(write(&pool, 1, 0x22)).unwrap();
-    while sim.in_flight() > 0 {
-        wait_for_one(&mut sim);
-    }
-    sim.submit_write(write(&pool, 2, 0x33)).unwrap();
     let page = |disk: &SimDisk, page: usize| disk.contents()[page * 4096..(page + 1) * 4096].to_vec();
-    assert_eq!(page(&sim.disks()[0], 1), vec![0x22; 4096], "visible before the crash");
-    let after = sim.crash(CrashImage::OnlySynced).remove(0);
-    assert_eq!(page(&after, 0), vec![0x11; 4096]);
-    assert_eq!(page(&after, 1), vec![0; 4096]);
-    assert_eq!(page(&after, 2), vec![0; 4096]);
-    assert_eq!(pool.free_bytes(), pool.total_bytes());
+    // Over many seeds the second write ends before as well as after the flush that was submitted ahead of it.
+    for seed in 0..32 {
+        let (mut sim, pool) = simulation(SimConfig::seeded(seed));
+        sim.submit_write(write(&pool, 0, 0x11)).unwrap();
+        wait_for_one(&mut sim);
+        sim.submit_fsync(Fsync { device: DeviceIndex(0), token: Token(1) }).unwrap();
+        sim.submit_write(write(&pool, 1, 0x22)).unwrap();
+        while sim.in_flight() > 0 {
+            wait_for_one(&mut sim);
+        }
+        sim.submit_write(write(&pool, 2, 0x33)).unwrap();
+        assert_eq!(page(&sim.disks()[0], 1), vec![0x22; 4096], "seed {seed}: visible before the crash");
+        let after = sim.crash(CrashImage::OnlySynced).remove(0);
+        assert_eq!(page(&after, 0), vec![0x11; 4096], "seed {seed}: flushed");
+        assert_eq!(page(&after, 1), vec![0; 4096], "seed {seed}: in flight when the flush was submitted");
+        assert_eq!(page(&after, 2), vec![0; 4096], "seed {seed}: never flushed");
+        assert_eq!(pool.free_bytes(), pool.total_bytes());
+    }
 }
 
 #[test]
