@@ -1,0 +1,95 @@
+//! How do sorted keys become smaller still? By their increments.
+//!
+//! A block of non-decreasing values is stored as 1,024 packed increments, the first being 0; sums of them are what a
+//! packed block would have held: `(value - reference) / divisor`, `reference` being the block's first value.
+//!
+//! Invariants
+//! - Sums are made in the lane that holds the block's span; a lying span only wraps.
+//! - A block is stored so only when that saves [`SAVED_BITS_MIN`] bits a row: summing is serial, and about as slow as
+//!   reading that many more bits from a device.
+
+use super::bitpack::{Lane, Narrow, Words, lanes_of, narrow};
+use crate::limits::BLOCK_ROWS;
+
+/// Bits per row that increments must save over packed values to be chosen.
+pub const SAVED_BITS_MIN: u8 = 4;
+
+/// Sums of increments, in lanes of type `lane`.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "sums of a lying block wrap, as its bytes are wrong anyway"
+)]
+pub(crate) fn sum_up<'s>(increments: Narrow<'_>, lane: Lane, sums: &'s mut Words) -> Narrow<'s> {
+    match lane {
+        Lane::U8 => into(increments, lanes_of(sums), |sum| sum as u8),
+        Lane::U16 => into(increments, lanes_of(sums), |sum| sum as u16),
+        Lane::U32 => into(increments, lanes_of(sums), |sum| sum as u32),
+        Lane::U64 => into(increments, sums, |sum| sum),
+    }
+    narrow(lane, sums)
+}
+
+fn into<L: Default + Copy>(increments: Narrow<'_>, sums: &mut [L; BLOCK_ROWS], cut: impl Fn(u64) -> L) {
+    match increments {
+        Narrow::Constant => sums.fill(L::default()),
+        Narrow::U8(lanes) => run(lanes, sums, cut),
+        Narrow::U16(lanes) => run(lanes, sums, cut),
+        Narrow::U32(lanes) => run(lanes, sums, cut),
+        Narrow::U64(lanes) => run(lanes, sums, cut),
+    }
+}
+
+fn run<I: Copy + Into<u64>, L>(
+    increments: &[I; BLOCK_ROWS],
+    sums: &mut [L; BLOCK_ROWS],
+    cut: impl Fn(u64) -> L,
+) {
+    let mut sum = 0_u64;
+    for (to, increment) in sums.iter_mut().zip(increments) {
+        sum = sum.wrapping_add((*increment).into());
+        *to = cut(sum);
+    }
+}
+
+/// The largest increment of non-decreasing values; `None` when some value is below the one before it.
+pub(crate) fn largest_increment(values: &[i64]) -> Option<u64> {
+    let mut largest = 0;
+    for pair in values.windows(2) {
+        if pair[1] < pair[0] {
+            return None;
+        }
+        largest = largest.max(pair[1].wrapping_sub(pair[0]).cast_unsigned());
+    }
+    Some(largest)
+}
+
+/// Turns `numbers`, which do not decrease, into their increments, the first into 0.
+pub(crate) fn differences(numbers: &mut Words) {
+    let mut before = numbers[0];
+    for number in numbers {
+        let this = *number;
+        *number = this - before;
+        before = this;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_differences_are_the_numbers() {
+        let mut numbers: Words = std::array::from_fn(|row| (row * row) as u64);
+        let before = numbers;
+        differences(&mut numbers);
+        let mut sums = [0; BLOCK_ROWS];
+        let narrow = sum_up(Narrow::U64(&numbers), Lane::U32, &mut sums);
+        assert!((0..BLOCK_ROWS).all(|row| narrow.get(row) == before[row]));
+    }
+
+    #[test]
+    fn the_largest_increment_may_span_all_of_64_bits() {
+        assert_eq!(largest_increment(&[i64::MIN, i64::MAX]), Some(u64::MAX));
+        assert_eq!(largest_increment(&[1, 0]), None);
+    }
+}

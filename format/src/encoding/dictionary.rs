@@ -1,0 +1,213 @@
+//! How are texts stored of which few are distinct? As codes: positions in the sorted list of distinct texts.
+//!
+//! ```text
+//! blocks of codes (encoding::integer) | u32 ends of the entries | bytes of the entries
+//! sections: 0 = number of entries, 1 = where the ends are, 2 = where the bytes are
+//! ```
+//!
+//! Invariants
+//! - Entries ascend, so codes compare as their texts do, and a range of texts is a range of codes.
+//! - A page holds the entries its rows need and no others. One without any value holds a single empty entry.
+//! - No code that gets out of here is beyond the last entry: [`DictionaryPage::unpack`] holds each block against it.
+
+use super::{
+    bitpack::{Narrow, Scratch},
+    integer::{IntegerBlock, IntegerPage, Stored, for_each_block},
+};
+use crate::{
+    limits::BLOCK_ROWS,
+    page::{PageFault, PageView},
+};
+
+const SECTION_ENTRIES: usize = 0;
+const SECTION_ENDS: usize = 1;
+const SECTION_BYTES: usize = 2;
+const END_BYTES: usize = size_of::<u32>();
+
+/// The texts of a page as codes, and the dictionary.
+#[derive(Clone, Copy, Debug)]
+pub struct DictionaryPage<'p> {
+    codes: IntegerPage<'p>,
+    ends: &'p [[u8; END_BYTES]],
+    bytes: &'p [u8],
+}
+
+impl<'p> DictionaryPage<'p> {
+    pub(crate) fn open(view: &PageView<'p>) -> Result<Self, PageFault> {
+        let sections = view.header().sections;
+        let entries = sections[SECTION_ENTRIES] as usize;
+        if entries == 0 {
+            return Err(PageFault::malformed("the number of dictionary entries", 0_u64, view.rows()));
+        }
+        let length = entries.saturating_mul(END_BYTES);
+        let ends = view.section("the dictionary's place", sections[SECTION_ENDS], length)?.as_chunks().0;
+        let mut before = 0;
+        let mut ascending = true;
+        for end in ends {
+            let end = u32::from_le_bytes(*end);
+            ascending &= end >= before;
+            before = end;
+        }
+        if !ascending {
+            return Err(PageFault::malformed("the end of a dictionary entry", before, before));
+        }
+        let bytes =
+            view.section("the place of the dictionary's bytes", sections[SECTION_BYTES], before as usize)?;
+        Ok(Self { codes: IntegerPage::open(view, 1)?, ends, bytes })
+    }
+
+    /// Distinct texts.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The text of a code below `entries()`.
+    #[must_use]
+    pub fn entry(&self, code: usize) -> &'p [u8] {
+        let start = if code == 0 { 0 } else { u32::from_le_bytes(self.ends[code - 1]) };
+        &self.bytes[start as usize..u32::from_le_bytes(self.ends[code]) as usize]
+    }
+
+    /// The first code whose text is not below `text`; `entries()` when all are.
+    #[must_use]
+    pub fn lower_bound(&self, text: &[u8]) -> usize {
+        self.partition_point(|entry| entry < text)
+    }
+
+    /// The first code whose text is above `text`; `entries()` when none is.
+    #[must_use]
+    pub fn upper_bound(&self, text: &[u8]) -> usize {
+        self.partition_point(|entry| entry <= text)
+    }
+
+    /// The code of `text`, if it is in the dictionary.
+    #[must_use]
+    pub fn find(&self, text: &[u8]) -> Option<usize> {
+        let code = self.lower_bound(text);
+        (code < self.entries() && self.entry(code) == text).then_some(code)
+    }
+
+    fn partition_point(&self, below: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut from, mut to) = (0, self.entries());
+        while from < to {
+            let middle = from.midpoint(to);
+            if below(self.entry(middle)) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        from
+    }
+
+    /// Rows of the page.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.codes.rows()
+    }
+
+    /// Blocks of the page.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.codes.blocks()
+    }
+
+    /// A block of codes, to be unpacked by [`Self::unpack`]; its bounds are bounds of the codes.
+    ///
+    /// # Errors
+    /// When there is no such block, or its descriptor is impossible.
+    pub fn block(&self, block: usize) -> Result<IntegerBlock<'p>, PageFault> {
+        self.codes.block(block)
+    }
+
+    /// Unpacks a block of codes: code = `block.reference()` + number, and below `entries()` for each row of the block.
+    ///
+    /// # Errors
+    /// When a code would be beyond the last entry.
+    pub fn unpack<'s>(
+        &self,
+        block: &IntegerBlock<'_>,
+        scratch: &'s mut Scratch,
+    ) -> Result<Narrow<'s>, PageFault> {
+        let last = self.entries() as u64 - 1;
+        let first = u64::try_from(block.reference()).unwrap_or(u64::MAX);
+        if first > last {
+            return Err(PageFault::malformed("the smallest code of a block", first, last));
+        }
+        let numbers = block.unpack(scratch);
+        // Widths are whole bits, so numbers may exceed the dictionary although no honest one does.
+        if block.largest_number() > last - first {
+            let largest = numbers.max(block.rows());
+            if largest > last - first {
+                return Err(PageFault::malformed("a code", first.saturating_add(largest), last));
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Appends the codes of a whole block, each below `entries()`; null rows have one too.
+    ///
+    /// # Errors
+    /// When there is no such block, or a code would be beyond the last entry.
+    pub fn decode_block(
+        &self,
+        block: usize,
+        scratch: &mut Scratch,
+        codes: &mut Vec<u32>,
+    ) -> Result<(), PageFault> {
+        let block = self.block(block)?;
+        let numbers = self.unpack(&block, scratch)?;
+        extend(numbers, &block, 0..block.rows(), codes);
+        Ok(())
+    }
+
+    /// Appends the codes of the rows given, counted within the page and ascending.
+    ///
+    /// # Errors
+    /// When a row is beyond the page's, or a code would be beyond the last entry.
+    pub fn gather(&self, rows: &[u32], scratch: &mut Scratch, codes: &mut Vec<u32>) -> Result<(), PageFault> {
+        for_each_block(rows, self.rows(), |index, rows| {
+            let block = self.block(index)?;
+            let numbers = self.unpack(&block, scratch)?;
+            extend(numbers, &block, rows.iter().map(|row| *row as usize % BLOCK_ROWS), codes);
+            Ok(())
+        })
+    }
+}
+
+fn extend(
+    numbers: Narrow<'_>,
+    block: &IntegerBlock<'_>,
+    rows: impl ExactSizeIterator<Item = usize>,
+    codes: &mut Vec<u32>,
+) {
+    let code = |number: u64| u32::from_stored(block.value_of(number));
+    match numbers {
+        Narrow::Constant => codes.resize(codes.len() + rows.len(), code(0)),
+        Narrow::U8(lanes) => codes.extend(rows.map(|row| code(lanes[row].into()))),
+        Narrow::U16(lanes) => codes.extend(rows.map(|row| code(lanes[row].into()))),
+        Narrow::U32(lanes) => codes.extend(rows.map(|row| code(lanes[row].into()))),
+        Narrow::U64(lanes) => codes.extend(rows.map(|row| code(lanes[row]))),
+    }
+}
+
+/// Appends the entries and says where they are.
+pub(crate) fn write_entries<'e>(
+    entries: impl ExactSizeIterator<Item = &'e [u8]> + Clone,
+    page: &mut Vec<u8>,
+) -> [u32; 6] {
+    let mut sections = [0; 6];
+    sections[SECTION_ENTRIES] = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+    sections[SECTION_ENDS] = u32::try_from(page.len()).unwrap_or(u32::MAX);
+    let mut end = 0_usize;
+    for entry in entries.clone() {
+        end += entry.len();
+        page.extend_from_slice(&u32::try_from(end).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    sections[SECTION_BYTES] = u32::try_from(page.len()).unwrap_or(u32::MAX);
+    for entry in entries {
+        page.extend_from_slice(entry);
+    }
+    sections
+}

@@ -1,0 +1,332 @@
+//! How does a page hold integers, and how are they read fast?
+//!
+//! ```text
+//! one BlockDescriptor per block | pad to 128 bytes | packed lanes of block 0 | of block 1 | ...
+//! ```
+//!
+//! A value is `reference + divisor * number`. Frame of reference per block keeps numbers small; the divisor, one for the
+//! page, takes out what all differences share, so quantities 1.00 to 50.00 need 6 bits. Numbers are bit-packed
+//! ([`super::bitpack`]), or, in sorted blocks, their increments are ([`super::delta`]). The same blocks hold the codes of
+//! dictionaries and the lengths of texts.
+//!
+//! Invariants
+//! - The writer is beside it: [`super::integer_plan`].
+//! - A null row's number is 0, and so is that of rows after a short block's last.
+//! - Lanes begin on 128 bytes from the page's beginning, so they are viewed in place in a page that is so aligned.
+//! - [`IntegerBlock::bounds`] is what the writer says, good for pruning; [`IntegerBlock::largest_number`] holds whatever
+//!   the bytes are, good for proving that arithmetic cannot overflow.
+
+use super::bitpack::{self, Lane, Narrow, Scratch};
+use crate::{
+    limits::BLOCK_ROWS,
+    page::{HEADER_BYTES, PageFault, PageView},
+};
+use bytemuck::{Pod, Zeroable};
+use std::ops::Range;
+
+/// Where packed lanes begin is a multiple of this.
+pub(crate) const LANES_ALIGN: usize = 128;
+/// Bytes of a [`BlockDescriptor`].
+pub(crate) const DESCRIPTOR_BYTES: usize = 24;
+
+/// What a page says about one of its blocks, exactly as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct BlockDescriptor {
+    /// The block's smallest value.
+    pub reference: i64,
+    /// The block's largest number: its largest value is `reference + divisor * span`.
+    pub span: u64,
+    /// Where its packed lanes begin, in bytes from the page's beginning.
+    pub packed_at: u32,
+    /// Bits of what is packed, at most 64.
+    pub width: u8,
+    /// [`PACKED`] or [`INCREMENTS`].
+    pub kind: u8,
+    /// Zero.
+    pub reserved: u16,
+}
+
+const _: () = assert!(size_of::<BlockDescriptor>() == DESCRIPTOR_BYTES);
+
+/// The lanes of a block are its numbers.
+pub const PACKED: u8 = 0;
+/// The lanes of a block are the increments of its numbers.
+pub const INCREMENTS: u8 = 1;
+
+/// A type that stored integers are decoded to. A value that does not fit is cut: only a malicious page holds one.
+pub trait Stored: Copy {
+    /// The value in this type.
+    fn from_stored(value: i64) -> Self;
+}
+
+impl Stored for i64 {
+    fn from_stored(value: i64) -> Self {
+        value
+    }
+}
+
+impl Stored for i128 {
+    fn from_stored(value: i64) -> Self {
+        value.into()
+    }
+}
+
+impl Stored for i32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the writer stored an i32; see the trait")]
+    fn from_stored(value: i64) -> Self {
+        value as Self
+    }
+}
+
+impl Stored for u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the writer stored a u32; see the trait")]
+    fn from_stored(value: i64) -> Self {
+        value.cast_unsigned() as Self
+    }
+}
+
+/// The integers of a page.
+#[derive(Clone, Copy, Debug)]
+pub struct IntegerPage<'p> {
+    view_bytes: &'p [u8],
+    descriptors: &'p [[u8; DESCRIPTOR_BYTES]],
+    rows: usize,
+    divisor: u64,
+}
+
+/// One block of a page, its descriptor checked.
+#[derive(Clone, Copy, Debug)]
+pub struct IntegerBlock<'p> {
+    descriptor: BlockDescriptor,
+    packed: &'p [u8],
+    rows: usize,
+    divisor: u64,
+}
+
+impl<'p> IntegerPage<'p> {
+    pub(crate) fn open(view: &PageView<'p>, divisor: u64) -> Result<Self, PageFault> {
+        let length = view.blocks() * DESCRIPTOR_BYTES;
+        let descriptors = view.section("the block descriptors' place", HEADER_BYTES as u32, length)?;
+        let descriptors = descriptors.as_chunks().0;
+        Ok(Self { view_bytes: view.bytes(), descriptors, rows: view.rows(), divisor })
+    }
+
+    /// Rows of the page.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Blocks of the page.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    /// What differences between values of a block are multiples of.
+    #[must_use]
+    pub fn divisor(&self) -> u64 {
+        self.divisor
+    }
+
+    /// One block, counted within the page.
+    ///
+    /// # Errors
+    /// When there is no such block, or its descriptor is impossible.
+    pub fn block(&self, block: usize) -> Result<IntegerBlock<'p>, PageFault> {
+        let Some(descriptor) = self.descriptors.get(block) else {
+            return Err(PageFault::malformed("the block asked for", block, self.descriptors.len() - 1));
+        };
+        let descriptor: BlockDescriptor = bytemuck::pod_read_unaligned(descriptor);
+        let BlockDescriptor { reference, span, packed_at, width, kind, .. } = descriptor;
+        if width > 64 || kind > INCREMENTS {
+            return Err(PageFault::malformed(
+                "a block's width or kind",
+                u16::from_le_bytes([width, kind]),
+                64,
+            ));
+        }
+        let widest = if kind == PACKED { bitpack::largest_of(width) } else { u64::MAX };
+        if span > widest || (kind == INCREMENTS && width > bitpack::width_of(span)) {
+            return Err(PageFault::malformed("a block's span", span, widest));
+        }
+        let room = i64::MAX.wrapping_sub(reference).cast_unsigned();
+        if span.checked_mul(self.divisor).is_none_or(|extent| extent > room) {
+            return Err(PageFault::malformed("a block's span", span, room / self.divisor));
+        }
+        let length = bitpack::packed_bytes(width);
+        let start = packed_at as usize;
+        let Some(packed) = self.view_bytes.get(start..start.saturating_add(length)) else {
+            let last = self.view_bytes.len().saturating_sub(length);
+            return Err(PageFault::malformed("the place of a block's lanes", packed_at, last));
+        };
+        let rows = (self.rows - block * BLOCK_ROWS).min(BLOCK_ROWS);
+        Ok(IntegerBlock { descriptor, packed, rows, divisor: self.divisor })
+    }
+
+    /// Appends the values of some rows, counted within the page; null rows get their block's reference.
+    ///
+    /// # Errors
+    /// When a row is beyond the page's, or a block is impossible.
+    pub fn decode_into<T: Stored>(
+        &self,
+        rows: Range<usize>,
+        scratch: &mut Scratch,
+        out: &mut Vec<T>,
+    ) -> Result<(), PageFault> {
+        if rows.end > self.rows {
+            return Err(PageFault::malformed("the last row asked for", rows.end, self.rows));
+        }
+        out.reserve(rows.len());
+        for index in rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS) {
+            let block = self.block(index)?;
+            let first = index * BLOCK_ROWS;
+            let wanted = rows.start.max(first) - first..(rows.end - first).min(BLOCK_ROWS);
+            block.decode_into(wanted, scratch, out);
+        }
+        Ok(())
+    }
+
+    /// Appends the values of the rows given, counted within the page and ascending; only their blocks are unpacked.
+    ///
+    /// # Errors
+    /// When a row is beyond the page's, or a block is impossible.
+    pub fn gather<T: Stored>(
+        &self,
+        rows: &[u32],
+        scratch: &mut Scratch,
+        out: &mut Vec<T>,
+    ) -> Result<(), PageFault> {
+        out.reserve(rows.len());
+        for_each_block(rows, self.rows, |index, rows| {
+            self.block(index)?.gather(rows, scratch, out);
+            Ok(())
+        })
+    }
+}
+
+/// Calls `visit` once per block that holds some of `rows` (ascending), with those rows.
+pub(crate) fn for_each_block<'r>(
+    mut rows: &'r [u32],
+    rows_of_page: usize,
+    mut visit: impl FnMut(usize, &'r [u32]) -> Result<(), PageFault>,
+) -> Result<(), PageFault> {
+    while let Some(first) = rows.first() {
+        let block = *first as usize / BLOCK_ROWS;
+        let end = rows.iter().position(|row| *row as usize / BLOCK_ROWS != block).unwrap_or(rows.len());
+        let (here, after) = rows.split_at(end);
+        if let Some(row) = here.iter().find(|row| **row as usize >= rows_of_page) {
+            return Err(PageFault::malformed("a row asked for", *row, rows_of_page - 1));
+        }
+        visit(block, here)?;
+        rows = after;
+    }
+    Ok(())
+}
+
+impl<'p> IntegerBlock<'p> {
+    /// The value of number 0, the block's smallest.
+    #[must_use]
+    pub fn reference(&self) -> i64 {
+        self.descriptor.reference
+    }
+
+    /// What numbers are multiplied by.
+    #[must_use]
+    pub fn divisor(&self) -> u64 {
+        self.divisor
+    }
+
+    /// Rows of the block.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The descriptor as stored.
+    #[must_use]
+    pub fn descriptor(&self) -> &BlockDescriptor {
+        &self.descriptor
+    }
+
+    /// The smallest and the largest value, as the writer says.
+    #[must_use]
+    pub fn bounds(&self) -> (i64, i64) {
+        let extent = self.divisor.wrapping_mul(self.descriptor.span);
+        (self.reference(), self.reference().wrapping_add(extent.cast_signed()))
+    }
+
+    /// No unpacked number is above it, whatever the page's bytes are.
+    #[must_use]
+    pub fn largest_number(&self) -> u64 {
+        match self.descriptor.kind {
+            PACKED => bitpack::largest_of(self.descriptor.width),
+            _ => self.lane().largest(),
+        }
+    }
+
+    /// The type of the unpacked numbers (of constant blocks, the one they could be widened to).
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        match self.descriptor.kind {
+            PACKED => Lane::of(self.descriptor.width),
+            _ => Lane::of(bitpack::width_of(self.descriptor.span)),
+        }
+    }
+
+    /// Unpacks the numbers: value = reference + divisor * number, for each of the block's rows.
+    #[must_use]
+    pub fn unpack<'s>(&self, scratch: &'s mut Scratch) -> Narrow<'s> {
+        let Scratch { aligned, lanes, sums } = scratch;
+        let packed = bitpack::unpack(self.packed, self.descriptor.width, aligned, lanes);
+        if self.descriptor.kind == PACKED {
+            return packed;
+        }
+        super::delta::sum_up(packed, self.lane(), sums)
+    }
+
+    /// The value of an unpacked number.
+    #[must_use]
+    pub fn value_of(&self, number: u64) -> i64 {
+        self.reference().wrapping_add(self.divisor.wrapping_mul(number).cast_signed())
+    }
+
+    /// Appends the values of some rows, counted within the block.
+    pub fn decode_into<T: Stored>(&self, rows: Range<usize>, scratch: &mut Scratch, out: &mut Vec<T>) {
+        match self.unpack(scratch) {
+            Narrow::Constant => out.resize(out.len() + rows.len(), T::from_stored(self.reference())),
+            Narrow::U8(lanes) => self.widen(lanes[rows].iter(), out),
+            Narrow::U16(lanes) => self.widen(lanes[rows].iter(), out),
+            Narrow::U32(lanes) => self.widen(lanes[rows].iter(), out),
+            Narrow::U64(lanes) => self.widen(lanes[rows].iter(), out),
+        }
+    }
+
+    /// Appends the values of the rows given, counted within the page (their block number is ignored).
+    fn gather<T: Stored>(&self, rows: &[u32], scratch: &mut Scratch, out: &mut Vec<T>) {
+        let inside = |row: &u32| *row as usize % BLOCK_ROWS;
+        match self.unpack(scratch) {
+            Narrow::Constant => out.resize(out.len() + rows.len(), T::from_stored(self.reference())),
+            Narrow::U8(lanes) => self.widen(rows.iter().map(|row| &lanes[inside(row)]), out),
+            Narrow::U16(lanes) => self.widen(rows.iter().map(|row| &lanes[inside(row)]), out),
+            Narrow::U32(lanes) => self.widen(rows.iter().map(|row| &lanes[inside(row)]), out),
+            Narrow::U64(lanes) => self.widen(rows.iter().map(|row| &lanes[inside(row)]), out),
+        }
+    }
+
+    fn widen<'l, L, T>(&self, lanes: impl Iterator<Item = &'l L>, out: &mut Vec<T>)
+    where
+        L: Copy + Into<u64> + 'l,
+        T: Stored,
+    {
+        let reference = self.reference();
+        let sum = |number: u64| T::from_stored(reference.wrapping_add(number.cast_signed()));
+        if self.divisor == 1 {
+            out.extend(lanes.map(|lane| sum((*lane).into())));
+        } else {
+            let divisor = self.divisor;
+            out.extend(lanes.map(|lane| sum(divisor.wrapping_mul((*lane).into()))));
+        }
+    }
+}

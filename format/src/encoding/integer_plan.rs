@@ -1,0 +1,173 @@
+//! How many bytes will a block of integers take, and what are they? The writer of [`super::integer`].
+//!
+//! Invariants
+//! - A plan measures a chunk once; the sizes of its blocks are exact, so pages are cut without trial.
+//! - Values of null rows do not count: not for bounds, not for the divisor.
+
+use super::{
+    bitpack::{self, Words},
+    delta,
+    integer::{BlockDescriptor, DESCRIPTOR_BYTES, INCREMENTS, LANES_ALIGN, PACKED},
+    validity::Bitmap,
+};
+use crate::limits::BLOCK_ROWS;
+use std::ops::Range;
+
+/// What the integers are, which says how they may be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Domain {
+    /// Values of a column.
+    Values,
+    /// Codes and lengths, read block by block on the way to something else: neither divided nor summed up.
+    Positions,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BlockPlan {
+    /// Smallest and largest value; `None` when no row has one.
+    bounds: Option<(i64, i64)>,
+    /// Of non-decreasing blocks without nulls.
+    increment_max: Option<u64>,
+}
+
+/// The measures of a chunk's integers.
+#[derive(Clone, Debug)]
+pub(crate) struct IntegerPlan {
+    blocks: Vec<BlockPlan>,
+    divisor: u64,
+}
+
+impl IntegerPlan {
+    /// Measures integers, of which some rows may be null.
+    pub(crate) fn measure(values: &[i64], validity: Option<Bitmap<'_>>, domain: Domain) -> Self {
+        let mut plan = Self { blocks: Vec::with_capacity(values.len().div_ceil(BLOCK_ROWS)), divisor: 0 };
+        let mut present = Vec::with_capacity(BLOCK_ROWS);
+        for (index, block) in values.chunks(BLOCK_ROWS).enumerate() {
+            let valid = validity.map(|bitmap| bitmap.slice(index * BLOCK_ROWS, block.len()));
+            match valid.filter(|bitmap| bitmap.count_valid() < block.len()) {
+                None => plan.add_block(block, domain, domain == Domain::Values),
+                Some(bitmap) => {
+                    present.clear();
+                    present
+                        .extend((0..block.len()).filter(|row| bitmap.is_valid(*row)).map(|row| block[row]));
+                    plan.add_block(&present, domain, false);
+                }
+            }
+        }
+        if plan.divisor == 0 || domain == Domain::Positions {
+            plan.divisor = 1;
+        }
+        plan
+    }
+
+    fn add_block(&mut self, values: &[i64], domain: Domain, may_sum: bool) {
+        let bounds = bounds_of(values);
+        if let (Domain::Values, Some((min, _))) = (domain, bounds) {
+            self.divisor = common_divisor(self.divisor, values, min);
+        }
+        let increment_max = if may_sum { delta::largest_increment(values) } else { None };
+        self.blocks.push(BlockPlan { bounds, increment_max });
+    }
+
+    pub(crate) fn divisor(&self) -> u64 {
+        self.divisor
+    }
+
+    /// Bounds of some blocks; `None` when no row has a value.
+    pub(crate) fn bounds(&self, blocks: Range<usize>) -> Option<(i64, i64)> {
+        let bounds = self.blocks[blocks].iter().filter_map(|block| block.bounds);
+        bounds.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    }
+
+    /// Bytes that one block adds to a page, its descriptor included.
+    pub(crate) fn block_bytes(&self, block: usize) -> usize {
+        DESCRIPTOR_BYTES + bitpack::packed_bytes(self.layout(block).width)
+    }
+
+    /// A block's descriptor, but for the place of its lanes.
+    fn layout(&self, block: usize) -> BlockDescriptor {
+        let BlockPlan { bounds, increment_max } = self.blocks[block];
+        let (reference, largest) = bounds.unwrap_or((0, 0));
+        let span = largest.wrapping_sub(reference).cast_unsigned() / self.divisor;
+        let packed = BlockDescriptor {
+            reference,
+            span,
+            packed_at: 0,
+            width: bitpack::width_of(span),
+            kind: PACKED,
+            reserved: 0,
+        };
+        match increment_max.map(|increment| bitpack::width_of(increment / self.divisor)) {
+            Some(width) if packed.width >= width + delta::SAVED_BITS_MIN => {
+                BlockDescriptor { width, kind: INCREMENTS, ..packed }
+            }
+            _ => packed,
+        }
+    }
+
+    /// Appends blocks to a page: their descriptors, then their lanes. `values` and `validity` are those measured.
+    pub(crate) fn write(
+        &self,
+        values: &[i64],
+        validity: Option<Bitmap<'_>>,
+        blocks: Range<usize>,
+        page: &mut Vec<u8>,
+    ) {
+        let mut descriptors = page.len();
+        page.resize((page.len() + blocks.len() * DESCRIPTOR_BYTES).next_multiple_of(LANES_ALIGN), 0);
+        for block in blocks {
+            let packed_at = u32::try_from(page.len()).unwrap_or(u32::MAX);
+            let layout = BlockDescriptor { packed_at, ..self.layout(block) };
+            page[descriptors..descriptors + DESCRIPTOR_BYTES].copy_from_slice(bytemuck::bytes_of(&layout));
+            descriptors += DESCRIPTOR_BYTES;
+            if layout.width == 0 {
+                continue;
+            }
+            let first = block * BLOCK_ROWS;
+            let rows = &values[first..values.len().min(first + BLOCK_ROWS)];
+            let valid = validity.map(|bitmap| bitmap.slice(first, rows.len()));
+            let mut numbers = numbers_of(rows, valid, layout.reference, self.divisor);
+            if layout.kind == INCREMENTS {
+                numbers[rows.len()..].fill(layout.span);
+                delta::differences(&mut numbers);
+            }
+            bitpack::pack(&numbers, layout.width, page);
+        }
+    }
+}
+
+fn bounds_of(values: &[i64]) -> Option<(i64, i64)> {
+    let first = *values.first()?;
+    Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
+}
+
+/// The greatest common divisor of `divisor` (0: none yet) and every value's distance to `reference`.
+fn common_divisor(mut divisor: u64, values: &[i64], reference: i64) -> u64 {
+    for value in values {
+        if divisor == 1 {
+            break;
+        }
+        let mut distance = value.wrapping_sub(reference).cast_unsigned();
+        // Euclid's algorithm; one division when the divisor already divides the distance.
+        while distance != 0 {
+            (divisor, distance) = (distance, divisor % distance);
+        }
+    }
+    divisor
+}
+
+/// The numbers of a block: `(value - reference) / divisor`, 0 where there is no value.
+fn numbers_of(rows: &[i64], validity: Option<Bitmap<'_>>, reference: i64, divisor: u64) -> Words {
+    let mut numbers = [0; BLOCK_ROWS];
+    for (number, value) in numbers.iter_mut().zip(rows) {
+        *number = value.wrapping_sub(reference).cast_unsigned();
+    }
+    if let Some(bitmap) = validity {
+        let nulls = (0..rows.len()).filter(|row| !bitmap.is_valid(*row));
+        nulls.for_each(|row| numbers[row] = 0);
+    }
+    if divisor != 1 {
+        numbers.iter_mut().for_each(|number| *number /= divisor);
+    }
+    numbers
+}

@@ -1,0 +1,134 @@
+//! How are texts stored that nothing makes smaller? As they are, behind their lengths.
+//!
+//! ```text
+//! blocks of lengths (encoding::integer) | u32 end of each block's bytes | bytes
+//! sections: 0 = where the ends are, 1 = where the bytes are, 2 = how many bytes
+//! ```
+//!
+//! Invariants
+//! - The bytes of a block begin where those of the block before end; lengths and ends must agree.
+
+use super::{
+    bitpack::Scratch,
+    integer::{IntegerPage, for_each_block},
+    text::{TextBuffer, TextValues, lengths_of},
+};
+use crate::{
+    limits::BLOCK_ROWS,
+    page::{PageFault, PageView},
+};
+
+const SECTION_ENDS: usize = 0;
+const SECTION_BYTES: usize = 1;
+const SECTION_BYTES_COUNT: usize = 2;
+const END_BYTES: usize = size_of::<u32>();
+
+/// The texts of a page as they are.
+#[derive(Clone, Debug)]
+pub struct PlainPage<'p> {
+    lengths: IntegerPage<'p>,
+    ends: &'p [[u8; END_BYTES]],
+    bytes: &'p [u8],
+    block_lengths: Vec<u32>,
+}
+
+impl<'p> PlainPage<'p> {
+    pub(crate) fn open(view: &PageView<'p>) -> Result<Self, PageFault> {
+        let sections = view.header().sections;
+        let length = view.blocks() * END_BYTES;
+        let ends = view.section("the place of the blocks' ends", sections[SECTION_ENDS], length)?;
+        let count = sections[SECTION_BYTES_COUNT] as usize;
+        let bytes = view.section("the place of the texts", sections[SECTION_BYTES], count)?;
+        let lengths = IntegerPage::open(view, 1)?;
+        Ok(Self { lengths, ends: ends.as_chunks().0, bytes, block_lengths: Vec::with_capacity(BLOCK_ROWS) })
+    }
+
+    /// Rows of the page.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.lengths.rows()
+    }
+
+    /// Blocks of the page.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.lengths.blocks()
+    }
+
+    /// The bytes of a block, its lengths being left in `self.block_lengths`.
+    fn block(&mut self, block: usize, scratch: &mut Scratch) -> Result<&'p [u8], PageFault> {
+        let sum = lengths_of(&self.lengths, block, scratch, &mut self.block_lengths)?;
+        let end_of = |block: usize| u32::from_le_bytes(self.ends[block]) as usize;
+        let start = if block == 0 { 0 } else { end_of(block - 1) };
+        match self.bytes.get(start..end_of(block)) {
+            Some(bytes) if bytes.len() as u64 == sum => Ok(bytes),
+            _ => Err(PageFault::malformed("the end of a block's texts", end_of(block), sum)),
+        }
+    }
+
+    /// Appends the texts of a whole block.
+    ///
+    /// # Errors
+    /// When there is no such block, or its lengths and ends do not fit.
+    pub fn decode_block(
+        &mut self,
+        block: usize,
+        scratch: &mut Scratch,
+        out: &mut TextBuffer,
+    ) -> Result<(), PageFault> {
+        let bytes = self.block(block, scratch)?;
+        out.end_after(bytes.len())?;
+        let mut end = out.end_after(0)?;
+        out.bytes.extend_from_slice(bytes);
+        out.ends.extend(self.block_lengths.iter().map(|length| {
+            end += length;
+            end
+        }));
+        Ok(())
+    }
+
+    /// Appends the texts of the rows given, counted within the page and ascending.
+    ///
+    /// # Errors
+    /// When a row is beyond the page's, or a block's lengths and ends do not fit.
+    pub fn gather(
+        &mut self,
+        rows: &[u32],
+        scratch: &mut Scratch,
+        out: &mut TextBuffer,
+    ) -> Result<(), PageFault> {
+        for_each_block(rows, self.lengths.rows(), |index, rows| {
+            let bytes = self.block(index, scratch)?;
+            let (mut row_at, mut start) = (0, 0);
+            for row in rows {
+                let row = *row as usize % BLOCK_ROWS;
+                let skipped: u32 = self.block_lengths[row_at..row].iter().sum();
+                start += skipped as usize;
+                row_at = row;
+                out.push(&bytes[start..start + self.block_lengths[row] as usize])?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Appends the texts of some rows (whole blocks) and says where they are.
+pub(crate) fn write_texts(
+    texts: &TextValues<'_>,
+    rows: std::ops::Range<usize>,
+    page: &mut Vec<u8>,
+) -> [u32; 6] {
+    let mut sections = [0; 6];
+    sections[SECTION_ENDS] = u32::try_from(page.len()).unwrap_or(u32::MAX);
+    let first = texts.offsets[rows.start];
+    let mut row = rows.start;
+    while row < rows.end {
+        row = (row + BLOCK_ROWS).min(rows.end);
+        page.extend_from_slice(&(texts.offsets[row] - first).to_le_bytes());
+    }
+    let bytes = &texts.bytes[first as usize..texts.offsets[rows.end] as usize];
+    sections[SECTION_BYTES] = u32::try_from(page.len()).unwrap_or(u32::MAX);
+    sections[SECTION_BYTES_COUNT] = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    page.extend_from_slice(bytes);
+    sections
+}

@@ -1,0 +1,107 @@
+//! How do decoded texts come out, and how do encoders see the texts they are given?
+//!
+//! Invariants
+//! - Texts are bytes here. Whoever makes strings of them validates UTF-8; values are never cut inside.
+
+use super::{bitpack::Scratch, integer::IntegerPage};
+use crate::{limits::BLOCK_ROWS, page::PageFault};
+
+/// Texts, one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextBuffer {
+    /// The bytes of all texts.
+    pub bytes: Vec<u8>,
+    /// Where each text ends in `bytes`; it begins where the one before ends.
+    pub ends: Vec<u32>,
+}
+
+impl TextBuffer {
+    /// Forgets the texts, keeps the room.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Texts held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether no text is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The text of that position, which is below `len()`.
+    #[must_use]
+    pub fn get(&self, position: usize) -> &[u8] {
+        let start = if position == 0 { 0 } else { self.ends[position - 1] };
+        &self.bytes[start as usize..self.ends[position] as usize]
+    }
+
+    /// Appends a text.
+    ///
+    /// # Errors
+    /// When all texts together would take 4 GiB or more.
+    pub fn push(&mut self, text: &[u8]) -> Result<(), PageFault> {
+        let end = self.end_after(text.len())?;
+        self.bytes.extend_from_slice(text);
+        self.ends.push(end);
+        Ok(())
+    }
+
+    /// Where the buffer would end with `length` more bytes.
+    pub(crate) fn end_after(&self, length: usize) -> Result<u32, PageFault> {
+        let end = self.bytes.len().saturating_add(length);
+        u32::try_from(end).map_err(|_| PageFault::malformed("the number of decoded bytes", end, u32::MAX))
+    }
+}
+
+/// Texts to be encoded, as arrow holds them: text `i` is `bytes[offsets[i]..offsets[i + 1]]`.
+#[derive(Clone, Copy, Debug)]
+pub struct TextValues<'v> {
+    /// The bytes of all texts.
+    pub bytes: &'v [u8],
+    /// One more than there are texts, ascending, all within `bytes`.
+    pub offsets: &'v [u32],
+}
+
+impl<'v> TextValues<'v> {
+    /// Texts held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// Whether no text is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The text of a row below `len()`.
+    #[must_use]
+    pub fn get(&self, row: usize) -> &'v [u8] {
+        &self.bytes[self.offsets[row] as usize..self.offsets[row + 1] as usize]
+    }
+}
+
+/// The lengths of a block's texts, and their sum.
+pub(crate) fn lengths_of(
+    page: &IntegerPage<'_>,
+    block: usize,
+    scratch: &mut Scratch,
+    lengths: &mut Vec<u32>,
+) -> Result<u64, PageFault> {
+    lengths.clear();
+    let block = page.block(block)?;
+    let (smallest, largest) = block.bounds();
+    if smallest < 0 || largest > u32::MAX.into() {
+        return Err(PageFault::malformed("the length of a text", largest.cast_unsigned(), u32::MAX));
+    }
+    block.decode_into(0..block.rows(), scratch, lengths);
+    debug_assert!(lengths.len() <= BLOCK_ROWS);
+    Ok(lengths.iter().map(|length| u64::from(*length)).sum())
+}
