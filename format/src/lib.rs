@@ -20,6 +20,7 @@ pub mod chunk;
 pub mod codec;
 pub mod encoding;
 pub mod ids;
+pub mod label;
 pub mod limits;
 pub mod message;
 pub mod page;

@@ -1,0 +1,227 @@
+//! Is this file a node's configuration, and can a node be started with it?
+//!
+//! Invariants
+//! - Every error names the file, the key, what was found and what was expected.
+//! - Relative paths of a file are relative to the file's own folder.
+
+use std::path::{Path, PathBuf};
+
+use rackscan_fabric::Address;
+use rackscan_format::limits::NODE_DEVICES_MAX;
+
+use super::Config;
+use crate::limits;
+
+/// Why a node cannot be configured like that.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("configuration {file}: could not be read: {source}", file = file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// Not TOML, or a key that is missing, unknown or of another type.
+    #[error("configuration {file}: {source}", file = file.display())]
+    Parse {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, and where.
+        source: Box<toml::de::Error>,
+    },
+    /// A value that makes no sense.
+    #[error("configuration {file}: {key} is {found}, expected {expected}", file = file.display())]
+    Value {
+        /// The file.
+        file: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the file and the key.
+    pub fn from_file(file: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let file = file.as_ref();
+        let read = |source| ConfigError::Read { file: file.to_owned(), source };
+        let text = std::fs::read_to_string(file).map_err(read)?;
+        let mut config = Self::parse(&text, file)?;
+        config.make_relative_to(file.parent().unwrap_or(Path::new("")));
+        Ok(config)
+    }
+
+    /// Reads and checks a text; relative paths are left as they are.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key.
+    #[expect(clippy::should_implement_trait, reason = "a pair with from_file, and without a trait to import")]
+    pub fn from_str(text: &str) -> Result<Self, ConfigError> {
+        Self::parse(text, Path::new("(text)"))
+    }
+
+    /// The configuration as TOML, which [`Config::from_str`] reads back.
+    ///
+    /// # Errors
+    /// When a path is not UTF-8.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+
+    fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text)
+            .map_err(|source| ConfigError::Parse { file: file.to_owned(), source: Box::new(source) })?;
+        config.check_as(file)?;
+        Ok(config)
+    }
+
+    fn make_relative_to(&mut self, folder: &Path) {
+        // Joining leaves absolute paths alone.
+        self.data_dir = folder.join(&self.data_dir);
+        self.key_file = folder.join(&self.key_file);
+        for device in &mut self.devices {
+            device.path = folder.join(&device.path);
+        }
+        for address in &mut self.listen {
+            if let Address::Shm { path } = address {
+                *path = folder.join(&*path);
+            }
+        }
+    }
+
+    /// Checks every bound that the node relies on.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] with the first key at fault.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_as(Path::new("(given by the program)"))
+    }
+
+    fn check_as(&self, file: &Path) -> Result<(), ConfigError> {
+        let fault = |key: &'static str, found: String, expected: String| {
+            Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
+        };
+        let counts: [(&'static str, usize, usize); 6] = [
+            ("devices", self.devices.len(), NODE_DEVICES_MAX),
+            ("listen", self.listen.len(), limits::LISTENERS_MAX),
+            ("reactors", self.reactors.into(), limits::REACTORS_MAX.into()),
+            ("scan_workers", self.scan_workers.into(), limits::SCAN_WORKERS_MAX.into()),
+            ("reactor_depth", self.reactor_depth as usize, limits::IO_DEPTH_MAX as usize),
+            ("scan_depth", self.scan_depth as usize, limits::IO_DEPTH_MAX as usize),
+        ];
+        for (key, found, most) in counts {
+            if found == 0 || found > most {
+                return fault(key, found.to_string(), format!("1 to {most}"));
+            }
+        }
+        if self.scan_queue == 0 || self.scan_queue > limits::SCAN_QUEUE_MAX {
+            return fault(
+                "scan_queue",
+                self.scan_queue.to_string(),
+                format!("1 to {}", limits::SCAN_QUEUE_MAX),
+            );
+        }
+        for (index, device) in self.devices.iter().enumerate() {
+            if self.devices[..index].iter().any(|other| other.path == device.path) {
+                return fault("devices", format!("{} twice", device.path.display()), "each once".to_owned());
+            }
+            if let Some(size) = device.size
+                && size.0 < limits::DEVICE_BYTES_MIN
+            {
+                return fault(
+                    "devices.size",
+                    size.to_string(),
+                    format!("at least {} bytes", limits::DEVICE_BYTES_MIN),
+                );
+            }
+        }
+        if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
+            return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// Addresses as texts.
+pub(super) mod addresses {
+    use rackscan_fabric::Address;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        addresses: &[Address],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(addresses.iter().map(ToString::to_string))
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Address>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ByteSize, ClusterId};
+
+    const TEXT: &str = r#"
+        node = 3
+        cluster = "demo"
+        data_dir = "node3"
+        devices = [{ path = "node3/device0", size = "1GiB" }, { path = "/dev/nvme9n1" }]
+        listen = ["shm:node3/socket", "tcp:127.0.0.1:0"]
+        key_file = "/etc/rackscan.key"
+    "#;
+
+    fn fault(text: &str) -> String {
+        Config::from_str(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_configuration_survives_its_text() {
+        let config = Config::from_str(TEXT).unwrap();
+        assert_eq!(config.cluster, ClusterId::of_name("demo"));
+        assert_eq!(config.memory_budget, ByteSize(512 << 20));
+        assert_eq!(Config::from_str(&config.to_toml().unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn paths_of_a_file_are_relative_to_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("node.toml");
+        std::fs::write(&file, TEXT).unwrap();
+        let config = Config::from_file(&file).unwrap();
+        assert_eq!(config.data_dir, folder.path().join("node3"));
+        assert_eq!(config.devices[0].path, folder.path().join("node3/device0"));
+        assert_eq!(config.devices[1].path, Path::new("/dev/nvme9n1"));
+        assert_eq!(config.listen[0].to_string(), format!("shm:{}/node3/socket", folder.path().display()));
+        assert_eq!(config.key_file, Path::new("/etc/rackscan.key"));
+    }
+
+    #[test]
+    fn unknown_missing_and_senseless_keys_are_named() {
+        assert!(fault(&format!("{TEXT}\nmemory_buget = 1")).contains("memory_buget"));
+        assert!(fault("node = 1").contains("cluster"));
+        for (extra, parts) in [
+            ("reactors = 0", ["reactors is 0", "1 to"]),
+            ("memory_budget = \"1MiB\"", ["memory_budget is 1MiB", "at least"]),
+            ("scan_queue = 65535", ["scan_queue is 65535", "1 to"]),
+        ] {
+            let found = fault(&format!("{TEXT}\n{extra}"));
+            assert!(parts.iter().all(|part| found.contains(part)), "{found}");
+        }
+        let missing = Config::from_file("/nowhere/node.toml").unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/node.toml"), "{missing}");
+    }
+}

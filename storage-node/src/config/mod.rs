@@ -1,0 +1,143 @@
+//! What is a node told before it starts?
+//!
+//! ```toml
+//! node = 0
+//! cluster = "demo"                  # or a number; nodes and devices of other clusters are refused
+//! data_dir = "node0"                # the catalog
+//! devices = [{ path = "node0/device0", size = "64GiB" }]
+//! listen = ["shm:node0/socket", "tcp:127.0.0.1:7410"]
+//! key_file = "cluster.key"          # 64 hexadecimal digits
+//! memory_budget = "512MiB"          # optional, as everything below
+//! reactors = 1
+//! scan_workers = 2
+//! pin_cores = [0, 1]
+//! ```
+//!
+//! Invariants
+//! - Every key has its default in one place, here. A key that is not known is an error.
+//! - Every value is within the bounds of `limits` once [`Config::check`] has passed; nothing starts without it.
+
+mod bytes;
+mod cluster;
+mod load;
+
+pub use bytes::ByteSize;
+pub use cluster::ClusterId;
+pub use load::ConfigError;
+
+use std::path::PathBuf;
+
+use rackscan_fabric::Address;
+use rackscan_format::ids::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// One device of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceConfig {
+    /// A file or a block device. A file that does not exist is made at the first start.
+    pub path: PathBuf,
+    /// Size of a file to be made; needed only then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<ByteSize>,
+}
+
+/// Everything a node is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Its id in the cluster.
+    pub node: NodeId,
+    /// Its cluster: a number, or a name that stands for one.
+    pub cluster: ClusterId,
+    /// The folder of its catalog.
+    pub data_dir: PathBuf,
+    /// Its devices; pages are striped over them. New ones may be added at the end, none may leave.
+    pub devices: Vec<DeviceConfig>,
+    /// Where it listens, on one wire or several at once.
+    #[serde(with = "load::addresses")]
+    pub listen: Vec<Address>,
+    /// The file of the cluster's key.
+    pub key_file: PathBuf,
+    /// All memory it may use for buffers, scans and metadata.
+    #[serde(default = "defaults::memory_budget")]
+    pub memory_budget: ByteSize,
+    /// Threads that serve connections and read devices.
+    #[serde(default = "defaults::reactors")]
+    pub reactors: u16,
+    /// Threads that scan; by default as many as there are cores.
+    #[serde(default = "defaults::scan_workers")]
+    pub scan_workers: u16,
+    /// Cores to pin threads to, reactors first and then scan workers, in turn; none are pinned if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pin_cores: Vec<usize>,
+    /// Reads and writes in flight per reactor.
+    #[serde(default = "defaults::reactor_depth")]
+    pub reactor_depth: u32,
+    /// Reads in flight per scan worker.
+    #[serde(default = "defaults::scan_depth")]
+    pub scan_depth: u32,
+    /// Scans that may wait for a worker; further ones are refused, and the engine fetches the segment instead.
+    #[serde(default = "defaults::scan_queue")]
+    pub scan_queue: u16,
+}
+
+/// What a node does when it is not told.
+mod defaults {
+    use super::ByteSize;
+
+    pub(super) fn memory_budget() -> ByteSize {
+        ByteSize(512 << 20)
+    }
+
+    pub(super) fn reactors() -> u16 {
+        1
+    }
+
+    pub(super) fn scan_workers() -> u16 {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        u16::try_from(cores).unwrap_or(u16::MAX).min(super::limits::SCAN_WORKERS_MAX)
+    }
+
+    pub(super) fn reactor_depth() -> u32 {
+        128
+    }
+
+    pub(super) fn scan_depth() -> u32 {
+        64
+    }
+
+    pub(super) fn scan_queue() -> u16 {
+        32
+    }
+}
+
+impl Config {
+    /// A node with one device file and one address, everything else by default.
+    #[must_use]
+    pub fn new(
+        node: NodeId,
+        cluster: ClusterId,
+        data_dir: PathBuf,
+        device: DeviceConfig,
+        key_file: PathBuf,
+    ) -> Self {
+        Self {
+            node,
+            cluster,
+            data_dir,
+            devices: vec![device],
+            listen: Vec::new(),
+            key_file,
+            memory_budget: defaults::memory_budget(),
+            reactors: defaults::reactors(),
+            scan_workers: defaults::scan_workers(),
+            pin_cores: Vec::new(),
+            reactor_depth: defaults::reactor_depth(),
+            scan_depth: defaults::scan_depth(),
+            scan_queue: defaults::scan_queue(),
+        }
+    }
+}

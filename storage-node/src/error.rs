@@ -1,0 +1,73 @@
+//! Why does a node not start, and why did it stop?
+
+use std::path::PathBuf;
+
+use rackscan_device::{OpenError, PinError, PoolError, RingError};
+use rackscan_fabric::{ClusterKeyError, ListenError, RegionError};
+
+use crate::config::ConfigError;
+
+/// Why a node does not start. Nothing is left behind but device files and a catalog that are complete.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The cluster's key could not be read.
+    #[error("key file {file}: {source}", file = file.display())]
+    KeyFile {
+        /// The file.
+        file: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The cluster's key makes no sense.
+    #[error("key file {file}: {source}", file = file.display())]
+    Key {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        source: ClusterKeyError,
+    },
+    /// A device.
+    #[error("device: {0}")]
+    Device(#[from] OpenError),
+    /// A device file must be made and the configuration does not say how large.
+    #[error("device {path}: does not exist, and the configuration gives no size; add size = \"64GiB\"", path = path.display())]
+    NoSize {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Memory for buffers.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// Memory for transfers.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// An io_uring.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// A core to pin to.
+    #[error("pin_cores: {0}")]
+    Pin(#[from] PinError),
+    /// An address to listen at.
+    #[error("listen: {0}")]
+    Listen(#[from] ListenError),
+    /// A thread.
+    #[error("could not {action}: {source}")]
+    Os {
+        /// What was attempted.
+        action: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// Why a node stopped by itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the node stopped: {reason}")]
+pub struct Stopped {
+    /// What happened, and what to do.
+    pub reason: String,
+}

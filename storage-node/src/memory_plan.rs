@@ -1,0 +1,132 @@
+//! Who gets which part of the memory budget?
+//!
+//! ```text
+//! staging    6/16   pages and results on their way to a requester or from one      (a fabric region per reactor)
+//! scans      6/16   half of it pages being scanned, half the scan's own memory     (a pool per worker)
+//! appends    1/16   pages being checked and written                                (a pool per reactor)
+//! metadata   2/16   directories of the tables, twice: parsed and as the catalog
+//! wires      1/16   the connections' own queues
+//! ```
+//!
+//! Invariants
+//! - The parts never exceed the budget; each is taken at start or admitted against its bound.
+//! - Every part is large enough that any single request can make progress alone.
+
+use crate::{
+    config::Config,
+    limits::{BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES},
+};
+
+const PARTS: u64 = 16;
+const STAGING_PARTS: u64 = 6;
+const SCAN_PARTS: u64 = 6;
+const APPEND_PARTS: u64 = 1;
+const METADATA_PARTS: u64 = 2;
+const WIRE_PARTS: u64 = 1;
+const _: () = assert!(STAGING_PARTS + SCAN_PARTS + APPEND_PARTS + METADATA_PARTS + WIRE_PARTS == PARTS);
+
+/// Bytes for each use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryPlan {
+    /// Everything.
+    pub(crate) budget_bytes: u64,
+    /// Staging of one reactor, without its echo memory.
+    pub(crate) staging_bytes: usize,
+    /// Append pool of one reactor.
+    pub(crate) append_bytes: usize,
+    /// Pages of one scan worker.
+    pub(crate) scan_page_bytes: usize,
+    /// What else a scan worker may hold: decoded blocks, groups, the batch being built.
+    pub(crate) scan_work_bytes: usize,
+    /// Directories of all tables and loads.
+    pub(crate) metadata_bytes: u64,
+    /// Connections of the whole node.
+    pub(crate) connections: u64,
+}
+
+/// A budget that is too small for its threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("at least {least_bytes} bytes for {reactors} reactors and {scan_workers} scan workers")]
+pub(crate) struct TooSmall {
+    least_bytes: u64,
+    reactors: u16,
+    scan_workers: u16,
+}
+
+impl MemoryPlan {
+    /// Divides the budget of a configuration.
+    pub(crate) fn of(config: &Config) -> Result<Self, TooSmall> {
+        let (reactors, workers) = (u64::from(config.reactors.max(1)), u64::from(config.scan_workers.max(1)));
+        let buffer = BUFFER_BYTES_MAX as u64;
+        let budget_bytes = config.memory_budget.0;
+        let part = |parts: u64| budget_bytes / PARTS * parts;
+        // Two of the largest buffers are the least that lets one be filled while another is sent.
+        let least = [
+            (2 * buffer + ECHO_BYTES as u64) * reactors * PARTS / STAGING_PARTS,
+            2 * 2 * buffer * workers * PARTS / SCAN_PARTS,
+            buffer * reactors * PARTS / APPEND_PARTS,
+            4 * CONNECTION_BYTES * PARTS / WIRE_PARTS,
+        ];
+        // Rounding down to whole buffers below must not fall under the least.
+        let least_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
+        if budget_bytes < least_bytes {
+            return Err(TooSmall {
+                least_bytes,
+                reactors: config.reactors,
+                scan_workers: config.scan_workers,
+            });
+        }
+        let whole_buffers = |bytes: u64| usize::try_from(bytes - bytes % buffer).unwrap_or(usize::MAX);
+        let scan_worker = part(SCAN_PARTS) / workers;
+        Ok(Self {
+            budget_bytes,
+            staging_bytes: whole_buffers(part(STAGING_PARTS) / reactors - ECHO_BYTES as u64),
+            append_bytes: whole_buffers(part(APPEND_PARTS) / reactors),
+            scan_page_bytes: whole_buffers(scan_worker / 2),
+            scan_work_bytes: usize::try_from(scan_worker / 2).unwrap_or(usize::MAX),
+            metadata_bytes: part(METADATA_PARTS),
+            connections: part(WIRE_PARTS) / CONNECTION_BYTES,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ByteSize, ClusterId, DeviceConfig};
+    use rackscan_format::ids::NodeId;
+
+    fn config(budget_bytes: u64, reactors: u16, scan_workers: u16) -> Config {
+        let device = DeviceConfig { path: "device".into(), size: None };
+        let mut config = Config::new(NodeId(0), ClusterId(1), "data".into(), device, "key".into());
+        config.memory_budget = ByteSize(budget_bytes);
+        config.reactors = reactors;
+        config.scan_workers = scan_workers;
+        config
+    }
+
+    #[test]
+    fn the_parts_of_every_plan_stay_within_its_budget_and_can_hold_a_largest_buffer() {
+        for (reactors, workers) in [(1, 1), (1, 2), (4, 16), (64, 256)] {
+            let least = MemoryPlan::of(&config(0, reactors, workers)).unwrap_err().least_bytes;
+            assert!(MemoryPlan::of(&config(least - 1, reactors, workers)).is_err());
+            for budget in [least, least + 4095, 3 * least, 1 << 36] {
+                let plan = MemoryPlan::of(&config(budget, reactors, workers)).unwrap();
+                let per_reactor = plan.staging_bytes + plan.append_bytes + ECHO_BYTES;
+                let per_worker = plan.scan_page_bytes + plan.scan_work_bytes;
+                let total = per_reactor as u64 * u64::from(reactors)
+                    + per_worker as u64 * u64::from(workers)
+                    + plan.metadata_bytes
+                    + plan.connections * CONNECTION_BYTES;
+                assert!(total <= budget, "{plan:?}");
+                assert!(plan.staging_bytes >= 2 * BUFFER_BYTES_MAX && plan.append_bytes >= BUFFER_BYTES_MAX);
+                assert!(plan.scan_page_bytes >= 2 * BUFFER_BYTES_MAX && plan.connections >= 4);
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_budget_holds_the_default_threads() {
+        assert!(MemoryPlan::of(&config(512 << 20, 1, 2)).is_ok());
+    }
+}
