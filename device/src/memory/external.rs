@@ -23,6 +23,16 @@ unsafe impl Send for ExternalMemory {}
 unsafe impl Sync for ExternalMemory {}
 
 impl ExternalMemory {
+    /// Names shared bytes as a source or target of IO: the safe way in, because atomic bytes are writable and may be
+    /// changed by anybody at any time.
+    #[must_use]
+    pub fn of_bytes<T: AsRef<[AtomicU8]> + Send + Sync + 'static>(owner: Arc<T>) -> Self {
+        // The slice borrows `*owner`, which stays borrowable (and so the slice valid) as long as `keep_alive` lives.
+        let bytes: &[AtomicU8] = (*owner).as_ref();
+        let (start, len_bytes) = (bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len());
+        Self { start, len_bytes, keep_alive: owner }
+    }
+
     /// Names `[start, start + len_bytes)` as a source or target of IO.
     ///
     /// # Safety
