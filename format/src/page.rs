@@ -21,6 +21,9 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use std::{fmt, mem::offset_of};
 
+mod checked;
+pub use checked::CheckedPage;
+
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 128;
 /// The first bytes of every page.

@@ -1,0 +1,31 @@
+//! Can a page be checked once and looked at often?
+
+use super::{HEADER_BYTES, PageFault, PageHeader, PageIdentity, PageView};
+use crate::encoding::Encoding;
+
+/// The owned bytes of a page that [`PageView::open`] found right. Views of it are free: nothing is checked again.
+#[derive(Debug)]
+pub struct CheckedPage<P> {
+    bytes: P,
+    header: PageHeader,
+    encoding: Encoding,
+}
+
+impl<P: AsRef<[u8]>> CheckedPage<P> {
+    /// Checks stored bytes as [`PageView::open`] does.
+    ///
+    /// # Errors
+    /// As [`PageView::open`].
+    pub fn open(bytes: P, expected: &PageIdentity) -> Result<Self, PageFault> {
+        let PageView { header, encoding, .. } = PageView::open(bytes.as_ref(), expected)?;
+        Ok(Self { bytes, header, encoding })
+    }
+
+    /// The page. Empty content if the owner changed its mind about the number of bytes.
+    #[must_use]
+    pub fn view(&self) -> PageView<'_> {
+        let end = HEADER_BYTES + self.header.payload_bytes as usize;
+        let bytes = self.bytes.as_ref().get(..end).unwrap_or_default();
+        PageView { bytes, header: self.header, encoding: self.encoding }
+    }
+}
