@@ -28,7 +28,16 @@ use crate::{
     wire::Queue,
 };
 
-/// A reliable, ordered connection to one peer.
+/// A reliable, ordered connection to one peer. It may move to another thread; two threads cannot share it:
+///
+/// ```
+/// fn may_move<T: Send>() {}
+/// may_move::<rackscan_fabric::Connection>();
+/// ```
+/// ```compile_fail,E0277
+/// fn may_be_shared<T: Sync>() {}
+/// may_be_shared::<rackscan_fabric::Connection>();
+/// ```
 pub struct Connection {
     queue: Box<dyn Queue>,
     wire: Wire,
@@ -209,7 +218,7 @@ impl Connection {
                 return 0;
             }
             if now < spin_until {
-                std::hint::spin_loop();
+                std::thread::yield_now();
                 continue;
             }
             if self.queue.arm() {

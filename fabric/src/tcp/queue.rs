@@ -182,3 +182,153 @@ impl Queue for TcpQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+        time::{Duration, Instant},
+    };
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Ending;
+
+    /// A queue, and the stream of a peer that is free to break every rule.
+    fn hostile() -> (TcpQueue, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        (TcpQueue::new(ours.into()).unwrap(), theirs)
+    }
+
+    fn ending(queue: &mut TcpQueue) -> Ending {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut events = Vec::new();
+        while Instant::now() < deadline {
+            queue.poll(&mut events);
+            if let Some(Event::Closed(ending)) = events.last() {
+                return ending.clone();
+            }
+            std::thread::yield_now();
+        }
+        panic!("no ending; events: {events:?}");
+    }
+
+    #[test]
+    fn an_answer_to_what_was_not_asked_is_a_violation() {
+        use crate::tcp::frame::Refusal;
+        for body in [
+            Body::Acknowledge,
+            Body::Found { value: 1 },
+            Body::ReadData { length: 8 },
+            Body::Refused(Refusal::UnknownKey),
+        ] {
+            let (mut queue, mut peer) = hostile();
+            peer.write_all(&Frame { sequence: 0, body }.encode()).unwrap();
+            assert!(matches!(ending(&mut queue), Ending::Violation { .. }), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_the_wrong_kind_is_a_violation_and_fails_the_request() {
+        let region = Region::allocate(4096).unwrap();
+        let remote = crate::region::RemoteRegion { key: 1, address: 0, length: 4096 };
+        for body in [Body::Acknowledge, Body::Found { value: 1 }, Body::ReadData { length: 4095 }] {
+            let (mut queue, mut peer) = hostile();
+            queue
+                .post(7, Operation::Read { source: remote, source_offset: 0, target: region.whole() })
+                .unwrap();
+            peer.write_all(&Frame { sequence: 0, body }.encode()).unwrap();
+            let mut events = Vec::new();
+            while !matches!(events.last(), Some(Event::Closed(Ending::Violation { .. }))) {
+                queue.poll(&mut events);
+            }
+            assert!(matches!(events[0], Event::Completed { id: 7, outcome: Err(_) }), "{body:?}: {events:?}");
+        }
+    }
+
+    #[test]
+    fn requests_out_of_order_are_a_violation() {
+        let (mut queue, mut peer) = hostile();
+        peer.write_all(&Frame { sequence: 1, body: Body::Send { length: 0 } }.encode()).unwrap();
+        assert!(matches!(ending(&mut queue), Ending::Violation { reason } if reason.contains("expected 0")));
+    }
+
+    #[test]
+    fn a_peer_that_asks_for_ever_and_never_listens_is_cut_off() {
+        let (mut queue, mut peer) = hostile();
+        let region = Region::allocate(1 << 20).unwrap();
+        queue.grant(1, &region, Access::Read).unwrap();
+        peer.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        for sequence in 0..10_000 {
+            let body = Body::Read { key: 1, address: 0, length: 1 << 20 };
+            if peer.write_all(&Frame { sequence, body }.encode()).is_err() {
+                break;
+            }
+        }
+        assert!(matches!(ending(&mut queue), Ending::Violation { reason } if reason.contains("unanswered")));
+    }
+
+    #[test]
+    fn messages_that_nobody_polls_stop_the_stream_and_not_the_process() {
+        let (mut queue, mut peer) = hostile();
+        peer.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+        let mut written = 0;
+        for sequence in 0..100_000 {
+            let body = Body::Send { length: 1024 };
+            let mut bytes = Frame { sequence, body }.encode().to_vec();
+            bytes.resize(bytes.len() + 1024, 9);
+            if peer.write_all(&bytes).is_err() {
+                break;
+            }
+            written += 1;
+        }
+        assert!(written < 5000, "{written} messages of 1 KiB were taken in");
+        let mut events = Vec::new();
+        queue.poll(&mut events);
+        assert_eq!(events.len(), crate::limits::TCP_MESSAGES_QUEUED_MAX);
+    }
+
+    /// Frames that an honest peer could send, in an order and with fields that it would not.
+    fn any_frame() -> impl Strategy<Value = Vec<u8>> {
+        let fields = (0_u8..34, 0_u8..7, 0_u32..300, 0_u64..4, 0_u64..3, 0_u64..5000, any::<u64>());
+        fields.prop_map(|(kind, detail, length, sequence, key, address, first)| {
+            let mut frame = vec![kind, detail * u8::from(kind == 19), 0, 0];
+            frame.extend_from_slice(&length.to_le_bytes());
+            for word in [sequence, key, address, first, 0] {
+                frame.extend_from_slice(&word.to_le_bytes());
+            }
+            if matches!(kind, 1 | 2 | 4 | 17) {
+                frame.resize(frame.len() + length as usize, 0xAB);
+            }
+            frame
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn no_stream_of_frames_touches_what_was_not_granted(
+            frames in proptest::collection::vec(any_frame(), 1..20),
+            cut in 0_usize..200,
+        ) {
+            let (mut queue, mut peer) = hostile();
+            let (secret, readable) = (Region::allocate(4096).unwrap(), Region::allocate(4096).unwrap());
+            queue.grant(1, &readable, Access::Read).unwrap();
+            queue.grant(2, &Region::allocate(4096).unwrap(), Access::ReadWrite).unwrap();
+            let mut bytes = frames.concat();
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            // The queue may have hung up before all of it is written.
+            let _ = peer.write_all(&bytes);
+            peer.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = ending(&mut queue);
+            let _ = peer.read_to_end(&mut Vec::new());
+            for region in [secret, readable] {
+                prop_assert!(region.to_vec(0, 4096).unwrap().iter().all(|byte| *byte == 0));
+            }
+        }
+    }
+}

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     completion::{Done, Event},
     error::{Ending, OperationError},
-    limits::TCP_STAGING_BYTES,
+    limits::{TCP_ROUND_BYTES, TCP_STAGING_BYTES},
     memory::RawSlice,
     operation::RemoteSpan,
     region::Access,
@@ -32,6 +32,8 @@ pub(super) enum Pause {
     Drained,
     /// There is no room for the next message until the application polls.
     MessagesFull,
+    /// There may be more, but it is time to send what waits.
+    TakeTurns,
 }
 
 /// Where a payload goes.
@@ -75,6 +77,10 @@ pub(super) struct Receiver {
     next_request: u64,
     /// Requests that are done and not acknowledged: those from here up to `next_request`.
     acknowledged: u64,
+    /// Whether a frame was taken in since somebody asked.
+    active: bool,
+    /// Bytes that this round may still read.
+    budget: usize,
 }
 
 fn violation(reason: impl ToString) -> Ending {
@@ -84,11 +90,26 @@ fn violation(reason: impl ToString) -> Ending {
 impl Receiver {
     pub(super) fn new() -> Self {
         let staging = Box::new([0; TCP_STAGING_BYTES]);
-        Self { staging, staged: 0..0, incoming: None, next_request: 0, acknowledged: 0 }
+        Self {
+            staging,
+            staged: 0..0,
+            incoming: None,
+            next_request: 0,
+            acknowledged: 0,
+            active: false,
+            budget: 0,
+        }
     }
 
-    /// Receives and executes until the socket has no more or messages have no room.
+    /// Whether a frame was taken in since the last call.
+    pub(super) fn take_activity(&mut self) -> bool {
+        std::mem::take(&mut self.active)
+    }
+
+    /// Receives and executes until the socket has no more, messages have no room, or a round's bytes are read: a peer
+    /// that never stops must not keep our own frames from being sent.
     pub(super) fn receive(&mut self, link: &Link) -> Result<Pause, Ending> {
+        self.budget = TCP_ROUND_BYTES;
         loop {
             if let Some(mut incoming) = self.incoming.take() {
                 let complete = self.fill(&mut incoming, link);
@@ -96,7 +117,7 @@ impl Receiver {
                     Ok(true) => self.finish(incoming, link)?,
                     Ok(false) => {
                         self.incoming = Some(incoming);
-                        return Ok(Pause::Drained);
+                        return Ok(self.pause());
                     }
                     Err(ending) => return Err(ending),
                 }
@@ -106,7 +127,7 @@ impl Receiver {
                 if self.stage(link)? {
                     continue;
                 }
-                return Ok(Pause::Drained);
+                return Ok(self.pause());
             };
             let frame = Frame::decode(bytes).map_err(violation)?;
             let message_bytes = match frame.body {
@@ -118,20 +139,31 @@ impl Receiver {
                 return Ok(Pause::MessagesFull);
             }
             self.staged.start += FRAME_BYTES;
+            self.active = true;
             self.begin(frame, link)?;
         }
     }
 
-    /// Reads into the staging buffer; false when the socket has nothing.
+    /// Why nothing more was read.
+    fn pause(&self) -> Pause {
+        if self.budget == 0 { Pause::TakeTurns } else { Pause::Drained }
+    }
+
+    /// Reads into the staging buffer; false when the socket has nothing or the round is over.
     fn stage(&mut self, link: &Link) -> Result<bool, Ending> {
+        if self.budget == 0 {
+            return Ok(false);
+        }
         self.staging.copy_within(self.staged.clone(), 0);
         self.staged = 0..self.staged.len();
         let free = &mut self.staging[self.staged.end..];
         let count = received(rustix::io::retry_on_intr(|| {
             rustix::net::recv(&link.socket, &mut *free, RecvFlags::DONTWAIT).map(|(count, _)| count)
         }))?;
-        self.staged.end += count.unwrap_or(0);
-        Ok(count.is_some())
+        let Some(count) = count else { return Ok(false) };
+        self.staged.end += count;
+        self.budget = self.budget.saturating_sub(count);
+        Ok(true)
     }
 
     /// Moves what there is of a payload to its place; true when it is complete.
@@ -141,6 +173,9 @@ impl Receiver {
             let staged = &self.staging[self.staged.clone()];
             let staged = &staged[..staged.len().min(left)];
             if staged.is_empty() {
+                if self.budget == 0 {
+                    return Ok(false);
+                }
                 let count = match &mut incoming.sink {
                     Sink::Shared(slice) => sys::receive(link.socket.as_fd(), slice, incoming.filled),
                     Sink::Message(bytes) => rustix::io::retry_on_intr(|| {
@@ -151,7 +186,10 @@ impl Receiver {
                     Sink::Nowhere => return Ok(false),
                 };
                 match received(count)? {
-                    Some(count) => incoming.filled += count,
+                    Some(count) => {
+                        incoming.filled += count;
+                        self.budget = self.budget.saturating_sub(count);
+                    }
                     None => return Ok(false),
                 }
                 continue;

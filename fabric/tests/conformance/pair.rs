@@ -120,10 +120,10 @@ pub(crate) fn hear(connection: &mut Connection) -> RemoteRegion {
 
 /// Bytes that tell apart every offset and every seed.
 pub(crate) fn pattern(length: usize, seed: usize) -> Vec<u8> {
-    (0..length)
+    (0..length as u64)
         .map(|at| {
-            let mixed = (at ^ seed.wrapping_mul(0x9E37_79B9)).wrapping_mul(0x85EB_CA6B);
-            (mixed >> 13 & 0xff) as u8
+            let mixed = (at ^ (seed as u64).wrapping_mul(0x9E37_79B9)).wrapping_mul(0x85EB_CA6B);
+            mixed.to_le_bytes()[2]
         })
         .collect()
 }
