@@ -3,14 +3,16 @@
 //! Invariants
 //! - A null row holds +0.0.
 
+use super::{Encoding, validity::Bitmap};
 use crate::{
+    chunk::{ChunkEncoder, Written},
     limits::BLOCK_ROWS,
     page::{HEADER_BYTES, PageFault, PageView},
+    zone::ZoneValue,
 };
 use std::ops::Range;
 
-/// Bytes of a block of doubles.
-pub(crate) const BLOCK_BYTES: usize = BLOCK_ROWS * size_of::<f64>();
+const BLOCK_BYTES: usize = BLOCK_ROWS * size_of::<f64>();
 
 /// The doubles of a page.
 #[derive(Clone, Copy, Debug)]
@@ -58,10 +60,57 @@ impl<'p> FloatPage<'p> {
     }
 }
 
-/// Appends doubles, nulls as +0.0.
-pub(crate) fn write(values: &[f64], validity: Option<super::validity::Bitmap<'_>>, page: &mut Vec<u8>) {
-    for (row, value) in values.iter().enumerate() {
-        let valid = validity.is_none_or(|bitmap| bitmap.is_valid(row));
-        page.extend_from_slice(&(if valid { *value } else { 0.0 }).to_le_bytes());
+/// A chunk of doubles on its way into pages.
+pub(crate) struct FloatChunk<'v> {
+    values: &'v [f64],
+    validity: Option<Bitmap<'v>>,
+    page_bytes: usize,
+}
+
+impl<'v> FloatChunk<'v> {
+    pub(crate) fn new(values: &'v [f64], validity: Option<Bitmap<'v>>) -> Self {
+        Self { values, validity, page_bytes: 0 }
+    }
+}
+
+impl ChunkEncoder for FloatChunk<'_> {
+    fn encoding(&self) -> Encoding {
+        Encoding::Float
+    }
+
+    fn begin_page(&mut self) {
+        self.page_bytes = 0;
+    }
+
+    fn grow(&mut self, _block: usize) -> usize {
+        self.page_bytes += BLOCK_BYTES;
+        self.page_bytes
+    }
+
+    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> Written {
+        let rows = blocks.start * BLOCK_ROWS..(blocks.end * BLOCK_ROWS).min(self.values.len());
+        let (mut bounds, mut has_nan) = (None, false);
+        for row in rows {
+            if self.validity.is_some_and(|bitmap| !bitmap.is_valid(row)) {
+                page.extend_from_slice(&0_f64.to_le_bytes());
+                continue;
+            }
+            let value = self.values[row];
+            has_nan |= value.is_nan();
+            // Total order, so that -0.0 is below 0.0 as it is for arrow's kernels.
+            let less = |left: f64, right: f64| if left.total_cmp(&right).is_lt() { left } else { right };
+            let more = |left: f64, right: f64| if left.total_cmp(&right).is_gt() { left } else { right };
+            let (min, max) = bounds.unwrap_or((value, value));
+            bounds = Some((less(min, value), more(max, value)));
+            page.extend_from_slice(&value.to_le_bytes());
+        }
+        let bounds = bounds.filter(|_| !has_nan);
+        let (min, max) = (bounds.map(|bounds| bounds.0), bounds.map(|bounds| bounds.1));
+        Written {
+            sections: [0; 6],
+            divisor: 1,
+            min: min.map(ZoneValue::Float),
+            max: max.map(ZoneValue::Float),
+        }
     }
 }

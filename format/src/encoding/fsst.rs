@@ -206,7 +206,7 @@ fn group_of(row: u32) -> usize {
 
 /// A chunk's texts, compressed: the codes of row `i` end at `ends[i]`.
 pub(crate) struct Compressed<'c> {
-    pub(crate) compressor: &'c Compressor,
+    pub(crate) compressor: Compressor,
     pub(crate) codes: &'c [u8],
     pub(crate) ends: &'c [u64],
 }

@@ -5,12 +5,17 @@
 //! - Values of null rows do not count: not for bounds, not for the divisor.
 
 use super::{
+    Encoding,
     bitpack::{self, Words},
     delta,
     integer::{BlockDescriptor, DESCRIPTOR_BYTES, INCREMENTS, LANES_ALIGN, PACKED},
     validity::Bitmap,
 };
-use crate::limits::BLOCK_ROWS;
+use crate::{
+    chunk::{ChunkEncoder, Written},
+    limits::BLOCK_ROWS,
+    zone::ZoneValue,
+};
 use std::ops::Range;
 
 /// What the integers are, which says how they may be stored.
@@ -69,12 +74,8 @@ impl IntegerPlan {
         self.blocks.push(BlockPlan { bounds, increment_max });
     }
 
-    pub(crate) fn divisor(&self) -> u64 {
-        self.divisor
-    }
-
     /// Bounds of some blocks; `None` when no row has a value.
-    pub(crate) fn bounds(&self, blocks: Range<usize>) -> Option<(i64, i64)> {
+    fn bounds(&self, blocks: Range<usize>) -> Option<(i64, i64)> {
         let bounds = self.blocks[blocks].iter().filter_map(|block| block.bounds);
         bounds.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
@@ -136,6 +137,44 @@ impl IntegerPlan {
     }
 }
 
+/// A chunk of integers on its way into pages.
+pub(crate) struct IntegerChunk<'v> {
+    values: &'v [i64],
+    validity: Option<Bitmap<'v>>,
+    plan: IntegerPlan,
+    page_bytes: usize,
+}
+
+impl<'v> IntegerChunk<'v> {
+    pub(crate) fn new(values: &'v [i64], validity: Option<Bitmap<'v>>) -> Self {
+        let plan = IntegerPlan::measure(values, validity, Domain::Values);
+        Self { values, validity, plan, page_bytes: 0 }
+    }
+}
+
+impl ChunkEncoder for IntegerChunk<'_> {
+    fn encoding(&self) -> Encoding {
+        Encoding::Integer
+    }
+
+    fn begin_page(&mut self) {
+        self.page_bytes = 0;
+    }
+
+    fn grow(&mut self, block: usize) -> usize {
+        self.page_bytes += self.plan.block_bytes(block);
+        self.page_bytes
+    }
+
+    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> Written {
+        self.plan.write(self.values, self.validity, blocks.clone(), page);
+        let bounds = self.plan.bounds(blocks);
+        let min = bounds.map(|(min, _)| ZoneValue::Integer(min));
+        let max = bounds.map(|(_, max)| ZoneValue::Integer(max));
+        Written { sections: [0; 6], divisor: self.plan.divisor, min, max }
+    }
+}
+
 fn bounds_of(values: &[i64]) -> Option<(i64, i64)> {
     let first = *values.first()?;
     Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
@@ -148,7 +187,10 @@ fn common_divisor(mut divisor: u64, values: &[i64], reference: i64) -> u64 {
             break;
         }
         let mut distance = value.wrapping_sub(reference).cast_unsigned();
-        // Euclid's algorithm; one division when the divisor already divides the distance.
+        if divisor != 0 && distance.is_multiple_of(divisor) {
+            continue;
+        }
+        // Euclid's algorithm.
         while distance != 0 {
             (divisor, distance) = (distance, divisor % distance);
         }

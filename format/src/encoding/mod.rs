@@ -21,13 +21,21 @@ compile_error!(
 pub mod bitpack;
 pub mod delta;
 pub mod dictionary;
+mod distinct;
 pub mod float;
 pub mod fsst;
 pub mod integer;
 mod integer_plan;
 pub mod plain;
 pub mod text;
+mod text_plan;
 pub mod validity;
+
+pub(crate) use self::{
+    float::FloatChunk,
+    integer_plan::IntegerChunk,
+    text_plan::{TextRoom, choose as choose_text},
+};
 
 /// How a page stores its values; part of the format, never renumbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
