@@ -1,1 +1,38 @@
 //! How does SQL become placed scans?
+//!
+//! ```text
+//! text --> DataFusion's plan                                        (session, catalog)
+//!            filters, projections, partial aggregates --> program   (pushdown, rules/partial_aggregate)
+//!            ScanExec: segments dealt to partitions                 (request, exec)
+//!              each segment: estimate --> planner::place --> local | remote_fetch | remote_process
+//!            batches, figures                                       (report, explain)
+//! ```
+//!
+//! The only crate that knows DataFusion. It does not know what is inside a storage node, nor how rows come out of
+//! pages: `scan` does that, here and in the nodes alike, so every placement gives the same rows.
+
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod error;
+mod exec;
+mod explain;
+mod pushdown;
+mod report;
+mod request;
+mod rules;
+mod session;
+mod snapshot;
+mod sql_text;
+
+pub use catalog::{ColumnDescription, TableDescription, TableInfo};
+pub use error::EngineError;
+pub use exec::ScanError;
+pub use explain::{ExplainMode, Explanation};
+pub use report::{Bounce, PlacementPrice, QueryReport, ScanFigures, ScanReport, SegmentCounts};
+pub use request::{ScanRequest, SegmentPlace};
+pub use rules::AggregatePushdown;
+pub use session::{Engine, EngineOptions, QueryOutcome, QueryStream};
+
+/// The rows of an answer; re-exported so that callers agree with the engine on its version.
+pub use datafusion::arrow;

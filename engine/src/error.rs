@@ -1,0 +1,156 @@
+//! What can go wrong with a query, and what may a user do about it?
+
+use crate::exec::ScanError;
+use datafusion::{arrow::error::ArrowError, error::DataFusionError};
+use rackscan_planner::{CalibrationError, PlacementError};
+use std::error::Error;
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The text is not SQL.
+    #[error("this is not SQL: {0}")]
+    Syntax(String),
+    /// The statement is SQL, but not of a kind that is answered.
+    #[error("{found} is not supported, expected a query (SELECT, WITH, VALUES) or EXPLAIN; {way_out}")]
+    Statement {
+        /// The kind of statement.
+        found: String,
+        /// What to do instead.
+        way_out: &'static str,
+    },
+    /// The query names things that are not there, or does with them what cannot be done.
+    #[error("{0}")]
+    Plan(String),
+    /// No such table.
+    #[error("there is no table {name:?}; {near}")]
+    UnknownTable {
+        /// What was asked for.
+        name: String,
+        /// Names that resemble it, or all.
+        near: String,
+    },
+    /// The placement that was asked for cannot apply.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// A storage node failed, refused or was lost, or a page is wrong.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// The catalog could not be read.
+    #[error("the catalog: {0}")]
+    Catalog(#[source] rackscan_client::ClientError),
+    /// The query needs more memory than the engine may use.
+    #[error("not enough memory for this query: {0}; raise the engine's memory limit")]
+    Memory(String),
+    /// The constants of the cost model are wrong.
+    #[error(transparent)]
+    Calibration(#[from] CalibrationError),
+    /// The query failed while it ran (division by zero, overflow, a cast that does not fit).
+    #[error("the query failed: {0}")]
+    Execution(String),
+}
+
+impl EngineError {
+    /// Finds the cause that a user can act on.
+    pub(crate) fn from_datafusion(error: DataFusionError) -> Self {
+        if let Some(cause) = scan_error(&error) {
+            return match cause {
+                ScanError::Placement(error) => Self::Placement(error.clone()),
+                other => Self::Scan(other.clone()),
+            };
+        }
+        match error.find_root() {
+            DataFusionError::SQL(error, _) => Self::Syntax(error.to_string()),
+            DataFusionError::Plan(message) => Self::Plan(message.clone()),
+            DataFusionError::SchemaError(error, _) => Self::Plan(error.to_string()),
+            DataFusionError::NotImplemented(message) => Self::Plan(format!("not supported: {message}")),
+            DataFusionError::ResourcesExhausted(message) => Self::Memory(message.clone()),
+            DataFusionError::ArrowError(error, _) => Self::Execution(error.to_string()),
+            DataFusionError::Execution(message) => Self::Execution(message.clone()),
+            other => Self::Execution(other.strip_backtrace()),
+        }
+    }
+}
+
+/// The scan's own error inside DataFusion's, however deep.
+fn scan_error(error: &DataFusionError) -> Option<&ScanError> {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref::<ScanError>() {
+            return Some(found);
+        }
+        cause = match error.downcast_ref::<DataFusionError>() {
+            Some(DataFusionError::External(inner)) => Some(inner.as_ref()),
+            Some(DataFusionError::Shared(inner)) => Some(inner.as_ref()),
+            Some(DataFusionError::Context(_, inner)) => Some(inner.as_ref()),
+            Some(DataFusionError::ArrowError(inner, _)) => Some(inner.as_ref()),
+            _ => match error.downcast_ref::<ArrowError>() {
+                Some(ArrowError::ExternalError(inner)) => Some(inner.as_ref()),
+                _ => error.source(),
+            },
+        };
+    }
+    None
+}
+
+/// Names that resemble `wanted`, for a message; all of them when none does and they are few.
+pub(crate) fn near_names(wanted: &str, names: &[String]) -> String {
+    let wanted = wanted.to_lowercase();
+    let mut near: Vec<(usize, &String)> = names
+        .iter()
+        .map(|name| (edit_distance(&wanted, &name.to_lowercase()), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len() / 3)
+        .collect();
+    near.sort();
+    if !near.is_empty() {
+        let near: Vec<&str> = near.iter().take(3).map(|(_, name)| name.as_str()).collect();
+        return format!("did you mean {}?", near.join(" or "));
+    }
+    match names {
+        [] => "no table is loaded yet: load one with `rackscan load`".to_owned(),
+        names => format!("there are {}", names.join(", ")),
+    }
+}
+
+/// Insertions, deletions and replacements of characters between two names.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, from) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_table_is_answered_with_the_nearest_names() {
+        let names = ["lineitem", "orders", "part", "partsupp"].map(str::to_owned);
+        assert_eq!(near_names("lineitems", &names), "did you mean lineitem?");
+        assert_eq!(near_names("zzz", &names), "there are lineitem, orders, part, partsupp");
+        assert_eq!(near_names("x", &[]), "no table is loaded yet: load one with `rackscan load`");
+    }
+
+    #[test]
+    fn a_scan_error_is_found_however_deep_datafusion_buries_it() {
+        let error =
+            ScanError::Placement(PlacementError::UnknownNode { node: rackscan_format::ids::NodeId(7) });
+        let deep = DataFusionError::External(Box::new(error)).context("while joining");
+        let deep = DataFusionError::Shared(std::sync::Arc::new(DataFusionError::from(
+            ArrowError::ExternalError(Box::new(deep)),
+        )));
+        assert!(matches!(
+            EngineError::from_datafusion(deep),
+            EngineError::Placement(PlacementError::UnknownNode { node }) if node.0 == 7
+        ));
+    }
+}

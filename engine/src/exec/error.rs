@@ -1,0 +1,69 @@
+//! Why can a scan not go on?
+
+use datafusion::{arrow::error::ArrowError, error::DataFusionError};
+use rackscan_client::{ClientError, LocalError};
+use rackscan_format::ids::SegmentId;
+use rackscan_planner::PlacementError;
+use std::sync::Arc;
+
+/// Why a scan cannot go on. Each names the node, page or table at fault.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ScanError {
+    /// The placement that was asked for cannot apply.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// A node was lost, refused, or sent what cannot be.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A device that the engine reads itself failed.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// A page is wrong, or the computation failed.
+    #[error(transparent)]
+    Scan(#[from] Arc<rackscan_scan::ScanError>),
+    /// A result has another form than the plan says.
+    #[error("a scan's result: {0}")]
+    Result(Arc<ArrowError>),
+    /// Pages came in another number than was asked for.
+    #[error("{found} pages came from node {node}, expected {wanted}; is it another version of rackscan?")]
+    Pages {
+        /// The node.
+        node: rackscan_format::ids::NodeId,
+        /// How many came.
+        found: usize,
+        /// How many were asked for.
+        wanted: usize,
+    },
+    /// A node says that it has not come further than it was.
+    #[error(
+        "node {node} answered blocks from {first_block} on with none; is it another version of rackscan?"
+    )]
+    NoProgress {
+        /// The node.
+        node: rackscan_format::ids::NodeId,
+        /// Where it was asked to begin.
+        first_block: u32,
+    },
+    /// A request names a segment that its table does not have.
+    #[error(
+        "table {table} has no segment {segment}; it may have been loaded anew since the query was planned"
+    )]
+    UnknownSegment {
+        /// The table.
+        table: String,
+        /// The segment.
+        segment: SegmentId,
+    },
+}
+
+impl From<rackscan_scan::ScanError> for ScanError {
+    fn from(error: rackscan_scan::ScanError) -> Self {
+        Self::Scan(Arc::new(error))
+    }
+}
+
+impl From<ScanError> for DataFusionError {
+    fn from(error: ScanError) -> Self {
+        Self::External(Box::new(error))
+    }
+}

@@ -1,0 +1,332 @@
+//! How is a scan run, partition by partition?
+//!
+//! ```text
+//! partition: segment, segment, segment ...      a few on their way at a time (segments_in_flight)
+//!   segment: decide -> local | remote_fetch | remote_process -> batches     (segment)
+//! ```
+//!
+//! Invariants
+//! - Every segment of the request is scanned exactly once, or the query fails.
+//! - While one segment is scanned on the partition's thread, others wait for devices and nodes: IO is overlapped.
+//! - Dropping a partition's stream drops its segments; nothing runs on for a query that nobody reads.
+
+mod context;
+mod error;
+mod local;
+mod profile;
+mod remote_fetch;
+mod remote_process;
+mod segment;
+mod tally;
+
+pub use error::ScanError;
+
+pub(crate) use context::{Loads, QueryContext};
+pub(crate) use profile::groups_max;
+
+use crate::{
+    pushdown::{ProgramBuilder, type_of},
+    report::{PlacementPrice, ScanReport, SegmentCounts},
+    request::{ScanRequest, SegmentPlace},
+    snapshot::TableSnapshot,
+    sql_text::SqlText,
+};
+use datafusion::{
+    arrow::datatypes::SchemaRef,
+    common::{Statistics, stats::Precision, tree_node::TreeNodeRecursion},
+    error::{DataFusionError, Result},
+    execution::{SendableRecordBatchStream, TaskContext},
+    physical_expr::{EquivalenceProperties, PhysicalExpr},
+    physical_plan::{
+        DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+        coop::make_cooperative,
+        execution_plan::{Boundedness, EmissionType, SchedulingType},
+        metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet},
+        projection::ProjectionExec,
+        statistics::StatisticsArgs,
+        stream::RecordBatchStreamAdapter,
+    },
+};
+use futures::{StreamExt, stream};
+use rackscan_format::program::{Output, ScanProgram, VerifiedProgram};
+use rackscan_planner::{Placement, place};
+use segment::SegmentWork;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+use tally::Tally;
+
+/// The scan of one table in a plan.
+pub(crate) struct ScanExec {
+    request: Arc<ScanRequest>,
+    program: Arc<VerifiedProgram>,
+    snapshot: Arc<TableSnapshot>,
+    query: Arc<QueryContext>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    tally: Arc<Tally>,
+    statistics: OnceLock<Arc<Statistics>>,
+}
+
+impl ScanExec {
+    /// A scan whose batches have `schema`: the types of the program's output, or types they are cast to.
+    pub(crate) fn new(
+        request: ScanRequest,
+        schema: SchemaRef,
+        snapshot: Arc<TableSnapshot>,
+        query: Arc<QueryContext>,
+    ) -> Result<Self> {
+        let verified = request.program.clone().verify(&snapshot.definition);
+        let program = verified.map_err(|error| DataFusionError::Internal(error.to_string()))?;
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(request.partitions.len()),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self {
+            request: Arc::new(request),
+            program: Arc::new(program),
+            snapshot,
+            query,
+            properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
+            metrics: ExecutionPlanMetricsSet::new(),
+            tally: Arc::default(),
+            statistics: OnceLock::new(),
+        })
+    }
+
+    /// The same segments with another program.
+    pub(crate) fn with_program(&self, program: ScanProgram, schema: SchemaRef) -> Result<Self> {
+        let request = ScanRequest { program, ..ScanRequest::clone(&self.request) };
+        Self::new(request, schema, Arc::clone(&self.snapshot), Arc::clone(&self.query))
+    }
+
+    pub(crate) fn program(&self) -> &ScanProgram {
+        &self.request.program
+    }
+
+    pub(crate) fn snapshot(&self) -> &TableSnapshot {
+        &self.snapshot
+    }
+
+    /// Rows that are expected to pass the filter, per segment and in all.
+    pub(crate) fn rows_selected(&self) -> f64 {
+        let directories = self.snapshot.segments.values();
+        directories
+            .map(|(_, directory)| rackscan_scan::estimate(&self.program, directory).rows_selected)
+            .sum()
+    }
+
+    /// What EXPLAIN shows of this scan.
+    pub(crate) fn report(&self) -> ScanReport {
+        let text = SqlText::new(&self.request.program, &self.snapshot.definition);
+        let (pushed_aggregates, pushed_keys) = text.groups().unwrap_or_default();
+        let (planned, prices) = self.prices();
+        ScanReport {
+            table: self.request.table.clone(),
+            columns: text.columns(),
+            pushed_filter: text.filter(),
+            remaining_filter: Vec::new(),
+            pushed_aggregates,
+            pushed_keys,
+            policy: self.request.policy,
+            segments: self.request.segments() as u64,
+            partitions: self.request.partitions.len() as u64,
+            rows: self.snapshot.rows(),
+            estimated_rows: rounded(self.rows_selected()),
+            planned,
+            prices,
+            actual: self.tally.figures(),
+        }
+    }
+
+    /// What each placement would cost for all segments, and what would be chosen for each.
+    fn prices(&self) -> (SegmentCounts, BTreeMap<Placement, PlacementPrice>) {
+        let cluster = self.query.cluster_profile();
+        let mut planned = SegmentCounts::default();
+        let unpriced = PlacementPrice { milliseconds: Some(0.0), why_not: None };
+        let mut prices: BTreeMap<_, _> = Placement::ALL.map(|placement| (placement, unpriced.clone())).into();
+        for (node, directory) in self.snapshot.segments.values() {
+            let profile = profile::profile(&self.program, *node, directory, &self.snapshot);
+            if let Ok(decision) = place(&profile, &cluster, &self.query.calibration, self.request.policy) {
+                *planned.of_mut(decision.placement) += 1;
+            }
+            let segment = rackscan_planner::price(&profile, &cluster, &self.query.calibration);
+            for (placement, price) in &mut prices {
+                match segment.of(*placement) {
+                    Ok(seconds) => {
+                        price.milliseconds = price.milliseconds.map(|total| total + seconds * 1e3);
+                    }
+                    Err(why_not) => {
+                        price.milliseconds = None;
+                        price.why_not = Some(why_not.to_string());
+                    }
+                }
+            }
+        }
+        (planned, prices)
+    }
+
+    fn work(&self, place: SegmentPlace) -> Result<SegmentWork, ScanError> {
+        let Some((_, directory)) = self.snapshot.segments.get(&place.segment) else {
+            return Err(ScanError::UnknownSegment {
+                table: self.request.table.clone(),
+                segment: place.segment,
+            });
+        };
+        Ok(SegmentWork {
+            node: place.node,
+            directory: Arc::clone(directory),
+            program: Arc::clone(&self.program),
+            snapshot: Arc::clone(&self.snapshot),
+            policy: self.request.policy,
+            query: Arc::clone(&self.query),
+            tally: Arc::clone(&self.tally),
+        })
+    }
+
+    fn estimated_statistics(&self) -> Statistics {
+        let Output::Rows(outputs) = &self.request.program.output else {
+            return Statistics::new_unknown(&self.properties.equivalence_properties().schema().clone());
+        };
+        let whole = self.snapshot.statistics();
+        let unfiltered = self.request.program.filter.is_empty() && self.request.program.limit_rows.is_none();
+        let num_rows = if unfiltered {
+            whole.num_rows
+        } else {
+            Precision::Inexact(usize::try_from(rounded(self.rows_selected())).unwrap_or(usize::MAX))
+        };
+        let mut statistics = Statistics { num_rows, ..Statistics::default() };
+        let mut row_bytes = 0;
+        for &output in outputs {
+            let column = profile::column_of(&self.request.program, output);
+            let known = column.and_then(|column| whole.column_statistics.get(column.index())).cloned();
+            let known = known.unwrap_or_default();
+            statistics =
+                statistics.add_column_statistics(if unfiltered { known } else { known.to_inexact() });
+            row_bytes += profile::output_bytes(&self.program, &self.snapshot, output);
+        }
+        let rows = statistics.num_rows.get_value().copied().unwrap_or(0);
+        statistics.with_total_byte_size(Precision::Inexact(rows.saturating_mul(row_bytes)))
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an estimate; `as` saturates and is 0 for NaN"
+)]
+fn rounded(estimate: f64) -> u64 {
+    estimate.round() as u64
+}
+
+impl fmt::Debug for ScanExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScanExec").field("request", &self.request).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for ScanExec {
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = SqlText::new(&self.request.program, &self.snapshot.definition);
+        write!(f, "ScanExec: {}, columns=[{}]", self.request.table, text.columns().join(", "))?;
+        if let Some((aggregates, keys)) = text.groups() {
+            write!(f, ", aggregates=[{}], keys=[{}]", aggregates.join(", "), keys.join(", "))?;
+        }
+        let filter = text.filter();
+        if !filter.is_empty() {
+            write!(f, ", filter=[{}]", filter.join(" AND "))?;
+        }
+        if let Some(limit) = self.request.program.limit_rows {
+            write!(f, ", limit={limit} per segment")?;
+        }
+        write!(f, ", placement={}", self.request.policy)
+    }
+}
+
+impl ExecutionPlan for ScanExec {
+    fn name(&self) -> &'static str {
+        "ScanExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let Some(places) = self.request.partitions.get(partition) else {
+            return Err(DataFusionError::Internal(format!("a scan has no partition {partition}")));
+        };
+        let works = places.iter().map(|&place| self.work(place)).collect::<Result<Vec<_>, ScanError>>()?;
+        let schema = self.schema();
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let tally = Arc::clone(&self.tally);
+        tally.begin();
+        let conform_to = Arc::clone(&schema);
+        let batches = stream::iter(works)
+            .map(|work| segment::batches(work).boxed())
+            .flatten_unordered(self.query.segments_in_flight)
+            .map(move |batch| {
+                let batch = segment::conform(batch?, &conform_to)?;
+                tally.rows_out(batch.num_rows());
+                metrics.record_output(batch.num_rows());
+                Ok(batch)
+            });
+        Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, batches))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        if args.partition().is_some() {
+            return Ok(Arc::new(Statistics::new_unknown(&self.schema())));
+        }
+        Ok(Arc::clone(self.statistics.get_or_init(|| Arc::new(self.estimated_statistics()))))
+    }
+
+    /// Takes a projection above the scan into the program, if all of it can be computed there.
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExec,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let definition = &self.snapshot.definition;
+        let Some(mut builder) = ProgramBuilder::over_output(definition, &self.request.program) else {
+            return Ok(None);
+        };
+        let mut outputs = Vec::with_capacity(projection.expr().len());
+        for expression in projection.expr() {
+            let Ok(wanted) = type_of(&expression.expr, &self.schema()) else { return Ok(None) };
+            let Ok(node) = builder.translate(&expression.expr, wanted) else { return Ok(None) };
+            outputs.push(node);
+        }
+        let Ok(program) = builder.finish(Output::Rows(outputs), None) else { return Ok(None) };
+        Ok(Some(Arc::new(self.with_program(program, projection.schema())?)))
+    }
+}

@@ -1,0 +1,27 @@
+//! How is a segment scanned from pages that its node sends?
+
+use super::{
+    ScanError,
+    segment::{SegmentWork, Sink, scan_here},
+};
+use rackscan_client::WantedPage;
+
+/// Fetches pages and scans them here, from `first_block` on.
+pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
+    scan_here(work, first_block, sink, async |wanted| {
+        let pages = wanted.iter().map(|page| WantedPage {
+            column: page.column,
+            page: page.page,
+            extent: page.extent,
+        });
+        let pages: Vec<_> = pages.collect();
+        let (table, segment) = (work.directory.table, work.directory.segment);
+        let fetched = work.query.cluster.fetch(work.node, table, segment, &pages).await?;
+        work.tally.fetched(&fetched);
+        if let Some(load) = fetched.load {
+            work.query.loads.report(work.node, load);
+        }
+        Ok(fetched.pages)
+    })
+    .await
+}

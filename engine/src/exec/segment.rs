@@ -1,0 +1,147 @@
+//! How does one segment become batches?
+//!
+//! A placement is decided when the segment's turn comes, then one of three straight lines is followed.
+
+use super::{ScanError, context::QueryContext, local, profile, remote_fetch, remote_process, tally::Tally};
+use crate::snapshot::TableSnapshot;
+use datafusion::{
+    arrow::{
+        array::{ArrayRef, RecordBatch, RecordBatchOptions},
+        compute::cast,
+        datatypes::SchemaRef,
+        error::ArrowError,
+    },
+    error::{DataFusionError, Result},
+};
+use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
+use rackscan_format::{ids::NodeId, program::VerifiedProgram, segment::SegmentDirectory};
+use rackscan_planner::{Placement, Policy, place};
+use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
+use std::{future::Future, sync::Arc, time::Instant};
+use tracing::Instrument;
+
+/// Everything the scan of one segment needs.
+pub(super) struct SegmentWork {
+    pub(super) node: NodeId,
+    pub(super) directory: Arc<SegmentDirectory>,
+    pub(super) program: Arc<VerifiedProgram>,
+    pub(super) snapshot: Arc<TableSnapshot>,
+    pub(super) policy: Policy,
+    pub(super) query: Arc<QueryContext>,
+    pub(super) tally: Arc<Tally>,
+}
+
+/// Where a segment's batches go.
+pub(super) struct Sink {
+    sender: mpsc::Sender<RecordBatch>,
+}
+
+/// Nobody reads the batches any more: the scan ends early, which is no error.
+#[derive(Debug)]
+pub(super) struct Abandoned;
+
+impl Sink {
+    /// Waits until there is room for a batch.
+    pub(super) async fn put(&mut self, batch: RecordBatch) -> Result<(), Abandoned> {
+        self.sender.send(batch).await.map_err(|_| Abandoned)
+    }
+}
+
+/// Scans one segment wherever the planner says. The work is done as the stream is polled, on the caller's thread.
+pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatch, ScanError>> {
+    let (sender, receiver) = mpsc::channel(0);
+    let parent = work.query.span.clone();
+    let span = tracing::debug_span!(
+        parent: &parent,
+        "segment",
+        node = work.node.0,
+        segment = work.directory.segment.0,
+        placement = tracing::field::Empty
+    );
+    let run = run(work, Sink { sender }).instrument(span);
+    let errors = run.into_stream().filter_map(|outcome| std::future::ready(outcome.err().map(Err)));
+    stream::select(receiver.map(Ok), errors)
+}
+
+async fn run(work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
+    let profile = profile::profile(&work.program, work.node, &work.directory, &work.snapshot);
+    let cluster = work.query.cluster_profile();
+    let decision = place(&profile, &cluster, &work.query.calibration, work.policy)?;
+    tracing::Span::current().record("placement", decision.placement.name());
+    work.tally.segment(work.node, decision.placement);
+    match decision.placement {
+        Placement::Local => local::scan(&work, &mut sink).await,
+        Placement::RemoteFetch => remote_fetch::scan(&work, 0, &mut sink).await,
+        Placement::RemoteProcess => {
+            let Some(bounce) = remote_process::scan(&work, &mut sink).await? else { return Ok(()) };
+            tracing::debug!(reason = bounce.reason, "bounced");
+            work.tally.bounced(work.node, work.directory.segment, bounce.reason);
+            remote_fetch::scan(&work, bounce.first_block, &mut sink).await
+        }
+    }
+}
+
+/// Scans a segment in the engine, with pages from `read`.
+pub(super) async fn scan_here<P, Read, Pages>(
+    work: &SegmentWork,
+    first_block: u32,
+    sink: &mut Sink,
+    mut read: Read,
+) -> Result<(), ScanError>
+where
+    P: AsRef<[u8]>,
+    Read: FnMut(Vec<PageWanted>) -> Pages,
+    Pages: Future<Output = Result<Vec<P>, ScanError>>,
+{
+    let (program, directory) = (Arc::clone(&work.program), Arc::clone(&work.directory));
+    let mut scan = SegmentScan::new(program, directory, first_block, ScanLimits::default())?;
+    let _busy = work.query.loads.scanning();
+    loop {
+        let began = Instant::now();
+        let step = scan.step()?;
+        work.tally.engine_scanned(began.elapsed());
+        match step {
+            Step::Read(wanted) => {
+                let began = Instant::now();
+                let pages = read(wanted.clone()).await?;
+                work.tally.waited(began.elapsed());
+                if pages.len() != wanted.len() {
+                    let (found, wanted) = (pages.len(), wanted.len());
+                    return Err(ScanError::Pages { node: work.node, found, wanted });
+                }
+                let began = Instant::now();
+                for (wanted, page) in wanted.iter().zip(pages) {
+                    scan.supply(wanted.column, wanted.page, page)?;
+                }
+                work.tally.engine_scanned(began.elapsed());
+            }
+            Step::Batch(found) => {
+                if sink.put(found.batch).await.is_err() {
+                    break;
+                }
+            }
+            Step::Done => break,
+        }
+    }
+    work.tally.scanned(&scan.stats());
+    Ok(())
+}
+
+/// A scan's batch with the plan's names and types: the state of a partial aggregate may be wider than the scan's.
+pub(super) fn conform(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let shape = |error: ArrowError| DataFusionError::from(ScanError::Result(Arc::new(error)));
+    if batch.num_columns() != schema.fields().len() {
+        let (found, wanted) = (batch.num_columns(), schema.fields().len());
+        return Err(shape(ArrowError::SchemaError(format!("{found} columns, expected {wanted}"))));
+    }
+    let rows = batch.num_rows();
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| {
+        if column.data_type() == field.data_type() {
+            return Ok(Arc::clone(column));
+        }
+        cast(column, field.data_type())
+    });
+    let columns: Vec<ArrayRef> = columns.collect::<Result<_, _>>().map_err(shape)?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(shape)
+}

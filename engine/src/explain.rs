@@ -1,0 +1,182 @@
+//! How would a query run, and how did it?
+//!
+//! The same facts as aligned text for people and as JSON for programs.
+
+use crate::{
+    exec::ScanExec,
+    report::{Bytes, QueryReport, ScanFigures, ScanReport, plural},
+};
+use datafusion::physical_plan::{
+    ExecutionPlan, coop::CooperativeExec, display::DisplayableExecutionPlan, filter::FilterExec,
+};
+use rackscan_planner::Placement;
+use serde::Serialize;
+use std::{fmt, sync::Arc};
+
+/// Whether a query is only planned or also run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ExplainMode {
+    /// Plan it.
+    #[default]
+    Plan,
+    /// Plan it, run it, and say what happened.
+    Analyze,
+}
+
+/// How a query runs. `Display` is the text for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// The operators, one a line, indented by depth.
+    pub plan: String,
+    /// The scans, in the plan's order, depth first.
+    pub scans: Vec<ScanReport>,
+    /// What happened, if the query was run.
+    pub run: Option<Run>,
+}
+
+/// What a run of a query took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Rows of the answer.
+    pub rows: u64,
+    /// Milliseconds from the statement to the plan.
+    pub planning_ms: f64,
+    /// Milliseconds from the statement to the last row.
+    pub elapsed_ms: f64,
+    /// All scans together.
+    pub total: ScanFigures,
+}
+
+/// Reads everything that can be said off a plan, run or not.
+pub(crate) fn explain_plan(plan: &Arc<dyn ExecutionPlan>) -> Explanation {
+    let mut scans = Vec::new();
+    collect_scans(plan, &mut Vec::new(), &mut scans);
+    let text = DisplayableExecutionPlan::new(plan.as_ref()).indent(false).to_string();
+    Explanation { plan: text, scans, run: None }
+}
+
+impl Explanation {
+    /// Adds what running it took.
+    pub(crate) fn ran(&mut self, rows: u64, report: &QueryReport) {
+        self.run = Some(Run {
+            rows,
+            planning_ms: report.planning.as_secs_f64() * 1e3,
+            elapsed_ms: report.elapsed.as_secs_f64() * 1e3,
+            total: report.total(),
+        });
+    }
+}
+
+/// Finds scans, and the conjuncts of filters that sit right above them.
+fn collect_scans(plan: &Arc<dyn ExecutionPlan>, above: &mut Vec<String>, scans: &mut Vec<ScanReport>) {
+    if let Some(scan) = plan.downcast_ref::<ScanExec>() {
+        scans.push(ScanReport { remaining_filter: std::mem::take(above), ..scan.report() });
+        return;
+    }
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        above.push(filter.predicate().to_string());
+    } else if !plan.is::<CooperativeExec>() {
+        above.clear();
+    }
+    for child in plan.children() {
+        collect_scans(child, above, scans);
+        above.clear();
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.plan.trim_end())?;
+        for (index, scan) in self.scans.iter().enumerate() {
+            writeln!(f)?;
+            writeln!(f, "scan {} of {}", index + 1, scan.table)?;
+            write_plan(f, scan)?;
+            if let Some(figures) = &scan.actual {
+                write_figures(f, figures)?;
+            }
+        }
+        if let Some(run) = &self.run {
+            writeln!(f)?;
+            let rows = plural(run.rows, "row");
+            writeln!(
+                f,
+                "{} {rows} in {:.1} ms, {:.1} ms of them planning",
+                run.rows, run.elapsed_ms, run.planning_ms
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn field(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
+    writeln!(f, "  {name:<18} {value}")
+}
+
+fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
+    let conjuncts =
+        |filter: &[String]| if filter.is_empty() { "none".to_owned() } else { filter.join(" AND ") };
+    field(f, "columns", scan.columns.join(", "))?;
+    field(f, "pushed filter", conjuncts(&scan.pushed_filter))?;
+    field(f, "remaining filter", conjuncts(&scan.remaining_filter))?;
+    if !(scan.pushed_aggregates.is_empty() && scan.pushed_keys.is_empty()) {
+        field(f, "pushed aggregates", scan.pushed_aggregates.join(", "))?;
+        let keys = if scan.pushed_keys.is_empty() { "none".to_owned() } else { scan.pushed_keys.join(", ") };
+        field(f, "grouped by", keys)?;
+    }
+    field(f, "rows", format!("{} of {} estimated to pass", scan.estimated_rows, scan.rows))?;
+    let planned = Placement::ALL.into_iter().filter(|placement| scan.planned.of(*placement) > 0);
+    let planned: Vec<String> = planned
+        .map(|placement| {
+            let count = scan.planned.of(placement);
+            format!("{count} {} {placement}", plural(count, "segment"))
+        })
+        .collect();
+    let planned = if planned.is_empty() { "none can be placed".to_owned() } else { planned.join(", ") };
+    field(f, "placement", format!("{} -> {planned}", scan.policy))?;
+    for (placement, price) in &scan.prices {
+        let text = match (price.milliseconds, &price.why_not) {
+            (Some(milliseconds), _) => format!("{milliseconds:.2} ms"),
+            (None, Some(why_not)) => format!("cannot apply: {why_not}"),
+            (None, None) => "unknown".to_owned(),
+        };
+        field(f, &format!("  {placement}"), text)?;
+    }
+    Ok(())
+}
+
+fn write_figures(f: &mut fmt::Formatter<'_>, figures: &ScanFigures) -> fmt::Result {
+    let ms = |micros: u64| format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10);
+    let ran = Placement::ALL.map(|placement| format!("{placement} {}", figures.segments.of(placement)));
+    field(f, "ran: segments", format!("{}; {} bounced", ran.join(", "), figures.bounced))?;
+    for bounce in &figures.bounces {
+        field(
+            f,
+            "  bounced",
+            format!("segment {} by node {}: {}", bounce.segment, bounce.node, bounce.reason),
+        )?;
+    }
+    field(f, "pages read", figures.pages_read)?;
+    let skipped = format!(
+        "{} by zone maps, {} by empty selections, {} in nodes for either reason",
+        figures.pages_skipped_by_zone, figures.pages_skipped_by_selection, figures.pages_skipped_in_nodes
+    );
+    field(f, "pages skipped", skipped)?;
+    field(f, "bytes from disk", Bytes(figures.disk_bytes))?;
+    field(f, "bytes on the wire", Bytes(figures.wire_bytes))?;
+    field(f, "round trips", figures.round_trips)?;
+    let rows = format!(
+        "{} scanned, {} selected, {} came out",
+        figures.rows_scanned, figures.rows_selected, figures.rows_out
+    );
+    field(f, "rows", rows)?;
+    let engine =
+        format!("{} scanning, {} waiting (overlapped)", ms(figures.engine_scan_us), ms(figures.wait_us));
+    field(f, "engine time", engine)?;
+    let node = format!(
+        "{} in all, {} CPU of scans, {} queued",
+        ms(figures.node_elapsed_us),
+        ms(figures.node_cpu_us),
+        ms(figures.node_queued_us)
+    );
+    field(f, "node time", node)
+}

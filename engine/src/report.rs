@@ -1,0 +1,268 @@
+//! What did the scans of a query do?
+//!
+//! A [`ScanReport`] is what EXPLAIN shows of one scan: the plan always, the figures once the scan ran.
+
+use rackscan_planner::{Placement, Policy};
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+/// Bounces whose reasons are kept; the others are only counted.
+pub(crate) const BOUNCES_KEPT_MAX: usize = 16;
+
+/// A segment that a node was too busy to scan and that was fetched instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bounce {
+    /// The node.
+    pub node: u16,
+    /// The segment.
+    pub segment: u32,
+    /// What the node said.
+    pub reason: String,
+}
+
+/// Segments by where they were (or would be) scanned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SegmentCounts {
+    /// By the engine, from devices it reads itself.
+    pub local: u64,
+    /// By the engine, from pages that nodes sent.
+    pub remote_fetch: u64,
+    /// By nodes.
+    pub remote_process: u64,
+}
+
+impl SegmentCounts {
+    /// The count of one placement.
+    #[must_use]
+    pub fn of(&self, placement: Placement) -> u64 {
+        match placement {
+            Placement::Local => self.local,
+            Placement::RemoteFetch => self.remote_fetch,
+            Placement::RemoteProcess => self.remote_process,
+        }
+    }
+
+    pub(crate) fn of_mut(&mut self, placement: Placement) -> &mut u64 {
+        match placement {
+            Placement::Local => &mut self.local,
+            Placement::RemoteFetch => &mut self.remote_fetch,
+            Placement::RemoteProcess => &mut self.remote_process,
+        }
+    }
+
+    /// All segments.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.local + self.remote_fetch + self.remote_process
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.local += other.local;
+        self.remote_fetch += other.remote_fetch;
+        self.remote_process += other.remote_process;
+    }
+}
+
+/// What running a scan took, on both sides. Times are sums over segments, so they may exceed the query's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ScanFigures {
+    /// Segments by where they were scanned; a bounced one counts as fetched.
+    pub segments: SegmentCounts,
+    /// Nodes that took part.
+    pub nodes: u64,
+    /// Segments that were bounced.
+    pub bounced: u64,
+    /// The first of them.
+    pub bounces: Vec<Bounce>,
+    /// Pages read from devices.
+    pub pages_read: u64,
+    /// Pages of the scan's columns that zone maps made unnecessary. Of scans in nodes, see `pages_skipped_in_nodes`.
+    pub pages_skipped_by_zone: u64,
+    /// Payload pages in which no row was selected. Of scans in nodes, see `pages_skipped_in_nodes`.
+    pub pages_skipped_by_selection: u64,
+    /// Pages that scans in nodes did not need, for either reason.
+    pub pages_skipped_in_nodes: u64,
+    /// Bytes read from devices.
+    pub disk_bytes: u64,
+    /// Bytes that crossed the wire as pages or rows.
+    pub wire_bytes: u64,
+    /// Requests sent to nodes.
+    pub round_trips: u64,
+    /// Rows that reached the filter.
+    pub rows_scanned: u64,
+    /// Rows that passed it.
+    pub rows_selected: u64,
+    /// Rows (or groups) that came out.
+    pub rows_out: u64,
+    /// Microseconds the engine's threads scanned or decoded.
+    pub engine_scan_us: u64,
+    /// Microseconds that segments waited for devices or nodes. Overlaps with other segments' scans.
+    pub wait_us: u64,
+    /// Microseconds from requests' arrival at nodes to their replies.
+    pub node_elapsed_us: u64,
+    /// Microseconds of CPU time of scans in nodes.
+    pub node_cpu_us: u64,
+    /// Microseconds that requests waited for a node's scan worker.
+    pub node_queued_us: u64,
+}
+
+impl ScanFigures {
+    /// Adds another scan's figures. `nodes` becomes the larger of the two: which nodes they were is not kept.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.segments.add(&other.segments);
+        self.nodes = self.nodes.max(other.nodes);
+        self.bounced += other.bounced;
+        let room = BOUNCES_KEPT_MAX.saturating_sub(self.bounces.len());
+        self.bounces.extend(other.bounces.iter().take(room).cloned());
+        self.pages_read += other.pages_read;
+        self.pages_skipped_by_zone += other.pages_skipped_by_zone;
+        self.pages_skipped_by_selection += other.pages_skipped_by_selection;
+        self.pages_skipped_in_nodes += other.pages_skipped_in_nodes;
+        self.disk_bytes += other.disk_bytes;
+        self.wire_bytes += other.wire_bytes;
+        self.round_trips += other.round_trips;
+        self.rows_scanned += other.rows_scanned;
+        self.rows_selected += other.rows_selected;
+        self.rows_out += other.rows_out;
+        self.engine_scan_us += other.engine_scan_us;
+        self.wait_us += other.wait_us;
+        self.node_elapsed_us += other.node_elapsed_us;
+        self.node_cpu_us += other.node_cpu_us;
+        self.node_queued_us += other.node_queued_us;
+    }
+
+    /// Pages that were not read, for whatever reason.
+    #[must_use]
+    pub fn pages_skipped(&self) -> u64 {
+        self.pages_skipped_by_zone + self.pages_skipped_by_selection + self.pages_skipped_in_nodes
+    }
+}
+
+/// What a placement would cost for a whole scan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlacementPrice {
+    /// Milliseconds of all its segments together, one after the other; absent when it cannot apply.
+    pub milliseconds: Option<f64>,
+    /// Why it cannot apply.
+    pub why_not: Option<String>,
+}
+
+/// One scan of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScanReport {
+    /// The table.
+    pub table: String,
+    /// The columns that may be read.
+    pub columns: Vec<String>,
+    /// The conjuncts that run inside the scan, as SQL.
+    pub pushed_filter: Vec<String>,
+    /// The conjuncts that run right above it, as SQL.
+    pub remaining_filter: Vec<String>,
+    /// The aggregates that run inside the scan, as SQL.
+    pub pushed_aggregates: Vec<String>,
+    /// Their keys.
+    pub pushed_keys: Vec<String>,
+    /// Who decides the placement.
+    pub policy: Policy,
+    /// Segments.
+    pub segments: u64,
+    /// Partitions of the scan: how many of its segments may be scanned at once by the engine.
+    pub partitions: u64,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Rows that are expected to pass the filter.
+    pub estimated_rows: u64,
+    /// Segments by the placement that would be chosen now.
+    pub planned: SegmentCounts,
+    /// The price of the whole scan under each placement.
+    pub prices: BTreeMap<Placement, PlacementPrice>,
+    /// What happened, once it ran.
+    pub actual: Option<ScanFigures>,
+}
+
+/// The scans of one query, for the line that says where they ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct QueryReport {
+    /// In the order of the plan, depth first.
+    pub scans: Vec<ScanReport>,
+    /// Time from the statement to the plan.
+    pub planning: Duration,
+    /// Time from the statement to the last row.
+    pub elapsed: Duration,
+}
+
+impl QueryReport {
+    /// What all scans took together.
+    #[must_use]
+    pub fn total(&self) -> ScanFigures {
+        let mut total = ScanFigures::default();
+        self.scans.iter().filter_map(|scan| scan.actual.as_ref()).for_each(|figures| total.add(figures));
+        total
+    }
+
+    /// One line, such as
+    /// `scans: 46 segments remote-process (4 nodes), 0 bounced; 34.5 MB from disk, 1.2 KB on the wire`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let total = self.total();
+        let counts: Vec<String> = Placement::ALL
+            .into_iter()
+            .map(|placement| (placement, total.segments.of(placement)))
+            .filter(|(_, count)| *count > 0)
+            .map(|(placement, count)| format!("{count} {} {placement}", plural(count, "segment")))
+            .collect();
+        if counts.is_empty() {
+            return "scans: none".to_owned();
+        }
+        format!(
+            "scans: {} ({} {}), {} bounced; {} from disk, {} on the wire",
+            counts.join(", "),
+            total.nodes,
+            plural(total.nodes, "node"),
+            total.bounced,
+            Bytes(total.disk_bytes),
+            Bytes(total.wire_bytes),
+        )
+    }
+}
+
+pub(crate) fn plural(count: u64, one: &str) -> String {
+    if count == 1 { one.to_owned() } else { format!("{one}s") }
+}
+
+/// Bytes as people read them: three digits, decimal units.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        let mut unit = "B";
+        for larger in ["KB", "MB", "GB", "TB"] {
+            if value < 999.5 {
+                break;
+            }
+            value /= 1000.0;
+            unit = larger;
+        }
+        if unit == "B" || value >= 99.95 {
+            write!(f, "{value:.0} {unit}")
+        } else {
+            write!(f, "{value:.1} {unit}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_with_at_most_three_digits() {
+        for (bytes, text) in
+            [(0, "0 B"), (999, "999 B"), (1234, "1.2 KB"), (34_500_000, "34.5 MB"), (999_600_000, "1.0 GB")]
+        {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+}

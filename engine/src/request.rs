@@ -1,0 +1,101 @@
+//! What is a scan, as plain data?
+//!
+//! Everything a worker needs to run a part of a scan, and nothing that is bound to this process: a request can be
+//! stored, compared and sent.
+
+use rackscan_format::{
+    ids::{NodeId, SegmentId},
+    program::ScanProgram,
+};
+use rackscan_planner::Policy;
+use serde::{Deserialize, Serialize};
+
+/// One segment and where it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SegmentPlace {
+    /// The node whose devices hold it.
+    pub node: NodeId,
+    /// Which one.
+    pub segment: SegmentId,
+    /// Its rows.
+    pub rows: u32,
+}
+
+/// A whole scan of one table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScanRequest {
+    /// The table's name, for people; the program names the load.
+    pub table: String,
+    /// What each segment's scan computes.
+    pub program: ScanProgram,
+    /// The segments of each partition, in the order they are scanned.
+    pub partitions: Vec<Vec<SegmentPlace>>,
+    /// Who decides where they are scanned.
+    pub policy: Policy,
+}
+
+impl ScanRequest {
+    /// All segments.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.partitions.iter().map(Vec::len).sum()
+    }
+}
+
+/// Deals segments to `partitions` so that each gets about the same number of rows and starts on another node.
+///
+/// Nodes take turns, so that one partition's consecutive segments keep several nodes busy.
+#[must_use]
+pub(crate) fn deal(mut segments: Vec<SegmentPlace>, partitions: usize) -> Vec<Vec<SegmentPlace>> {
+    let partitions = partitions.clamp(1, segments.len().max(1));
+    segments.sort_by_key(|place| (place.node, place.segment));
+    let mut turns: Vec<(usize, SegmentPlace)> = Vec::with_capacity(segments.len());
+    let mut turn = 0;
+    for (index, place) in segments.iter().enumerate() {
+        turn = if index > 0 && segments[index - 1].node == place.node { turn + 1 } else { 0 };
+        turns.push((turn, *place));
+    }
+    turns.sort_by_key(|(turn, place)| (*turn, place.node));
+    let mut dealt = vec![Vec::new(); partitions];
+    let mut rows = vec![0_u64; partitions];
+    for (_, place) in turns {
+        let emptiest = (0..partitions).min_by_key(|&partition| rows[partition]).unwrap_or(0);
+        rows[emptiest] += u64::from(place.rows);
+        dealt[emptiest].push(place);
+    }
+    dealt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(node: u16, segment: u32, rows: u32) -> SegmentPlace {
+        SegmentPlace { node: NodeId(node), segment: SegmentId(segment), rows }
+    }
+
+    #[test]
+    fn every_segment_is_dealt_once_and_partitions_have_about_the_same_rows() {
+        let segments: Vec<_> = (0..23).map(|index| place(index % 4, index.into(), 1000)).collect();
+        let dealt = deal(segments.clone(), 3);
+        let rows: Vec<u32> = dealt.iter().map(|part| part.iter().map(|place| place.rows).sum()).collect();
+        assert!(rows.iter().max().unwrap() - rows.iter().min().unwrap() <= 1000, "{rows:?}");
+        let mut all = dealt.concat();
+        all.sort_by_key(|place| place.segment);
+        assert_eq!(all, segments);
+    }
+
+    #[test]
+    fn consecutive_segments_of_a_partition_are_on_different_nodes() {
+        let segments: Vec<_> = (0..16).map(|index| place(index / 4, index.into(), 1000)).collect();
+        for part in deal(segments, 1) {
+            assert!(part.windows(2).all(|pair| pair[0].node != pair[1].node), "{part:?}");
+        }
+    }
+
+    #[test]
+    fn there_are_never_more_partitions_than_segments_and_never_none() {
+        assert_eq!(deal(vec![place(0, 0, 10)], 8).len(), 1);
+        assert_eq!(deal(Vec::new(), 8), vec![Vec::new()]);
+    }
+}

@@ -1,0 +1,436 @@
+//! How does a user's SQL become an answer?
+//!
+//! ```text
+//! text -> one statement -> DataFusion's plan -> scans placed and run -> batches, and a report of the scans
+//! ```
+//!
+//! Invariants
+//! - One [`Engine`] serves many queries at a time; each has its own policy and sees one state of the catalog.
+//! - Only queries and EXPLAIN are answered. Nothing a statement says changes the engine or its files.
+//! - A query that fails leaves nothing behind: its streams are dropped, and with them its scans.
+
+use crate::{
+    catalog::{TableDescription, TableInfo, Tables},
+    error::{EngineError, near_names},
+    exec::{Loads, QueryContext},
+    explain::{ExplainMode, Explanation, explain_plan},
+    report::QueryReport,
+    rules::{AggregatePushdown, PartialAggregateRule},
+};
+use datafusion::{
+    arrow::{
+        array::{RecordBatch, StringArray},
+        datatypes::{DataType, Field, Schema, SchemaRef},
+    },
+    catalog::{CatalogProvider, MemoryCatalogProvider},
+    execution::{
+        SendableRecordBatchStream, SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder,
+    },
+    logical_expr::LogicalPlan,
+    physical_plan::{ExecutionPlan, execute_stream},
+    prelude::SessionConfig,
+    sql::{parser::Statement, sqlparser::ast::Statement as SqlStatement},
+};
+use futures::TryStreamExt;
+use rackscan_client::{Cluster, LocalDevices};
+use rackscan_planner::{Calibration, Policy, Wire};
+use std::{
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tracing::Instrument;
+
+/// The catalog and schema that SQL names are looked up in.
+const CATALOG: &str = "rackscan";
+const SCHEMA: &str = "public";
+/// Rows of a batch between operators.
+const BATCH_ROWS: usize = 8192;
+
+/// How an engine runs queries.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Who decides where scans run, unless a query says otherwise.
+    pub policy: Policy,
+    /// Partitions of a plan: threads that work on one query.
+    pub threads: usize,
+    /// The constants of the cost model.
+    pub calibration: Calibration,
+    /// Bytes that operators above the scans (joins, aggregations, sorts) may hold; unbounded if absent.
+    pub memory_bytes: Option<usize>,
+    /// When aggregations run inside scans.
+    pub aggregates: AggregatePushdown,
+    /// The wire that leads to the nodes, for its price.
+    pub wire: Wire,
+    /// Segments of one partition that are on their way at a time, at least 1.
+    pub segments_in_flight: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Auto,
+            threads: std::thread::available_parallelism().map_or(2, usize::from),
+            calibration: Calibration::default(),
+            memory_bytes: None,
+            aggregates: AggregatePushdown::default(),
+            wire: Wire::Shm,
+            segments_in_flight: 4,
+        }
+    }
+}
+
+/// SQL over one cluster.
+pub struct Engine {
+    cluster: Cluster,
+    devices: LocalDevices,
+    loads: Arc<Loads>,
+    options: EngineOptions,
+    policy: RwLock<Policy>,
+    tables: Arc<Tables>,
+    state: SessionState,
+    queries: AtomicU64,
+}
+
+/// A query's whole answer.
+#[derive(Debug)]
+pub struct QueryOutcome {
+    /// Names and types of the columns.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub batches: Vec<RecordBatch>,
+    /// What the scans did, and how long it all took.
+    pub report: QueryReport,
+}
+
+impl QueryOutcome {
+    /// Rows of the answer.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+}
+
+/// A query's answer, batch by batch. Dropping it ends the query.
+pub struct QueryStream {
+    schema: SchemaRef,
+    stream: SendableRecordBatchStream,
+    plan: Arc<dyn ExecutionPlan>,
+    span: tracing::Span,
+    started: Instant,
+    planning: Duration,
+}
+
+impl QueryStream {
+    /// Names and types of the columns.
+    #[must_use]
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The next rows; `None` at the end.
+    ///
+    /// # Errors
+    /// When the query fails; it is over then.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
+        let span = self.span.clone();
+        self.stream.try_next().instrument(span).await.map_err(EngineError::from_datafusion)
+    }
+
+    /// What the scans have done so far.
+    #[must_use]
+    pub fn report(&self) -> QueryReport {
+        QueryReport {
+            scans: explain_plan(&self.plan).scans,
+            planning: self.planning,
+            elapsed: self.started.elapsed(),
+        }
+    }
+}
+
+impl Engine {
+    /// Reads the cluster's catalog and gets ready for queries.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read, or options are unusable.
+    pub async fn open(cluster: Cluster, options: EngineOptions) -> Result<Self, EngineError> {
+        options.calibration.verify()?;
+        let tables = Arc::new(Tables::default());
+        let state = session_state(&options, &tables)?;
+        let policy = RwLock::new(options.policy);
+        let devices = LocalDevices::attach(cluster.statuses());
+        let workers = cluster.statuses().iter().map(|status| (status.node, status.scan_workers));
+        let loads = Arc::new(Loads::new(workers));
+        let queries = AtomicU64::new(0);
+        let engine = Self { cluster, devices, loads, options, policy, tables, state, queries };
+        engine.refresh().await?;
+        Ok(engine)
+    }
+
+    /// Reads the catalog again, so that tables loaded or dropped since are seen.
+    ///
+    /// # Errors
+    /// When it cannot be read; the engine then keeps the catalog it has.
+    pub async fn refresh(&self) -> Result<(), EngineError> {
+        let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
+        self.tables.replace(&catalog);
+        Ok(())
+    }
+
+    /// The cluster that is queried.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Who decides where scans of the next queries run.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        *self.policy.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets someone else decide where scans of the next queries run.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// The published tables, by name.
+    #[must_use]
+    pub fn tables(&self) -> Vec<TableInfo> {
+        self.tables.infos()
+    }
+
+    /// A table's columns and how it is stored.
+    ///
+    /// # Errors
+    /// When there is no such table.
+    pub fn describe(&self, table: &str) -> Result<TableDescription, EngineError> {
+        self.tables.description(table).ok_or_else(|| self.unknown_table(table))
+    }
+
+    /// Answers one statement.
+    ///
+    /// # Errors
+    /// When it is no query, cannot be planned, cannot be placed as asked, or fails while it runs.
+    pub async fn sql(&self, sql: &str) -> Result<QueryOutcome, EngineError> {
+        let started = Instant::now();
+        match self.statement(sql)? {
+            Parsed::Query(statement) => self.collect(*statement, started).await,
+            Parsed::Explain(statement, mode) => {
+                let explanation = self.explain_statement(*statement, mode).await?;
+                Ok(lines(&explanation.to_string(), started))
+            }
+        }
+    }
+
+    /// Answers one query batch by batch.
+    ///
+    /// # Errors
+    /// As [`Engine::sql`]; those of running come with the batches.
+    pub async fn stream(&self, sql: &str) -> Result<QueryStream, EngineError> {
+        let started = Instant::now();
+        match self.statement(sql)? {
+            Parsed::Query(statement) => self.run(*statement, started).await,
+            Parsed::Explain(..) => Err(EngineError::Statement {
+                found: "EXPLAIN as a stream".to_owned(),
+                way_out: "ask for it as a whole",
+            }),
+        }
+    }
+
+    /// Says how a query would run, or runs it and says how it did.
+    ///
+    /// # Errors
+    /// As [`Engine::sql`].
+    pub async fn explain(&self, sql: &str, mode: ExplainMode) -> Result<Explanation, EngineError> {
+        match self.statement(sql)? {
+            Parsed::Query(statement) => self.explain_statement(*statement, mode).await,
+            Parsed::Explain(statement, inner) => self.explain_statement(*statement, mode.max(inner)).await,
+        }
+    }
+
+    async fn explain_statement(
+        &self,
+        statement: Statement,
+        mode: ExplainMode,
+    ) -> Result<Explanation, EngineError> {
+        let started = Instant::now();
+        let mut stream = self.run(statement, started).await?;
+        if mode == ExplainMode::Plan {
+            return Ok(explain_plan(&stream.plan));
+        }
+        let mut rows = 0;
+        while let Some(batch) = stream.next().await? {
+            rows += batch.num_rows() as u64;
+        }
+        let mut explanation = explain_plan(&stream.plan);
+        explanation.ran(rows, &stream.report());
+        Ok(explanation)
+    }
+
+    async fn collect(&self, statement: Statement, started: Instant) -> Result<QueryOutcome, EngineError> {
+        let mut stream = self.run(statement, started).await?;
+        let mut batches = Vec::new();
+        while let Some(batch) = stream.next().await? {
+            batches.push(batch);
+        }
+        let report = stream.report();
+        tracing::info!(parent: &stream.span, elapsed_us = report.elapsed.as_micros(), "{}", report.summary());
+        Ok(QueryOutcome { schema: Arc::clone(&stream.schema), batches, report })
+    }
+
+    /// Plans a query and starts it. Nothing is read before the first batch is asked for.
+    async fn run(&self, statement: Statement, started: Instant) -> Result<QueryStream, EngineError> {
+        let policy = self.policy();
+        let query = self.queries.fetch_add(1, Ordering::Relaxed);
+        let span = tracing::info_span!("query", query, %policy);
+        let state = self.state_for(policy, &span);
+        let (plan, planning) = async {
+            let logical = self.logical_plan(&state, statement).await?;
+            let plan = state.create_physical_plan(&logical).await.map_err(EngineError::from_datafusion)?;
+            Ok::<_, EngineError>((plan, started.elapsed()))
+        }
+        .instrument(span.clone())
+        .await?;
+        let stream =
+            execute_stream(Arc::clone(&plan), state.task_ctx()).map_err(EngineError::from_datafusion)?;
+        Ok(QueryStream { schema: plan.schema(), stream, plan, span, started, planning })
+    }
+
+    fn state_for(&self, policy: Policy, span: &tracing::Span) -> SessionState {
+        let mut state = self.state.clone();
+        state.config_mut().set_extension(Arc::new(QueryContext {
+            cluster: self.cluster.clone(),
+            devices: self.devices.clone(),
+            wire: self.options.wire,
+            loads: Arc::clone(&self.loads),
+            calibration: Arc::new(self.options.calibration.clone()),
+            policy,
+            threads: self.options.threads.max(1),
+            segments_in_flight: self.options.segments_in_flight.max(1),
+            span: span.clone(),
+        }));
+        state
+    }
+
+    async fn logical_plan(
+        &self,
+        state: &SessionState,
+        statement: Statement,
+    ) -> Result<LogicalPlan, EngineError> {
+        let references = state.resolve_table_references(&statement).map_err(EngineError::from_datafusion)?;
+        if references.iter().any(|reference| self.is_missing(reference)) {
+            // It may have been loaded since the catalog was read.
+            self.refresh().await?;
+        }
+        if let Some(missing) = references.iter().find(|reference| self.is_missing(reference)) {
+            return Err(self.unknown_table(missing.table()));
+        }
+        state.statement_to_plan(statement).await.map_err(EngineError::from_datafusion)
+    }
+
+    fn is_missing(&self, reference: &datafusion::common::TableReference) -> bool {
+        let ours = reference.schema().is_none_or(|schema| schema == SCHEMA)
+            && reference.catalog().is_none_or(|catalog| catalog == CATALOG);
+        ours && !self.tables.contains(reference.table())
+    }
+
+    fn unknown_table(&self, name: &str) -> EngineError {
+        let names: Vec<String> = self.tables.infos().into_iter().map(|info| info.name).collect();
+        EngineError::UnknownTable { name: name.to_owned(), near: near_names(name, &names) }
+    }
+
+    /// Parses a text that must be one statement of a kind that is answered.
+    fn statement(&self, sql: &str) -> Result<Parsed, EngineError> {
+        let dialect = self.state.config_options().sql_parser.dialect;
+        let statement =
+            self.state.sql_to_statement(sql, &dialect).map_err(|error| match error.find_root() {
+                datafusion::error::DataFusionError::NotImplemented(_) => EngineError::Statement {
+                    found: "a text of several statements".to_owned(),
+                    way_out: "send them one by one",
+                },
+                datafusion::error::DataFusionError::Plan(_) => {
+                    EngineError::Syntax("the text is empty, expected one statement".to_owned())
+                }
+                _ => EngineError::from_datafusion(error),
+            })?;
+        classify(statement)
+    }
+}
+
+enum Parsed {
+    Query(Box<Statement>),
+    Explain(Box<Statement>, ExplainMode),
+}
+
+fn classify(statement: Statement) -> Result<Parsed, EngineError> {
+    let way_out = match &statement {
+        Statement::Explain(explain) => {
+            let mode = if explain.options.analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
+            return match classify((*explain.statement).clone())? {
+                Parsed::Query(statement) => Ok(Parsed::Explain(statement, mode)),
+                Parsed::Explain(statement, inner) => Ok(Parsed::Explain(statement, mode.max(inner))),
+            };
+        }
+        Statement::Statement(inner) => match inner.as_ref() {
+            SqlStatement::Query(_)
+            | SqlStatement::ShowTables { .. }
+            | SqlStatement::ShowColumns { .. }
+            | SqlStatement::ExplainTable { .. } => return Ok(Parsed::Query(Box::new(statement))),
+            SqlStatement::Insert(_) | SqlStatement::Update { .. } | SqlStatement::Delete(_) => {
+                "rows are changed by loading a table anew (`rackscan load`)"
+            }
+            SqlStatement::CreateTable(_) | SqlStatement::Drop { .. } => {
+                "tables come and go with `rackscan load`"
+            }
+            _ => "see `rackscan --help` for everything else",
+        },
+        Statement::CreateExternalTable(_) | Statement::CopyTo(_) => {
+            "files become tables with `rackscan load parquet` or `rackscan load csv`"
+        }
+        Statement::Reset(_) => "see `rackscan --help` for everything else",
+    };
+    let text = statement.to_string();
+    let kind: Vec<&str> = text.split_whitespace().take(2).collect();
+    Err(EngineError::Statement { found: kind.join(" "), way_out })
+}
+
+/// Text as an answer of one column.
+fn lines(text: &str, started: Instant) -> QueryOutcome {
+    let schema = Arc::new(Schema::new(vec![Field::new("plan", DataType::Utf8, false)]));
+    let rows = StringArray::from_iter_values(text.lines());
+    // One column of the schema's only type and length: this cannot fail, and an empty answer would be visible.
+    let batches = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(rows)]).into_iter().collect();
+    let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
+    QueryOutcome { schema, batches, report }
+}
+
+fn session_state(options: &EngineOptions, tables: &Arc<Tables>) -> Result<SessionState, EngineError> {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(options.threads.max(1))
+        .with_batch_size(BATCH_ROWS)
+        .with_information_schema(true)
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false);
+    let sql = &mut config.options_mut().sql_parser;
+    // `0.06 + 0.01` must be 0.07, or Q6 misses every row with that discount.
+    sql.parse_float_as_decimal = true;
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(bytes) = options.memory_bytes {
+        runtime = runtime.with_memory_limit(bytes, 1.0);
+    }
+    let runtime = runtime.build_arc().map_err(EngineError::from_datafusion)?;
+    let catalog = MemoryCatalogProvider::new();
+    let schema = Arc::clone(tables) as Arc<dyn datafusion::catalog::SchemaProvider>;
+    catalog.register_schema(SCHEMA, schema).map_err(EngineError::from_datafusion)?;
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
+        .build();
+    state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    Ok(state)
+}

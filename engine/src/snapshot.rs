@@ -1,0 +1,187 @@
+//! Which segments does a table have, and what do their directories say about its values?
+//!
+//! Invariants
+//! - A snapshot never changes: a query plans and runs on one, whatever is loaded meanwhile.
+//! - Bounds come from zone maps and may be wider than the values (cut texts), so they are estimates to DataFusion;
+//!   the number of rows and of nulls is exact.
+
+use crate::{pushdown::arrow_type, request::SegmentPlace};
+use datafusion::{
+    arrow::datatypes::{Field, Schema, SchemaRef},
+    common::{ColumnStatistics, Statistics, stats::Precision},
+    scalar::ScalarValue,
+};
+use rackscan_format::{
+    ids::{ColumnId, NodeId, SegmentId},
+    schema::{ColumnType, TableDefinition},
+    segment::SegmentDirectory,
+    zone::{Zone, ZoneValue},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// One published table at one moment.
+#[derive(Debug)]
+pub(crate) struct TableSnapshot {
+    pub(crate) definition: Arc<TableDefinition>,
+    pub(crate) schema: SchemaRef,
+    pub(crate) segments: BTreeMap<SegmentId, (NodeId, Arc<SegmentDirectory>)>,
+}
+
+/// Bounds of a column over a whole table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ColumnBounds {
+    pub(crate) min: Option<ZoneValue>,
+    pub(crate) max: Option<ZoneValue>,
+    pub(crate) nulls: u64,
+    pub(crate) stored_bytes: u64,
+}
+
+impl TableSnapshot {
+    pub(crate) fn new(
+        definition: Arc<TableDefinition>,
+        segments: impl IntoIterator<Item = (NodeId, Arc<SegmentDirectory>)>,
+    ) -> Self {
+        let fields = definition
+            .columns
+            .iter()
+            .map(|column| Field::new(&column.name, arrow_type(column.column_type.into()), column.nullable));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let segments = segments.into_iter().map(|(node, directory)| (directory.segment, (node, directory)));
+        Self { schema, segments: segments.collect(), definition }
+    }
+
+    /// Where each segment lives.
+    pub(crate) fn places(&self) -> Vec<SegmentPlace> {
+        let places = self.segments.iter().map(|(&segment, (node, directory))| SegmentPlace {
+            node: *node,
+            segment,
+            rows: directory.rows,
+        });
+        places.collect()
+    }
+
+    /// Rows of all segments.
+    pub(crate) fn rows(&self) -> u64 {
+        self.segments.values().map(|(_, directory)| u64::from(directory.rows)).sum()
+    }
+
+    /// Stored bytes of all segments.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.segments.values().map(|(_, directory)| directory.stored_bytes()).sum()
+    }
+
+    /// The zone maps of a column, page by page.
+    pub(crate) fn zones(&self, column: ColumnId) -> impl Iterator<Item = (&Zone, u32)> {
+        let chunks = self.segments.values().filter_map(move |(_, directory)| directory.chunk(column));
+        chunks.flat_map(|chunk| &chunk.pages).map(|page| (&page.zone, page.rows))
+    }
+
+    /// What the zone maps say about a whole column.
+    pub(crate) fn bounds(&self, column: ColumnId) -> ColumnBounds {
+        let mut bounds = ColumnBounds::default();
+        let (mut min_known, mut max_known) = (true, true);
+        for (zone, rows) in self.zones(column) {
+            bounds.nulls += u64::from(zone.nulls);
+            if zone.nulls == rows {
+                continue;
+            }
+            min_known &= zone.min.is_some();
+            max_known &= zone.max.is_some();
+            bounds.min = lesser(bounds.min.take(), zone.min.as_ref());
+            bounds.max = greater(bounds.max.take(), zone.max.as_ref());
+        }
+        bounds.min = bounds.min.filter(|_| min_known);
+        bounds.max = bounds.max.filter(|_| max_known);
+        let chunks = self.segments.values().filter_map(|(_, directory)| directory.chunk(column));
+        let pages = chunks.flat_map(|chunk| &chunk.pages);
+        bounds.stored_bytes = pages.map(|page| u64::from(page.extent.length_bytes)).sum();
+        bounds
+    }
+
+    /// What DataFusion may know of the whole table, column by column.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let rows = usize::try_from(self.rows()).unwrap_or(usize::MAX);
+        let columns = self.definition.columns.iter().enumerate().filter_map(|(index, column)| {
+            let bounds = self.bounds(ColumnId(u16::try_from(index).ok()?));
+            Some(column_statistics(column.column_type, &bounds, rows))
+        });
+        Statistics {
+            num_rows: Precision::Exact(rows),
+            total_byte_size: Precision::Inexact(usize::try_from(self.stored_bytes()).unwrap_or(usize::MAX)),
+            column_statistics: columns.collect(),
+        }
+    }
+}
+
+fn column_statistics(column_type: ColumnType, bounds: &ColumnBounds, rows: usize) -> ColumnStatistics {
+    let scalar =
+        |bound: &Option<ZoneValue>| match bound.as_ref().and_then(|value| zone_scalar(column_type, value)) {
+            Some(value) => Precision::Inexact(value),
+            None => Precision::Absent,
+        };
+    let distinct = match (&bounds.min, &bounds.max) {
+        (Some(ZoneValue::Integer(min)), Some(ZoneValue::Integer(max))) => {
+            let range = max.abs_diff(*min).saturating_add(1);
+            Precision::Inexact(usize::try_from(range).unwrap_or(usize::MAX).min(rows))
+        }
+        _ => Precision::Absent,
+    };
+    ColumnStatistics {
+        null_count: Precision::Exact(usize::try_from(bounds.nulls).unwrap_or(usize::MAX)),
+        min_value: scalar(&bounds.min),
+        max_value: scalar(&bounds.max),
+        sum_value: Precision::Absent,
+        distinct_count: distinct,
+        byte_size: Precision::Absent,
+    }
+}
+
+/// A bound as a value of the column's type; `None` when it is no such value (a text cut inside a character).
+pub(crate) fn zone_scalar(column_type: ColumnType, value: &ZoneValue) -> Option<ScalarValue> {
+    Some(match (column_type, value) {
+        (ColumnType::Boolean, ZoneValue::Integer(value)) => ScalarValue::Boolean(Some(*value != 0)),
+        (ColumnType::Int32, ZoneValue::Integer(value)) => {
+            ScalarValue::Int32(Some(i32::try_from(*value).ok()?))
+        }
+        (ColumnType::Int64, ZoneValue::Integer(value)) => ScalarValue::Int64(Some(*value)),
+        (ColumnType::Date32, ZoneValue::Integer(value)) => {
+            ScalarValue::Date32(Some(i32::try_from(*value).ok()?))
+        }
+        (ColumnType::TimestampMicros, ZoneValue::Integer(value)) => {
+            ScalarValue::TimestampMicrosecond(Some(*value), None)
+        }
+        (ColumnType::Decimal { precision, scale }, ZoneValue::Integer(value)) => {
+            ScalarValue::Decimal128(Some(i128::from(*value)), precision, i8::try_from(scale).ok()?)
+        }
+        (ColumnType::Float64, ZoneValue::Float(value)) => ScalarValue::Float64(Some(*value)),
+        (ColumnType::Text, ZoneValue::Text(bytes)) => {
+            ScalarValue::Utf8View(Some(std::str::from_utf8(bytes).ok()?.to_owned()))
+        }
+        _ => return None,
+    })
+}
+
+fn lesser(known: Option<ZoneValue>, found: Option<&ZoneValue>) -> Option<ZoneValue> {
+    match (known, found) {
+        (Some(known), Some(found)) if below(found, &known) => Some(found.clone()),
+        (None, Some(found)) => Some(found.clone()),
+        (known, _) => known,
+    }
+}
+
+fn greater(known: Option<ZoneValue>, found: Option<&ZoneValue>) -> Option<ZoneValue> {
+    match (known, found) {
+        (Some(known), Some(found)) if below(&known, found) => Some(found.clone()),
+        (None, Some(found)) => Some(found.clone()),
+        (known, _) => known,
+    }
+}
+
+fn below(left: &ZoneValue, right: &ZoneValue) -> bool {
+    match (left, right) {
+        (ZoneValue::Integer(left), ZoneValue::Integer(right)) => left < right,
+        (ZoneValue::Float(left), ZoneValue::Float(right)) => left < right,
+        (ZoneValue::Text(left), ZoneValue::Text(right)) => left < right,
+        _ => false,
+    }
+}
