@@ -1,0 +1,1 @@
+//! How does csv get in? (see the crate's documentation)

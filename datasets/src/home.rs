@@ -1,0 +1,1 @@
+//! How does home get in? (see the crate's documentation)

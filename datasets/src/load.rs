@@ -1,0 +1,1 @@
+//! How does load get in? (see the crate's documentation)

@@ -1,0 +1,1 @@
+//! How does parquet get in? (see the crate's documentation)

@@ -1,0 +1,1 @@
+//! How does tpch get in? (see the crate's documentation)
