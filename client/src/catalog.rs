@@ -5,11 +5,29 @@
 //!   answered for it and its segments hold as many rows as its definition says.
 //! - A table is in the catalog if some node committed it. Where it was only prepared, the commit is completed first.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use rackscan_format::{ids::NodeId, schema::TableDefinition, segment::SegmentDirectory};
+use futures::future::try_join_all;
+use rackscan_format::{
+    codec::{self, Envelope},
+    ids::{NodeId, TableId},
+    message::{Answer, NodeCatalog, NodeTable, Request},
+    schema::TableDefinition,
+    segment::SegmentDirectory,
+};
 
-use crate::{ClientError, Cluster};
+use crate::{
+    ClientError, Cluster,
+    cluster::{taken, unexpected},
+    limits::{CATALOG_ATTEMPTS_MAX, CATALOG_BYTES_MAX, CATALOG_TARGET_BYTES},
+    status::target_in,
+};
+
+const DURING: &str = "catalog";
+const LOAD_AGAIN: &str = "drop it or load it again";
 
 /// The tables of a cluster at one moment.
 #[derive(Debug, Clone, Default)]
@@ -82,6 +100,289 @@ impl Cluster {
     /// # Errors
     /// A node that is lost, refuses or sends a catalog that does not verify.
     pub async fn catalog(&self) -> Result<ClusterCatalog, ClientError> {
-        todo!()
+        let mut catalogs = self.node_catalogs().await?;
+        let unfinished = half_committed(&catalogs);
+        if !unfinished.is_empty() {
+            for (node, load) in unfinished {
+                tracing::info!(%node, table = %load, "completing a commit that was interrupted");
+                self.ask_done(node, Request::CommitPublish { load }).await?;
+            }
+            catalogs = self.node_catalogs().await?;
+        }
+        let devices = self.statuses().iter().map(|status| (status.node, status.devices.len())).collect();
+        Ok(assemble(catalogs, &devices))
+    }
+
+    /// What each node keeps, as it says.
+    pub(crate) async fn node_catalogs(&self) -> Result<Vec<NodeCatalog>, ClientError> {
+        try_join_all(self.nodes().map(|node| self.node_catalog(node))).await
+    }
+
+    async fn node_catalog(&self, node: NodeId) -> Result<NodeCatalog, ClientError> {
+        for _ in 0..CATALOG_ATTEMPTS_MAX {
+            let Some(bytes) = self.catalog_bytes(node).await? else { continue };
+            let what = "catalog";
+            let catalog: NodeCatalog = codec::unseal(Envelope::CatalogReply, what, &bytes)
+                .map_err(|source| ClientError::Codec { node, during: DURING, source })?;
+            if catalog.node != node {
+                let found = format!("the catalog of node {}", catalog.node);
+                return Err(bad_answer(node, found, "its own".to_owned()));
+            }
+            return Ok(catalog);
+        }
+        Err(ClientError::CatalogUnstable { node, attempts: CATALOG_ATTEMPTS_MAX })
+    }
+
+    /// A whole encoded catalog, or `None` if it changed on the way.
+    async fn catalog_bytes(&self, node: NodeId) -> Result<Option<Vec<u8>>, ClientError> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut first = None;
+        loop {
+            let span = self.shared.memory.take(CATALOG_TARGET_BYTES, "a catalog").await?;
+            let request = Request::Catalog { from_bytes: bytes.len() as u64, target: target_in(&span) };
+            let mut reply = self.ask(node, request, Some(span)).await?;
+            let (written, total, generation) = match taken(node, DURING, &mut reply)? {
+                Answer::Catalog { written_bytes, total_bytes, generation } => {
+                    (written_bytes, total_bytes, generation)
+                }
+                other => return Err(unexpected(node, DURING, &other, "a part of a catalog")),
+            };
+            if *first.get_or_insert((total, generation)) != (total, generation) {
+                return Ok(None);
+            }
+            let span = reply.span.ok_or(ClientError::Closed)?;
+            let part_bytes = part_bytes(node, bytes.len() as u64, written, total, span.length_bytes())?;
+            let from = bytes.len();
+            bytes.resize(from + part_bytes, 0);
+            let copied = span.copy_out(0, &mut bytes[from..]);
+            copied.map_err(|error| {
+                bad_answer(node, error.to_string(), "a part within the target".to_owned())
+            })?;
+            if bytes.len() as u64 == total {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+}
+
+/// Checks the numbers of a part of a catalog: it fits, and it gets on.
+fn part_bytes(
+    node: NodeId,
+    from: u64,
+    written: u64,
+    total: u64,
+    target_bytes: usize,
+) -> Result<usize, ClientError> {
+    if total > CATALOG_BYTES_MAX {
+        let found = format!("a catalog of {total} bytes");
+        return Err(bad_answer(node, found, format!("at most {CATALOG_BYTES_MAX}")));
+    }
+    let left = total.saturating_sub(from);
+    let most = left.min(target_bytes as u64);
+    match usize::try_from(written) {
+        Ok(bytes) if written <= most && (written > 0 || left == 0) => Ok(bytes),
+        _ => Err(bad_answer(
+            node,
+            format!("{written} bytes of a catalog of which {left} are left"),
+            format!("1 to {most}"),
+        )),
+    }
+}
+
+fn bad_answer(node: NodeId, found: String, expected: String) -> ClientError {
+    ClientError::BadAnswer { node, during: DURING, found, expected }
+}
+
+/// Where a table that is committed somewhere else is only prepared.
+fn half_committed(catalogs: &[NodeCatalog]) -> Vec<(NodeId, TableId)> {
+    let tables =
+        || catalogs.iter().flat_map(|catalog| catalog.tables.iter().map(|table| (catalog.node, table)));
+    let committed: BTreeSet<TableId> =
+        tables().filter(|(_, table)| table.committed).map(|(_, table)| table.definition.id).collect();
+    let prepared = tables().filter(|(_, table)| !table.committed && committed.contains(&table.definition.id));
+    prepared.map(|(node, table)| (node, table.definition.id)).collect()
+}
+
+/// Puts the parts of each committed table together.
+fn assemble(catalogs: Vec<NodeCatalog>, devices: &BTreeMap<NodeId, usize>) -> ClusterCatalog {
+    let mut parts: BTreeMap<TableId, Vec<(NodeId, NodeTable)>> = BTreeMap::new();
+    for NodeCatalog { node, tables } in catalogs {
+        for table in tables.into_iter().filter(|table| table.committed) {
+            parts.entry(table.definition.id).or_default().push((node, table));
+        }
+    }
+    let mut catalog = ClusterCatalog::default();
+    for parts in parts.into_values() {
+        let Some(name) = parts.first().map(|(_, table)| table.definition.name.clone()) else { continue };
+        match assemble_table(parts, devices) {
+            Ok(table) => catalog.tables.push(table),
+            Err(error) => catalog.broken.push(BrokenTable { name, error }),
+        }
+    }
+    catalog.tables.sort_by(|left, right| left.definition.name.cmp(&right.definition.name));
+    set_namesakes_apart(&mut catalog);
+    catalog
+}
+
+/// Two published tables of one name: neither can be meant.
+fn set_namesakes_apart(catalog: &mut ClusterCatalog) {
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    for table in &catalog.tables {
+        *names.entry(table.definition.name.clone()).or_default() += 1;
+    }
+    for (name, count) in names.into_iter().filter(|(_, count)| *count > 1) {
+        catalog.tables.retain(|table| table.definition.name != name);
+        let problem = format!("{count} tables of this name are published");
+        let error = ClientError::IncompleteTable { table: name.clone(), problem, advice: LOAD_AGAIN };
+        catalog.broken.push(BrokenTable { name, error });
+    }
+}
+
+fn assemble_table(
+    parts: Vec<(NodeId, NodeTable)>,
+    devices: &BTreeMap<NodeId, usize>,
+) -> Result<ClusterTable, ClientError> {
+    let Some((first_node, definition)) = parts.first().map(|(node, table)| (*node, table.definition.clone()))
+    else {
+        return Err(ClientError::Closed);
+    };
+    definition.verify().map_err(|source| ClientError::Definition { node: first_node, source })?;
+    let incomplete = |problem: String| {
+        let table = definition.name.clone();
+        Err(ClientError::IncompleteTable { table, problem, advice: LOAD_AGAIN })
+    };
+    if let Some((node, _)) = parts.iter().find(|(_, table)| table.definition != definition) {
+        return incomplete(format!("nodes {first_node} and {node} define it differently"));
+    }
+    if let Some(missing) =
+        definition.nodes.iter().find(|wanted| !parts.iter().any(|(node, _)| node == *wanted))
+    {
+        return incomplete(format!("node {missing} does not have its part"));
+    }
+    let mut segments = Vec::new();
+    let mut ids = BTreeSet::new();
+    let mut rows_by_node: Vec<(NodeId, u64)> = Vec::new();
+    for (node, table) in parts {
+        let devices = devices.get(&node).copied().unwrap_or(0);
+        let mut directories = table.segments;
+        directories.sort_by_key(|directory| directory.segment);
+        rows_by_node.push((node, directories.iter().map(|directory| u64::from(directory.rows)).sum()));
+        for directory in directories {
+            let verified = directory.verify(definition.columns.len(), devices);
+            verified.map_err(|source| ClientError::Directory { node, source })?;
+            if directory.table != definition.id || !ids.insert(directory.segment) {
+                return incomplete(format!(
+                    "node {node} has segment {} of another table or node",
+                    directory.segment
+                ));
+            }
+            segments.push(PlacedSegment { node, directory: Arc::new(directory) });
+        }
+    }
+    let rows: u64 = rows_by_node.iter().map(|(_, rows)| rows).sum();
+    if rows != definition.rows {
+        let nodes: Vec<String> =
+            rows_by_node.iter().map(|(node, rows)| format!("node {node}: {rows}")).collect();
+        return incomplete(format!(
+            "its segments hold {rows} rows ({}), expected {}",
+            nodes.join(", "),
+            definition.rows
+        ));
+    }
+    Ok(ClusterTable { definition: Arc::new(definition), segments })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_format::{
+        ids::{ColumnId, DeviceId, SegmentId},
+        schema::{ColumnDefinition, ColumnType},
+        segment::{ChunkDirectory, Extent, PageEntry},
+        zone::Zone,
+    };
+
+    fn definition(id: u32, rows: u64) -> TableDefinition {
+        TableDefinition {
+            id: TableId(id),
+            name: "t".to_owned(),
+            columns: vec![ColumnDefinition {
+                name: "a".to_owned(),
+                column_type: ColumnType::Int64,
+                nullable: false,
+            }],
+            partition_key: ColumnId(0),
+            sorted_by: None,
+            page_size: 4096,
+            segment_rows: 1024,
+            nodes: vec![NodeId(1), NodeId(2)],
+            rows,
+            source: "a test".to_owned(),
+        }
+    }
+
+    fn segment(table: u32, segment: u32, rows: u32) -> SegmentDirectory {
+        let extent = Extent { device: DeviceId(0), offset_bytes: 4096, length_bytes: 4096 };
+        let page = PageEntry { extent, first_row: 0, rows, zone: Zone::default() };
+        let chunks = vec![ChunkDirectory { pages: vec![page] }];
+        SegmentDirectory { table: TableId(table), segment: SegmentId(segment), rows, chunks }
+    }
+
+    fn part(id: u32, rows: u64, committed: bool, segments: Vec<SegmentDirectory>) -> NodeTable {
+        NodeTable { definition: definition(id, rows), committed, segments }
+    }
+
+    fn catalogs(one: Vec<NodeTable>, two: Vec<NodeTable>) -> Vec<NodeCatalog> {
+        vec![NodeCatalog { node: NodeId(1), tables: one }, NodeCatalog { node: NodeId(2), tables: two }]
+    }
+
+    fn assembled(catalogs: Vec<NodeCatalog>) -> ClusterCatalog {
+        assemble(catalogs, &[(NodeId(1), 1), (NodeId(2), 1)].into())
+    }
+
+    #[test]
+    fn a_whole_table_is_put_together_from_its_nodes() {
+        let one = vec![part(7, 50, true, vec![segment(7, 2, 20), segment(7, 0, 10)])];
+        let catalog = assembled(catalogs(one, vec![part(7, 50, true, vec![segment(7, 1, 20)])]));
+        let table = catalog.table("t").unwrap();
+        let places: Vec<_> = table.segments.iter().map(|s| (s.node.0, s.directory.segment.0)).collect();
+        assert_eq!(places, [(1, 0), (1, 2), (2, 1)]);
+        let missing = catalog.table("u").unwrap_err().to_string();
+        assert!(missing.contains("\"u\"") && missing.contains("tables: t"), "{missing}");
+    }
+
+    #[test]
+    fn a_table_of_which_a_part_is_missing_is_named_with_the_node() {
+        let whole = || vec![part(7, 50, true, vec![segment(7, 0, 30)])];
+        let wrong_total = catalogs(whole(), vec![part(7, 50, true, vec![segment(7, 1, 19)])]);
+        let no_part = catalogs(whole(), vec![]);
+        let same_segment = catalogs(whole(), vec![part(7, 50, true, vec![segment(7, 0, 20)])]);
+        let other_table = catalogs(whole(), vec![part(7, 50, true, vec![segment(8, 1, 20)])]);
+        let other_rows = catalogs(whole(), vec![part(7, 51, true, vec![segment(7, 1, 20)])]);
+        for broken in [wrong_total, no_part, same_segment, other_table, other_rows] {
+            let error = assembled(broken).table("t").unwrap_err().to_string();
+            assert!(error.contains("\"t\"") && error.contains("node") && error.contains('2'), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_prepared_table_is_absent_until_some_node_has_committed_it() {
+        let prepared = || part(7, 0, false, vec![]);
+        let absent = catalogs(vec![prepared()], vec![prepared()]);
+        assert!(half_committed(&absent).is_empty());
+        assert!(matches!(assembled(absent).table("t"), Err(ClientError::UnknownTable { .. })));
+        let half = catalogs(vec![prepared()], vec![part(7, 0, true, vec![])]);
+        assert_eq!(half_committed(&half), [(NodeId(1), TableId(7))]);
+    }
+
+    #[test]
+    fn parts_of_a_catalog_fit_and_get_on() {
+        assert_eq!(part_bytes(NodeId(1), 10, 20, 30, 4096).unwrap(), 20);
+        assert_eq!(part_bytes(NodeId(1), 10, 5, 30, 4096).unwrap(), 5);
+        for (from, written, total) in
+            [(10, 21, 30), (10, 0, 30), (0, 5000, 9000), (40, 1, 30), (0, 1, CATALOG_BYTES_MAX + 1)]
+        {
+            assert!(part_bytes(NodeId(1), from, written, total, 4096).is_err(), "{from} {written} {total}");
+        }
     }
 }

@@ -5,14 +5,29 @@
 //!   the node configured and belongs to the same cluster as the others.
 //! - Clones share connections, memory and the thread that drives them; the last one closes them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rackscan_fabric::{Address, ClusterKey, Wire};
-use rackscan_format::{ids::NodeId, message::NodeStatus};
+use rackscan_format::{
+    ids::NodeId,
+    limits::CLUSTER_NODES_MAX,
+    message::{Answer, LoadReport, NodeStatus, Request},
+};
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
+    dial::{Dial, Line},
+    driver::{Driver, Job, Reply},
     error::ClientError,
-    limits::{MEMORY_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT},
+    limits::{
+        MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, REQUEST_TIMEOUT_DEFAULT, REQUESTS_PER_NODE_MAX, SLOT_BYTES,
+    },
+    page_buffer::PagePool,
+    target::{Span, TargetPool},
 };
 
 /// A storage node as the configuration names it.
@@ -61,7 +76,20 @@ pub struct Cluster {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) statuses: Vec<NodeStatus>,
+    nodes: Vec<Node>,
+    statuses: Vec<NodeStatus>,
+    request_timeout: Duration,
+    driver: Driver,
+    pub(crate) memory: Arc<TargetPool>,
+    pub(crate) pages: Arc<PagePool>,
+}
+
+#[derive(Debug)]
+struct Node {
+    id: NodeId,
+    address: Address,
+    /// Requests that may still be sent before earlier ones are answered.
+    permits: Arc<Semaphore>,
 }
 
 impl Cluster {
@@ -70,19 +98,249 @@ impl Cluster {
     /// # Errors
     /// The first node that cannot be reached or is not who it should be, with its address and what to do.
     pub async fn connect(options: ClusterOptions) -> Result<Self, ClientError> {
-        let _ = options;
-        todo!()
+        let endpoints = checked(&options)?;
+        let memory = TargetPool::new(options.memory_bytes)?;
+        let mut dialling = Vec::new();
+        for (node, address) in endpoints {
+            let (key, memory) = (options.key.clone(), Arc::clone(&memory));
+            let dial = Dial { node, address, key, memory, cluster: None };
+            dialling.push((dial.clone(), dial_apart(dial)?));
+        }
+        let mut lines: Vec<(Dial, Line)> = Vec::new();
+        for (dial, line) in dialling {
+            let line = line.await.map_err(|_| ClientError::Closed)??;
+            check_same_cluster(lines.first(), &dial, &line)?;
+            lines.push((dial, line));
+        }
+        let statuses = lines.iter().map(|(_, line)| line.status.clone()).collect();
+        let node = |dial: &Dial| Node {
+            id: dial.node,
+            address: dial.address.clone(),
+            permits: Arc::new(Semaphore::new(REQUESTS_PER_NODE_MAX)),
+        };
+        let nodes = lines.iter().map(|(dial, _)| node(dial)).collect();
+        let driver = Driver::start(lines, options.request_timeout)?;
+        let pages = Arc::new(PagePool::default());
+        let request_timeout = options.request_timeout;
+        Ok(Self { shared: Arc::new(Shared { nodes, statuses, request_timeout, driver, memory, pages }) })
     }
 
     /// The nodes' ids, ascending.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<NodeId> {
-        todo!()
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.shared.nodes.iter().map(|node| node.id)
     }
 
-    /// What each node said of itself when it was connected to, in the order of [`Cluster::nodes`].
+    /// Where a node is, and so over which wire it is reached.
+    #[must_use]
+    pub fn address(&self, node: NodeId) -> Option<&Address> {
+        self.shared.nodes.iter().find(|known| known.id == node).map(|node| &node.address)
+    }
+
+    /// What each node said of itself when it was connected to, by id. See [`Cluster::status`] for now.
     #[must_use]
     pub fn statuses(&self) -> &[NodeStatus] {
         &self.shared.statuses
+    }
+
+    /// How busy a node said it was with its last reply.
+    #[must_use]
+    pub fn load_report(&self, node: NodeId) -> Option<LoadReport> {
+        self.shared.driver.load(self.position(node).ok()?)
+    }
+
+    fn position(&self, node: NodeId) -> Result<usize, ClientError> {
+        self.shared.nodes.iter().position(|known| known.id == node).ok_or_else(|| ClientError::UnknownNode {
+            node,
+            known: self.nodes().map(|id| id.to_string()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Sends a request and awaits the node's reply. `span` is the memory that the request names.
+    pub(crate) async fn ask(
+        &self,
+        node: NodeId,
+        request: Request,
+        span: Option<Span>,
+    ) -> Result<Reply, ClientError> {
+        let position = self.position(node)?;
+        let permits = Arc::clone(&self.shared.nodes[position].permits);
+        let permit = permits.acquire_owned().await.map_err(|_| ClientError::Closed)?;
+        let (answer, answered) = oneshot::channel();
+        let job = Job {
+            node: position,
+            during: kind_of(&request),
+            request,
+            span,
+            permit,
+            deadline: Instant::now() + self.shared.request_timeout,
+            answer: Some(answer),
+        };
+        if !self.shared.driver.submit(job) {
+            return Err(ClientError::Closed);
+        }
+        answered.await.map_err(|_| ClientError::Closed)?
+    }
+
+    /// Sends a request whose outcome is only logged. False if the node has as many requests as it may.
+    pub(crate) fn tell(&self, node: NodeId, request: Request) -> bool {
+        let Ok(position) = self.position(node) else { return false };
+        let permits = Arc::clone(&self.shared.nodes[position].permits);
+        let Ok(permit) = permits.try_acquire_owned() else { return false };
+        let (during, deadline) = (kind_of(&request), Instant::now() + self.shared.request_timeout);
+        let job = Job { node: position, request, during, span: None, permit, deadline, answer: None };
+        self.shared.driver.submit(job)
+    }
+
+    /// Sends a request that only succeeds or fails.
+    pub(crate) async fn ask_done(&self, node: NodeId, request: Request) -> Result<Reply, ClientError> {
+        let during = kind_of(&request);
+        let mut reply = self.ask(node, request, None).await?;
+        match taken(node, during, &mut reply)? {
+            Answer::Done => Ok(reply),
+            other => Err(unexpected(node, during, &other, "done")),
+        }
+    }
+}
+
+/// The answer in a reply, or the refusal as an error.
+pub(crate) fn taken(node: NodeId, during: &'static str, reply: &mut Reply) -> Result<Answer, ClientError> {
+    let outcome = std::mem::replace(&mut reply.message.outcome, Ok(Answer::Done));
+    outcome.map_err(|refusal| ClientError::Refused { node, during, refusal: Box::new(refusal) })
+}
+
+/// The error for an answer of the wrong kind.
+pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, expected: &str) -> ClientError {
+    let found = match answer {
+        Answer::Status(_) => "a status",
+        Answer::Catalog { .. } => "a part of a catalog",
+        Answer::Fetched { .. } => "pages",
+        Answer::Processed { .. } => "the result of a scan",
+        Answer::Appended { .. } => "a stored segment",
+        Answer::Done => "done",
+    };
+    ClientError::BadAnswer { node, during, found: found.to_owned(), expected: expected.to_owned() }
+}
+
+/// What people call a request.
+pub(crate) fn kind_of(request: &Request) -> &'static str {
+    match request {
+        Request::Status => "status",
+        Request::Catalog { .. } => "catalog",
+        Request::Fetch { .. } => "fetch",
+        Request::Process { .. } => "process",
+        Request::Append { .. } => "append",
+        Request::PreparePublish { .. } => "prepare",
+        Request::CommitPublish { .. } => "commit",
+        Request::AbortLoad { .. } => "abort",
+        Request::Drop { .. } => "drop",
+        Request::Echo { .. } => "echo",
+        Request::Stop => "stop",
+    }
+}
+
+/// The nodes and the addresses to use, by id.
+fn checked(options: &ClusterOptions) -> Result<Vec<(NodeId, Address)>, ClientError> {
+    let wrong = |problem: String| Err(ClientError::Options(problem));
+    if options.nodes.is_empty() || options.nodes.len() > CLUSTER_NODES_MAX {
+        return wrong(format!("{} nodes, expected 1 to {CLUSTER_NODES_MAX}", options.nodes.len()));
+    }
+    if options.memory_bytes < MEMORY_BYTES_MIN || !options.memory_bytes.is_multiple_of(SLOT_BYTES) {
+        return wrong(format!(
+            "{} bytes of memory for answers, expected a multiple of {SLOT_BYTES} from {MEMORY_BYTES_MIN} on",
+            options.memory_bytes
+        ));
+    }
+    let ids: BTreeSet<NodeId> = options.nodes.iter().map(|node| node.id).collect();
+    if ids.len() != options.nodes.len() {
+        return wrong(format!(
+            "{} nodes with {} different ids, expected unique ids",
+            options.nodes.len(),
+            ids.len()
+        ));
+    }
+    let mut endpoints = options.nodes.iter().map(|node| Ok((node.id, address_of(node, options.wire)?)));
+    let mut endpoints = endpoints.by_ref().collect::<Result<Vec<_>, ClientError>>()?;
+    endpoints.sort_by_key(|(id, _)| *id);
+    Ok(endpoints)
+}
+
+/// The node's first address of the wire asked for.
+fn address_of(node: &NodeEndpoint, wire: Option<Wire>) -> Result<Address, ClientError> {
+    let Some(first) = node.addresses.first() else {
+        return Err(ClientError::Options(format!("node {} has no address, expected at least one", node.id)));
+    };
+    let Some(wire) = wire else { return Ok(first.clone()) };
+    node.addresses.iter().find(|address| address.wire() == wire).cloned().ok_or_else(|| {
+        ClientError::NoAddress {
+            node: node.id,
+            wire,
+            addresses: node.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        }
+    })
+}
+
+/// Connects on a thread of its own: connecting blocks.
+fn dial_apart(dial: Dial) -> Result<oneshot::Receiver<Result<Line, ClientError>>, ClientError> {
+    let (done, line) = oneshot::channel();
+    // A caller who has left does not mind: the connection is dropped.
+    let dialling = move || drop(done.send(dial.dial()));
+    let spawned = std::thread::Builder::new().name("rackscan-dial".to_owned()).spawn(dialling);
+    spawned
+        .map_err(|error| ClientError::Os { action: "start a thread to connect", source: Arc::new(error) })?;
+    Ok(line)
+}
+
+fn check_same_cluster(first: Option<&(Dial, Line)>, dial: &Dial, line: &Line) -> Result<(), ClientError> {
+    let Some((_, first)) = first.filter(|(_, first)| first.status.cluster != line.status.cluster) else {
+        return Ok(());
+    };
+    Err(ClientError::WrongNode {
+        node: dial.node,
+        address: dial.address.clone(),
+        what: "the cluster it belongs to",
+        found: format!("{:#018x}", line.status.cluster),
+        expected: format!("{:#018x}, that of node {}", first.status.cluster, first.status.node),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(nodes: &[(u16, &[&str])]) -> ClusterOptions {
+        let node = |(id, addresses): &(u16, &[&str])| NodeEndpoint {
+            id: NodeId(*id),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        };
+        ClusterOptions::new(nodes.iter().map(node).collect(), ClusterKey::from_bytes([7; 32]))
+    }
+
+    #[test]
+    fn the_first_address_of_the_wire_asked_for_is_used() {
+        let mut options = options(&[(2, &["shm:/b", "tcp:b:1"]), (1, &["tcp:a:1", "shm:/a", "tcp:a:2"])]);
+        let chosen = |options: &ClusterOptions| {
+            checked(options)
+                .unwrap()
+                .into_iter()
+                .map(|(id, address)| format!("{id} {address}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&options), ["1 tcp:a:1", "2 shm:/b"]);
+        options.wire = Some(Wire::Tcp);
+        assert_eq!(chosen(&options), ["1 tcp:a:1", "2 tcp:b:1"]);
+        options.nodes[1].addresses.truncate(1);
+        options.wire = Some(Wire::Shm);
+        let error = checked(&options).unwrap_err().to_string();
+        assert!(error.contains("node 1") && error.contains("tcp:a:1"), "{error}");
+    }
+
+    #[test]
+    fn options_that_cannot_work_are_refused() {
+        assert!(checked(&options(&[])).is_err());
+        assert!(checked(&options(&[(1, &["shm:/a"]), (1, &["shm:/b"])])).is_err());
+        assert!(checked(&options(&[(1, &[])])).is_err());
+        let mut small = options(&[(1, &["shm:/a"])]);
+        small.memory_bytes = SLOT_BYTES;
+        assert!(checked(&small).is_err());
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rackscan_fabric::{Address, Ending, RegionError, Wire};
+use rackscan_fabric::{Address, RegionError, Wire};
 use rackscan_format::{
     codec::CodecError,
     ids::{NodeId, SegmentId, TableId},
@@ -259,9 +259,4 @@ impl ClientError {
             _ => None,
         }
     }
-}
-
-/// What a lost connection's ending means for the reader of a message.
-pub(crate) fn ending_text(ending: &Ending) -> String {
-    ending.to_string()
 }

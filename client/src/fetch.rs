@@ -2,28 +2,24 @@
 //!
 //! Invariants
 //! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan` opens them).
+//! - A fetch of many pages takes several requests of bounded size, one after the other.
 
 use rackscan_format::{
-    ids::{ColumnId, NodeId, PageNumber, SegmentId, TableId},
-    message::{Cost, LoadReport},
-    segment::Extent,
+    ids::{NodeId, SegmentId, TableId},
+    limits::FETCH_PAGES_MAX,
+    message::{Answer, Cost, LoadReport, PageWanted as PageRequest, Request},
+};
+use rackscan_scan::PageWanted;
+
+use crate::{
+    ClientError, Cluster, PageBuffer,
+    cluster::{taken, unexpected},
+    limits::FETCH_BYTES_MAX,
+    status::target_in,
 };
 
-use crate::{ClientError, Cluster, PageBuffer};
-
-/// A page that is wanted, as its segment's directory describes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WantedPage {
-    /// Its column.
-    pub column: ColumnId,
-    /// Its number in the column's chunk.
-    pub page: PageNumber,
-    /// Where the directory says that it is stored; only its length matters to a fetch.
-    pub extent: Extent,
-}
-
 /// Pages of one segment, and what it took to get them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FetchedPages {
     /// The pages, in the order they were asked for.
     pub pages: Vec<PageBuffer>,
@@ -38,7 +34,7 @@ pub struct FetchedPages {
 }
 
 impl Cluster {
-    /// Pages of one segment as they are stored.
+    /// Pages of one segment as they are stored. Of the extents only the lengths matter.
     ///
     /// # Errors
     /// A lost or refusing node; see [`ClientError`].
@@ -47,9 +43,112 @@ impl Cluster {
         node: NodeId,
         table: TableId,
         segment: SegmentId,
-        pages: &[WantedPage],
+        pages: &[PageWanted],
     ) -> Result<FetchedPages, ClientError> {
-        let _ = (node, table, segment, pages);
-        todo!()
+        let mut fetched = FetchedPages::default();
+        let mut rest = pages;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(fitting(rest));
+            self.fetch_part(node, table, segment, now, &mut fetched).await?;
+            rest = later;
+        }
+        Ok(fetched)
+    }
+
+    async fn fetch_part(
+        &self,
+        node: NodeId,
+        table: TableId,
+        segment: SegmentId,
+        pages: &[PageWanted],
+        fetched: &mut FetchedPages,
+    ) -> Result<(), ClientError> {
+        let during = "fetch";
+        let page_bytes = pages.iter().map(stored_bytes).sum();
+        let span = self.shared.memory.take(page_bytes, "a fetch of pages").await?;
+        let mut next_offset = 0_u64;
+        let wanted = pages.iter().map(|page| {
+            let target_offset_bytes = next_offset;
+            next_offset += u64::from(page.extent.length_bytes);
+            PageRequest { column: page.column, page: page.page, target_offset_bytes }
+        });
+        let pages_wanted = wanted.collect();
+        let request = Request::Fetch { table, segment, pages: pages_wanted, target: target_in(&span) };
+        let mut reply = self.ask(node, request, Some(span)).await?;
+        let cost = match taken(node, during, &mut reply)? {
+            Answer::Fetched { cost } => cost,
+            other => return Err(unexpected(node, during, &other, "pages")),
+        };
+        let span = reply.span.ok_or(ClientError::Closed)?;
+        let mut offset = 0;
+        for page in pages {
+            let length = stored_bytes(page);
+            let copied = self.shared.pages.filled(length, |bytes| span.copy_out(offset, bytes));
+            fetched.pages.push(copied.map_err(|error| ClientError::BadAnswer {
+                node,
+                during,
+                found: error.to_string(),
+                expected: "pages within the target".to_owned(),
+            })?);
+            offset += length;
+        }
+        add(&mut fetched.cost, &cost);
+        fetched.wire_bytes += reply.message_bytes + offset as u64;
+        fetched.round_trips += 1;
+        fetched.load = Some(reply.message.load);
+        Ok(())
+    }
+}
+
+fn stored_bytes(page: &PageWanted) -> usize {
+    page.extent.length_bytes as usize
+}
+
+/// How many of these pages one request may ask for: at least one.
+fn fitting(pages: &[PageWanted]) -> usize {
+    let mut bytes = 0;
+    let within = |page: &&PageWanted| {
+        bytes += stored_bytes(page);
+        bytes <= FETCH_BYTES_MAX
+    };
+    pages.iter().take(FETCH_PAGES_MAX).take_while(within).count().max(1)
+}
+
+/// Adds what a further request took.
+fn add(sum: &mut Cost, cost: &Cost) {
+    sum.pages_read = sum.pages_read.saturating_add(cost.pages_read);
+    sum.pages_skipped = sum.pages_skipped.saturating_add(cost.pages_skipped);
+    sum.disk_bytes = sum.disk_bytes.saturating_add(cost.disk_bytes);
+    sum.rows_scanned = sum.rows_scanned.saturating_add(cost.rows_scanned);
+    sum.rows_selected = sum.rows_selected.saturating_add(cost.rows_selected);
+    sum.elapsed_us = sum.elapsed_us.saturating_add(cost.elapsed_us);
+    sum.cpu_us = sum.cpu_us.saturating_add(cost.cpu_us);
+    sum.queued_us = sum.queued_us.saturating_add(cost.queued_us);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_format::{
+        ids::{ColumnId, DeviceId, PageNumber},
+        segment::Extent,
+    };
+
+    fn pages(lengths: &[u32]) -> Vec<PageWanted> {
+        let page = |(number, length): (u16, &u32)| PageWanted {
+            column: ColumnId(0),
+            page: PageNumber(number),
+            extent: Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: *length },
+        };
+        (0..).zip(lengths).map(page).collect()
+    }
+
+    #[test]
+    fn a_request_asks_for_as_many_pages_as_its_bounds_allow() {
+        let most = u32::try_from(FETCH_BYTES_MAX).unwrap();
+        assert_eq!(fitting(&pages(&[4096; 3])), 3);
+        assert_eq!(fitting(&pages(&vec![4096; FETCH_PAGES_MAX + 1])), FETCH_PAGES_MAX);
+        assert_eq!(fitting(&pages(&[most / 2, most / 2, 4096])), 2);
+        assert_eq!(fitting(&pages(&[most + 4096, 4096])), 1, "a page that is too large is asked for alone");
     }
 }

@@ -23,6 +23,9 @@
 
 mod catalog;
 mod cluster;
+mod dial;
+mod doorbell;
+mod driver;
 mod error;
 mod fetch;
 pub mod limits;
@@ -31,11 +34,12 @@ mod local;
 mod page_buffer;
 mod process;
 mod status;
+mod target;
 
 pub use catalog::{BrokenTable, ClusterCatalog, ClusterTable, PlacedSegment};
 pub use cluster::{Cluster, ClusterOptions, NodeEndpoint};
 pub use error::ClientError;
-pub use fetch::{FetchedPages, WantedPage};
+pub use fetch::FetchedPages;
 pub use load::{Appended, LoadSession};
 pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;

@@ -34,8 +34,10 @@ pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long the driver polls before it sleeps in the kernel. Short: the nodes may need this processor.
 pub const DRIVER_SPIN: Duration = Duration::from_micros(10);
-/// How long the driver sleeps at most, so that deadlines are seen.
-pub const DRIVER_SLEEP_MAX: Duration = Duration::from_millis(100);
+/// How often deadlines are looked at while there is work; a sleeping driver wakes for the next one.
+pub const EXPIRY_PERIOD: Duration = Duration::from_millis(10);
+/// How long closing a cluster waits for requests that nobody else waits for (aborts of loads).
+pub const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Freed page buffers kept for the next fetch.
 pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;

@@ -1,17 +1,55 @@
 //! How does a table get into the cluster, wholly or not at all?
 //!
+//! ```text
+//! begin --> append, append, ... --> publish: prepare on every node --> commit on the first --> commit on the others
+//!                    \                            |                          |
+//!                     drop, abort: forget         fails: forget              from here on the table exists
+//! ```
+//!
 //! Invariants
 //! - Nothing of a load can be read before every node has prepared it and one has committed it.
 //! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the table is absent.
+//! - A load of which a segment could not be stored is never published.
 
-use rackscan_format::{ids::NodeId, schema::TableDefinition, segment::SegmentDirectory};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
-use crate::{ClientError, Cluster};
+use futures::future::join_all;
+use rackscan_format::{
+    codec::{self, Envelope},
+    ids::{NodeId, TableId},
+    limits::SECTOR_BYTES,
+    message::{Answer, Request},
+    schema::TableDefinition,
+    segment::SegmentDirectory,
+};
+
+use crate::{
+    ClientError, Cluster,
+    cluster::{taken, unexpected},
+    status::target_in,
+    target::Span,
+};
 
 /// A load in progress.
 #[derive(Debug)]
 pub struct LoadSession {
+    cluster: Cluster,
     definition: TableDefinition,
+    stored: Mutex<Stored>,
+    /// Nothing is left to abort.
+    is_over: bool,
+}
+
+/// What the nodes hold of the load by now.
+#[derive(Debug, Default)]
+struct Stored {
+    rows: u64,
+    segments: BTreeMap<NodeId, u32>,
+    /// Why the load cannot be published any more.
+    failed: Option<ClientError>,
 }
 
 /// One stored segment.
@@ -24,13 +62,26 @@ pub struct Appended {
 }
 
 impl LoadSession {
-    /// Begins to load a table. `definition.rows` is filled in by [`LoadSession::publish`].
+    /// Begins to load a table. `definition.rows` is filled in by [`LoadSession::publish`]. What an interrupted load of the
+    /// same name left prepared is forgotten.
     ///
     /// # Errors
     /// A definition that breaks an invariant or names a node that the cluster does not have.
     pub async fn begin(cluster: &Cluster, definition: TableDefinition) -> Result<Self, ClientError> {
-        let _ = cluster;
-        Ok(Self { definition })
+        definition.verify()?;
+        if let Some(node) = definition.nodes.iter().find(|node| cluster.address(**node).is_none()) {
+            let known = cluster.nodes().map(|id| id.to_string()).collect::<Vec<_>>().join(", ");
+            return Err(ClientError::UnknownNode { node: *node, known });
+        }
+        // Completes interrupted commits first, so that what is only prepared after it was never committed.
+        cluster.catalog().await?;
+        for catalog in cluster.node_catalogs().await? {
+            let left = catalog.tables.iter().filter(|table| !table.committed);
+            for table in left.filter(|table| table.definition.name == definition.name) {
+                cluster.ask_done(catalog.node, Request::AbortLoad { load: table.definition.id }).await?;
+            }
+        }
+        Ok(Self { cluster: cluster.clone(), definition, stored: Mutex::default(), is_over: false })
     }
 
     /// What is being loaded.
@@ -43,41 +94,235 @@ impl LoadSession {
     /// called from many tasks at a time; the cluster's memory bounds how many are in flight.
     ///
     /// # Errors
-    /// A segment that does not fit its table or the memory; a lost or refusing node.
-    pub async fn append<P: AsRef<[u8]> + Sync>(
+    /// A segment that does not fit its table or the memory; a lost or refusing node. The load cannot be published then.
+    pub async fn append<P: AsRef<[u8]>>(
         &self,
         node: NodeId,
-        directory: SegmentDirectory,
+        directory: &SegmentDirectory,
         pages: &[P],
     ) -> Result<Appended, ClientError> {
-        let _ = (node, directory, pages);
-        todo!()
+        let appended = self.store(node, directory, pages).await;
+        let mut stored = self.stored();
+        match &appended {
+            Ok(_) => {
+                stored.rows += u64::from(directory.rows);
+                *stored.segments.entry(node).or_default() += 1;
+            }
+            Err(error) => {
+                stored.failed.get_or_insert_with(|| error.clone());
+            }
+        }
+        appended
+    }
+
+    async fn store<P: AsRef<[u8]>>(
+        &self,
+        node: NodeId,
+        directory: &SegmentDirectory,
+        pages: &[P],
+    ) -> Result<Appended, ClientError> {
+        let during = "append";
+        self.check(node, directory, pages)?;
+        let sealed = codec::seal(Envelope::Segment, directory).map_err(|source| ClientError::TooLarge {
+            node,
+            during,
+            source,
+        })?;
+        let padded_bytes = sealed.len().next_multiple_of(SECTOR_BYTES as usize);
+        let page_bytes: usize = pages.iter().map(|page| page.as_ref().len()).sum();
+        let span = self.cluster.shared.memory.take(padded_bytes + page_bytes, "storing a segment").await?;
+        fill(&span, &sealed, padded_bytes, pages)
+            .map_err(|error| self.bad_segment(directory, error.to_string()))?;
+        let directory_bytes = u32::try_from(sealed.len())
+            .map_err(|_| self.bad_segment(directory, format!("a directory of {} bytes", sealed.len())))?;
+        let mut source = target_in(&span);
+        source.length_bytes = (padded_bytes + page_bytes) as u64;
+        let request = Request::Append { load: self.definition.id, directory_bytes, source };
+        let mut reply = self.cluster.ask(node, request, Some(span)).await?;
+        match taken(node, during, &mut reply)? {
+            Answer::Appended { stored_bytes } => {
+                let wire_bytes = reply.message_bytes + (padded_bytes + page_bytes) as u64;
+                Ok(Appended { stored_bytes, wire_bytes })
+            }
+            other => Err(unexpected(node, during, &other, "a stored segment")),
+        }
+    }
+
+    /// Checks that the segment is one of this load and that its pages are those of its directory.
+    fn check<P: AsRef<[u8]>>(
+        &self,
+        node: NodeId,
+        directory: &SegmentDirectory,
+        pages: &[P],
+    ) -> Result<(), ClientError> {
+        if directory.table != self.definition.id {
+            return Err(self.bad_segment(directory, format!("it belongs to table {}", directory.table)));
+        }
+        if !self.definition.nodes.contains(&node) {
+            return Err(self.bad_segment(directory, format!("the table has no part at node {node}")));
+        }
+        // Extents name the first device until the node chooses.
+        let verified = directory.verify(self.definition.columns.len(), 1);
+        verified.map_err(|error| self.bad_segment(directory, error.to_string()))?;
+        let entries = || directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+        if entries().count() != pages.len() {
+            let problem = format!("{} pages, expected the directory's {}", pages.len(), entries().count());
+            return Err(self.bad_segment(directory, problem));
+        }
+        for (at, (entry, page)) in entries().zip(pages).enumerate() {
+            let (found, expected) = (page.as_ref().len(), entry.extent.length_bytes as usize);
+            if found != expected {
+                let problem = format!("its page {at} has {found} bytes, expected the directory's {expected}");
+                return Err(self.bad_segment(directory, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn bad_segment(&self, directory: &SegmentDirectory, problem: String) -> ClientError {
+        ClientError::BadSegment { table: self.definition.id, segment: directory.segment, problem }
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Stored> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes everything durable and then visible, in place of a table of the same name; returns the final definition.
     ///
     /// # Errors
-    /// A node that could not prepare: the load is aborted everywhere. A node that could not commit.
-    pub async fn publish(self) -> Result<TableDefinition, ClientError> {
-        todo!()
+    /// A segment that could not be stored or a node that could not prepare: the load is aborted everywhere. The loss of
+    /// the first node while it commits: then nobody knows until it is back.
+    pub async fn publish(mut self) -> Result<TableDefinition, ClientError> {
+        let (failed, rows) = {
+            let stored = self.stored();
+            (stored.failed.clone(), stored.rows)
+        };
+        self.definition.rows = rows;
+        if let Err(error) = match failed {
+            Some(error) => Err(error),
+            None => self.prepare().await,
+        } {
+            self.forget().await?;
+            return Err(error);
+        }
+        self.commit().await?;
+        Ok(self.definition.clone())
+    }
+
+    async fn prepare(&self) -> Result<(), ClientError> {
+        let segments = self.stored().segments.clone();
+        let prepare = |node: &NodeId| {
+            let segments = segments.get(node).copied().unwrap_or(0);
+            self.cluster
+                .ask_done(*node, Request::PreparePublish { definition: self.definition.clone(), segments })
+        };
+        let outcomes = join_all(self.definition.nodes.iter().map(prepare)).await;
+        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
+    }
+
+    /// Commits on the first node, which decides, and then on the others.
+    async fn commit(&mut self) -> Result<(), ClientError> {
+        let commit = Request::CommitPublish { load: self.definition.id };
+        let Some((first, others)) = self.definition.nodes.split_first() else { return Ok(()) };
+        let mut decision = self.cluster.ask_done(*first, commit.clone()).await;
+        if matches!(decision, Err(ClientError::NodeLost { .. } | ClientError::TimedOut { .. })) {
+            // Perhaps only the reply was lost; asking again does no harm.
+            decision = self.cluster.ask_done(*first, commit.clone()).await;
+        }
+        match decision {
+            Err(error @ ClientError::Refused { .. }) => {
+                self.forget().await?;
+                return Err(error);
+            }
+            Err(error) => {
+                // It may have been committed there: forgetting it elsewhere would leave half a table.
+                self.is_over = true;
+                return Err(error);
+            }
+            Ok(_) => {}
+        }
+        let others = others.iter().map(|node| self.cluster.ask_done(*node, commit.clone()));
+        for error in join_all(others).await.into_iter().filter_map(Result::err) {
+            tracing::warn!(table = self.definition.name, %error, "published; the next reader completes the commit");
+        }
+        self.is_over = true;
+        Ok(())
     }
 
     /// Forgets the load everywhere.
     ///
     /// # Errors
     /// A node that could not be told; it forgets the load when it starts anew.
-    pub async fn abort(self) -> Result<(), ClientError> {
-        todo!()
+    pub async fn abort(mut self) -> Result<(), ClientError> {
+        self.forget().await
+    }
+
+    async fn forget(&mut self) -> Result<(), ClientError> {
+        self.is_over = true;
+        let abort = Request::AbortLoad { load: self.definition.id };
+        let aborts = self.definition.nodes.iter().map(|node| self.cluster.ask_done(*node, abort.clone()));
+        // Every node is told before the first failure is reported.
+        let mut first = Ok(());
+        for outcome in join_all(aborts).await {
+            match outcome {
+                // A node that is gone forgets unpublished loads when it comes back.
+                Ok(_) | Err(ClientError::NodeLost { .. } | ClientError::Unreachable { .. }) => {}
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
+        first
     }
 }
 
+impl Drop for LoadSession {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let load = self.definition.id;
+        for node in &self.definition.nodes {
+            if !self.cluster.tell(*node, Request::AbortLoad { load }) {
+                tracing::warn!(%node, table = %load, "could not abort a load: the node forgets it when it starts anew");
+            }
+        }
+    }
+}
+
+fn fill<P: AsRef<[u8]>>(
+    span: &Span,
+    sealed: &[u8],
+    padded_bytes: usize,
+    pages: &[P],
+) -> Result<(), rackscan_fabric::OutOfBounds> {
+    span.copy_in(0, sealed)?;
+    span.zero(sealed.len(), padded_bytes - sealed.len())?;
+    let mut offset = padded_bytes;
+    for page in pages {
+        span.copy_in(offset, page.as_ref())?;
+        offset += page.as_ref().len();
+    }
+    Ok(())
+}
+
 impl Cluster {
-    /// Forgets a table and frees its pages.
+    /// Forgets a table and frees its pages, also if a part of it is missing.
     ///
     /// # Errors
     /// No table of that name, or a lost or refusing node.
     pub async fn drop_table(&self, name: &str) -> Result<(), ClientError> {
-        let _ = name;
-        todo!()
+        let known = self.catalog().await?;
+        if !known.tables.iter().any(|table| table.definition.name == name)
+            && !known.broken.iter().any(|broken| broken.name == name)
+        {
+            return known.table(name).map(drop);
+        }
+        let mut drops: Vec<(NodeId, TableId)> = Vec::new();
+        for catalog in self.node_catalogs().await? {
+            let named =
+                catalog.tables.iter().filter(|table| table.definition.name == name && table.committed);
+            drops.extend(named.map(|table| (catalog.node, table.definition.id)));
+        }
+        let drops = drops.into_iter().map(|(node, table)| self.ask_done(node, Request::Drop { table }));
+        join_all(drops).await.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 }

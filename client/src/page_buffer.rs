@@ -4,27 +4,47 @@
 //! - A [`PageBuffer`] is private memory: no peer and no device can write it any more.
 //! - It begins at a multiple of 4 KiB and its length is the page's stored bytes.
 
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
 use rackscan_device::Buffer;
 
+use crate::limits::PAGE_BYTES_KEPT_MAX;
+
+const ALIGN_BYTES: usize = 4096;
+/// Vectors are taken in these steps, so that one of a page is good for another of about its size.
+const STEP_BYTES: usize = 32 << 10;
+
 /// One stored page, owned.
-#[derive(Debug)]
 pub struct PageBuffer {
     memory: Memory,
+    start: usize,
+    length: usize,
 }
 
-#[derive(Debug)]
 enum Memory {
-    Device { buffer: Buffer, length: usize },
-    Copied(Vec<u8>),
+    /// What a local device was read into.
+    Device(Buffer),
+    /// What was copied out of memory that a peer or a device uses again.
+    Copied { bytes: Vec<u8>, home: Arc<PagePool> },
 }
 
 impl PageBuffer {
+    /// The first `length` bytes of what a device was read into.
+    pub(crate) fn of_device(buffer: Buffer, length: usize) -> Self {
+        let length = length.min(buffer.len());
+        Self { memory: Memory::Device(buffer), start: 0, length }
+    }
+
     /// The page's stored bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
-            Memory::Device { buffer, length } => &buffer[..*length],
-            Memory::Copied(bytes) => bytes,
+            Memory::Device(buffer) => &buffer[..self.length],
+            Memory::Copied { bytes, .. } => &bytes[self.start..self.start + self.length],
         }
     }
 }
@@ -40,5 +60,114 @@ impl std::ops::Deref for PageBuffer {
 
     fn deref(&self) -> &[u8] {
         self.bytes()
+    }
+}
+
+impl fmt::Debug for PageBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageBuffer").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl Drop for PageBuffer {
+    fn drop(&mut self) {
+        if let Memory::Copied { bytes, home } = &mut self.memory {
+            home.keep(std::mem::take(bytes));
+        }
+    }
+}
+
+/// Freed page buffers, kept for the next pages: fresh memory costs a page fault for every 4 KiB.
+#[derive(Debug, Default)]
+pub(crate) struct PagePool {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// By length.
+    vectors: BTreeMap<usize, Vec<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl PagePool {
+    /// A buffer of `length` bytes, filled by `fill` (which is given bytes of any content).
+    ///
+    /// # Errors
+    /// Those of `fill`.
+    pub(crate) fn filled<E>(
+        self: &Arc<Self>,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<PageBuffer, E> {
+        let needed = (length + ALIGN_BYTES - 1).next_multiple_of(STEP_BYTES);
+        let mut bytes = self.reuse(needed).unwrap_or_else(|| vec![0; needed]);
+        let start = bytes.as_ptr().addr().next_multiple_of(ALIGN_BYTES) - bytes.as_ptr().addr();
+        let filled = fill(&mut bytes[start..start + length]);
+        let memory = Memory::Copied { bytes, home: Arc::clone(self) };
+        // Also when filling failed: dropping the buffer keeps its memory for the next.
+        let buffer = PageBuffer { memory, start, length };
+        filled.map(|()| buffer)
+    }
+
+    fn reuse(&self, needed: usize) -> Option<Vec<u8>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, vectors) =
+            kept.vectors.range_mut(needed..=2 * needed).find(|(_, vectors)| !vectors.is_empty())?;
+        let bytes = vectors.pop()?;
+        kept.bytes -= bytes.len();
+        Some(bytes)
+    }
+
+    fn keep(&self, bytes: Vec<u8>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !bytes.is_empty() && kept.bytes + bytes.len() <= PAGE_BYTES_KEPT_MAX {
+            kept.bytes += bytes.len();
+            kept.vectors.entry(bytes.len()).or_default().push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(pool: &Arc<PagePool>, length: usize, with: u8) -> PageBuffer {
+        pool.filled(length, |bytes| {
+            bytes.fill(with);
+            Ok::<(), ()>(())
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_buffer_is_aligned_and_as_long_as_its_page() {
+        let pool = Arc::new(PagePool::default());
+        for length in [4096, 8192, 135_168, 4 << 20] {
+            let buffer = filled(&pool, length, 7);
+            assert!(buffer.as_ptr().addr().is_multiple_of(ALIGN_BYTES));
+            assert!(buffer.len() == length && buffer.iter().all(|byte| *byte == 7));
+        }
+    }
+
+    #[test]
+    fn a_dropped_buffer_is_used_again_and_a_held_one_is_not() {
+        let pool = Arc::new(PagePool::default());
+        let (held, dropped) = (filled(&pool, 131_072, 1), filled(&pool, 131_072, 2));
+        let address = dropped.as_ptr().addr();
+        drop(dropped);
+        let again = filled(&pool, 126_976, 3);
+        assert_eq!(again.as_ptr().addr(), address);
+        assert!(held.iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_limit() {
+        let pool = Arc::new(PagePool::default());
+        let buffers: Vec<_> =
+            (0..PAGE_BYTES_KEPT_MAX / (4 << 20) + 8).map(|_| filled(&pool, 4 << 20, 0)).collect();
+        drop(buffers);
+        let kept = pool.kept.lock().unwrap().bytes;
+        assert!(kept > PAGE_BYTES_KEPT_MAX / 2 && kept <= PAGE_BYTES_KEPT_MAX, "{kept} bytes kept");
     }
 }

@@ -1,16 +1,27 @@
 //! How does a scan run at a node, and its rows come here?
 //!
 //! Invariants
-//! - One call is one answer: it covers whole blocks from `first_block` on, and says where to go on.
+//! - One call is one answer: it covers whole blocks from `first_block` on, and says where to go on, which is always
+//!   further.
+//! - A target too small for the result of one block grows to what the node says it needs, within a bound.
 
 use arrow::record_batch::RecordBatch;
 use rackscan_format::{
     ids::{NodeId, SegmentId},
-    message::{Cost, LoadReport},
-    program::ScanProgram,
+    message::{Answer, Cost, LoadReport, RefusalCode, Request},
+    program::VerifiedProgram,
+};
+use rackscan_scan::{output_schema, wire};
+
+use crate::{
+    ClientError, Cluster,
+    cluster::unexpected,
+    driver::Reply,
+    limits::{PROCESS_TARGET_BYTES, PROCESS_TARGET_BYTES_MAX},
+    status::target_in,
 };
 
-use crate::{ClientError, Cluster};
+const DURING: &str = "process";
 
 /// What a node made of a program and a segment.
 #[derive(Debug)]
@@ -45,6 +56,13 @@ pub struct Processed {
     pub load: LoadReport,
 }
 
+/// What the node says of the bytes that it wrote.
+struct Written {
+    bytes: usize,
+    batches: u32,
+    rows: u64,
+}
+
 impl Cluster {
     /// Runs `program` over `segment` from `first_block` on, at the node.
     ///
@@ -53,11 +71,149 @@ impl Cluster {
     pub async fn process(
         &self,
         node: NodeId,
-        program: &ScanProgram,
+        program: &VerifiedProgram,
         segment: SegmentId,
         first_block: u32,
     ) -> Result<ProcessAnswer, ClientError> {
-        let _ = (node, program, segment, first_block);
-        todo!()
+        let (mut target_bytes, mut wire_bytes, mut round_trips) = (PROCESS_TARGET_BYTES, 0, 0);
+        loop {
+            let span = self.shared.memory.take(target_bytes, "the result of a scan").await?;
+            let target = target_in(&span);
+            let request =
+                Request::Process { program: program.program().clone(), segment, first_block, target };
+            let mut reply = self.ask(node, request, Some(span)).await?;
+            wire_bytes += reply.message_bytes;
+            round_trips += 1;
+            let load = reply.message.load;
+            match std::mem::replace(&mut reply.message.outcome, Ok(Answer::Done)) {
+                Ok(Answer::Processed { written_bytes, batches: count, rows, next_block, cost }) => {
+                    let written = written(node, &reply, written_bytes, count, rows)?;
+                    check_progress(node, first_block, next_block)?;
+                    let batches = self.read_batches(node, program, &reply, &written)?;
+                    wire_bytes += written_bytes;
+                    return Ok(ProcessAnswer::Processed(Processed {
+                        batches,
+                        rows,
+                        next_block,
+                        cost,
+                        wire_bytes,
+                        round_trips,
+                        load,
+                    }));
+                }
+                Ok(other) => return Err(unexpected(node, DURING, &other, "the result of a scan")),
+                Err(refusal) if refusal.code == RefusalCode::Busy => {
+                    return Ok(ProcessAnswer::Bounced { reason: refusal.text, load });
+                }
+                Err(refusal) if refusal.code == RefusalCode::TargetTooSmall => {
+                    target_bytes = larger_target(node, target_bytes, refusal.needed_bytes)?;
+                }
+                Err(refusal) => {
+                    return Err(ClientError::Refused { node, during: DURING, refusal: Box::new(refusal) });
+                }
+            }
+        }
+    }
+
+    /// Copies the batches out of the target, so that nobody changes them any more, and decodes them.
+    fn read_batches(
+        &self,
+        node: NodeId,
+        program: &VerifiedProgram,
+        reply: &Reply,
+        written: &Written,
+    ) -> Result<Vec<RecordBatch>, ClientError> {
+        let bad = |found: String| bad_answer(node, found, "the batches that the reply speaks of");
+        let span = reply.span.as_ref().ok_or(ClientError::Closed)?;
+        let copied = self.shared.pages.filled(written.bytes, |bytes| span.copy_out(0, bytes));
+        let copied = copied.map_err(|error| bad(error.to_string()))?;
+        let schema = output_schema(program);
+        let (mut batches, mut rows, mut rest) = (Vec::new(), 0_u64, copied.bytes());
+        while !rest.is_empty() {
+            let (batch, bytes) = wire::decode(rest, &schema).map_err(|error| bad(error.to_string()))?;
+            // A decoder that takes nothing would be asked for ever.
+            let Some(after) = rest.get(bytes.max(1)..) else {
+                return Err(bad(format!("a batch of {bytes} bytes")));
+            };
+            rest = after;
+            rows += batch.num_rows() as u64;
+            batches.push(batch);
+        }
+        if batches.len() as u64 != u64::from(written.batches) || rows != written.rows {
+            return Err(bad(format!(
+                "{} batches of {rows} rows where it announced {} of {}",
+                batches.len(),
+                written.batches,
+                written.rows
+            )));
+        }
+        Ok(batches)
+    }
+}
+
+fn written(
+    node: NodeId,
+    reply: &Reply,
+    written_bytes: u64,
+    batches: u32,
+    rows: u64,
+) -> Result<Written, ClientError> {
+    let target_bytes = reply.span.as_ref().map_or(0, crate::target::Span::length_bytes);
+    match usize::try_from(written_bytes) {
+        Ok(bytes) if bytes <= target_bytes => Ok(Written { bytes, batches, rows }),
+        _ => {
+            let found = format!("{written_bytes} bytes written");
+            Err(bad_answer(node, found, &format!("at most the target's {target_bytes}")))
+        }
+    }
+}
+
+/// A continuation that does not go on would be asked for again without end.
+fn check_progress(node: NodeId, first_block: u32, next_block: Option<u32>) -> Result<(), ClientError> {
+    match next_block {
+        Some(next) if next <= first_block => {
+            let found = format!("block {next} to go on at");
+            Err(bad_answer(node, found, &format!("one after block {first_block}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn larger_target(node: NodeId, target_bytes: usize, needed_bytes: u64) -> Result<usize, ClientError> {
+    match usize::try_from(needed_bytes) {
+        Ok(needed) if needed > target_bytes && needed <= PROCESS_TARGET_BYTES_MAX => Ok(needed),
+        _ => {
+            let expected = format!("more than {target_bytes} and at most {PROCESS_TARGET_BYTES_MAX}");
+            Err(bad_answer(
+                node,
+                format!("{needed_bytes} bytes needed for the result of one block"),
+                &expected,
+            ))
+        }
+    }
+}
+
+fn bad_answer(node: NodeId, found: String, expected: &str) -> ClientError {
+    ClientError::BadAnswer { node, during: DURING, found, expected: expected.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_that_does_not_get_on_is_an_error() {
+        assert!(check_progress(NodeId(1), 3, None).is_ok() && check_progress(NodeId(1), 3, Some(4)).is_ok());
+        for next in [0, 3] {
+            assert!(check_progress(NodeId(1), 3, Some(next)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_target_grows_to_what_is_needed_within_a_bound() {
+        assert_eq!(larger_target(NodeId(1), 4096, 5000).unwrap(), 5000);
+        for needed in [0, 4096, PROCESS_TARGET_BYTES_MAX as u64 + 1, u64::MAX] {
+            assert!(larger_target(NodeId(1), 4096, needed).is_err(), "{needed}");
+        }
     }
 }

@@ -1,8 +1,15 @@
 //! Who are the nodes, and how are they?
 
-use rackscan_format::{ids::NodeId, message::NodeStatus};
+use rackscan_format::{
+    ids::NodeId,
+    message::{Answer, NodeStatus, Request, Target},
+};
 
-use crate::{ClientError, Cluster};
+use crate::{
+    ClientError, Cluster,
+    cluster::{taken, unexpected},
+    target::Span,
+};
 
 /// What an echo took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +26,12 @@ impl Cluster {
     /// # Errors
     /// A lost or refusing node.
     pub async fn status(&self, node: NodeId) -> Result<NodeStatus, ClientError> {
-        let _ = node;
-        todo!()
+        let during = "status";
+        let mut reply = self.ask(node, Request::Status, None).await?;
+        match taken(node, during, &mut reply)? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(unexpected(node, during, &other, "a status")),
+        }
     }
 
     /// Has a node write `bytes` arbitrary bytes into our memory: the wire alone, for calibration.
@@ -28,8 +39,14 @@ impl Cluster {
     /// # Errors
     /// A lost or refusing node, or more bytes than there is target memory.
     pub async fn echo(&self, node: NodeId, bytes: usize) -> Result<Echoed, ClientError> {
-        let _ = (node, bytes);
-        todo!()
+        let during = "echo";
+        let span = self.shared.memory.take(bytes, "an echo").await?;
+        let request = Request::Echo { bytes: bytes as u64, target: target_in(&span) };
+        let mut reply = self.ask(node, request, Some(span)).await?;
+        match taken(node, during, &mut reply)? {
+            Answer::Done => Ok(Echoed { wire_bytes: reply.message_bytes + bytes as u64, round_trips: 1 }),
+            other => Err(unexpected(node, during, &other, "done")),
+        }
     }
 
     /// Tells a node to stop in good order.
@@ -37,7 +54,11 @@ impl Cluster {
     /// # Errors
     /// A lost or refusing node.
     pub async fn stop(&self, node: NodeId) -> Result<(), ClientError> {
-        let _ = node;
-        todo!()
+        self.ask_done(node, Request::Stop).await.map(drop)
     }
+}
+
+/// A span as requests name it; the driver fills in the key.
+pub(crate) fn target_in(span: &Span) -> Target {
+    Target { key: 0, offset_bytes: span.offset_bytes() as u64, length_bytes: span.length_bytes() as u64 }
 }

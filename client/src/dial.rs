@@ -1,0 +1,148 @@
+//! How is one node connected to, and is it the one that was meant?
+//!
+//! Invariants
+//! - A [`Line`] belongs to the node configured at that address; it has access to our target memory.
+//! - Dialling blocks its thread, for at most [`CONNECT_TIME_MAX`]: it has a thread of its own.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rackscan_fabric::{
+    Access, Address, ClusterKey, ConnectError, Connection, Event, Operation, RegisterError, RemoteRegion,
+};
+use rackscan_format::{
+    ids::{NodeId, RequestId},
+    message::{Answer, NodeStatus, ReplyMessage, Request, RequestMessage},
+};
+
+use crate::{ClientError, limits::CONNECT_TIME_MAX, target::TargetPool};
+
+/// Whom to reach, where and with what.
+#[derive(Debug, Clone)]
+pub(crate) struct Dial {
+    pub(crate) node: NodeId,
+    pub(crate) address: Address,
+    pub(crate) key: ClusterKey,
+    pub(crate) memory: Arc<TargetPool>,
+    /// The cluster that the node must belong to, once known.
+    pub(crate) cluster: Option<u64>,
+}
+
+/// A connection to the node that was meant.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) connection: Connection,
+    /// Our target memory, as the node names it.
+    pub(crate) target: RemoteRegion,
+    pub(crate) status: NodeStatus,
+}
+
+/// How long a registration is tried again while the node takes in earlier ones.
+const REGISTER_PAUSE: Duration = Duration::from_millis(1);
+
+impl Dial {
+    /// Connects, registers the target memory and asks the node who it is.
+    pub(crate) fn dial(&self) -> Result<Line, ClientError> {
+        let deadline = Instant::now() + CONNECT_TIME_MAX;
+        let mut connection = rackscan_fabric::connect(&self.address, &self.key, deadline)
+            .map_err(|error| self.refused(&error))?;
+        let target = self.register(&mut connection, deadline)?;
+        let status = self.ask_status(&mut connection, deadline)?;
+        self.check(&status)?;
+        tracing::debug!(node = %self.node, address = %self.address, version = status.version, "connected");
+        Ok(Line { connection, target, status })
+    }
+
+    fn register(&self, connection: &mut Connection, deadline: Instant) -> Result<RemoteRegion, ClientError> {
+        loop {
+            // The node writes answers here and reads the segments of a load from here.
+            match connection.register(self.memory.region(), Access::ReadWrite) {
+                Ok(target) => return Ok(target),
+                Err(RegisterError::PeerBusy) if Instant::now() < deadline => {
+                    std::thread::sleep(REGISTER_PAUSE)
+                }
+                Err(error) => return Err(self.unreachable(error.to_string(), "see the node's log")),
+            }
+        }
+    }
+
+    fn ask_status(&self, connection: &mut Connection, deadline: Instant) -> Result<NodeStatus, ClientError> {
+        let during = "status";
+        let request = RequestMessage { id: RequestId(0), request: Request::Status };
+        let bytes =
+            request.encode().map_err(|source| ClientError::TooLarge { node: self.node, during, source })?;
+        let sent = connection.post(0, Operation::Send { bytes: &bytes });
+        sent.map_err(|error| self.unreachable(error.to_string(), "see the node's log"))?;
+        let mut events = Vec::new();
+        while connection.wait(&mut events, deadline) > 0 {
+            for event in events.drain(..) {
+                match event {
+                    Event::Message { bytes } => return self.read_status(&bytes),
+                    Event::Closed(ending) => {
+                        return Err(self.unreachable(ending.to_string(), "see the node's log"));
+                    }
+                    Event::Completed { .. } | Event::Immediate { .. } => {}
+                }
+            }
+        }
+        Err(self.unreachable(
+            format!("it did not say who it is within {CONNECT_TIME_MAX:?}"),
+            "see the node's log",
+        ))
+    }
+
+    fn read_status(&self, bytes: &[u8]) -> Result<NodeStatus, ClientError> {
+        let (node, during) = (self.node, "status");
+        let reply =
+            ReplyMessage::decode(bytes).map_err(|source| ClientError::Codec { node, during, source })?;
+        match reply.outcome {
+            Ok(Answer::Status(status)) => Ok(*status),
+            Ok(_) => Err(ClientError::BadAnswer {
+                node,
+                during,
+                found: "another kind of answer".to_owned(),
+                expected: "a status".to_owned(),
+            }),
+            Err(refusal) => Err(ClientError::Refused { node, during, refusal: Box::new(refusal) }),
+        }
+    }
+
+    fn check(&self, status: &NodeStatus) -> Result<(), ClientError> {
+        let wrong = |what, found: String, expected: String| {
+            let (node, address) = (self.node, self.address.clone());
+            Err(ClientError::WrongNode { node, address, what, found, expected })
+        };
+        if status.node != self.node {
+            return wrong("the id of the node there", status.node.to_string(), self.node.to_string());
+        }
+        match self.cluster {
+            Some(cluster) if cluster != status.cluster => wrong(
+                "the cluster it belongs to",
+                format!("{:#018x}", status.cluster),
+                format!("{cluster:#018x}"),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn refused(&self, error: &ConnectError) -> ClientError {
+        let advice = match error {
+            ConnectError::Refused { .. } => {
+                "start the node (`rackscan cluster start`) or correct its address in the cluster's configuration"
+            }
+            ConnectError::TimedOut { .. } => "is the node overloaded or stopped? see its log",
+            ConnectError::WrongKey { .. } => "use the cluster key that the node was started with",
+            ConnectError::Version { .. } => "run the same release of rackscan on both sides",
+            ConnectError::OtherUser { .. } => "run both as the same user, or use the tcp wire",
+            ConnectError::NotAPeer { .. } => "correct the node's address in the cluster's configuration",
+            _ => "see the node's log",
+        };
+        self.unreachable(error.to_string(), advice)
+    }
+
+    fn unreachable(&self, reason: String, advice: &'static str) -> ClientError {
+        ClientError::Unreachable { node: self.node, address: self.address.clone(), reason, advice }
+    }
+}

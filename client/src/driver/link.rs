@@ -1,0 +1,299 @@
+//! What is going on with one node?
+//!
+//! Invariants
+//! - A request in `outstanding` was posted on the present connection; when that ends, they all fail.
+//! - A node that was lost is connected to again when the next request comes, once; if that fails, the requests that
+//!   waited for it fail with the reason.
+//! - A connection over which a request timed out is closed: the node does not answer, and its memory must not be used
+//!   for another request while the answer might still be written.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
+
+use rackscan_fabric::{Connection, Event, Operation, PostError, RemoteRegion};
+use rackscan_format::{
+    codec::CodecError,
+    ids::RequestId,
+    message::{LoadReport, ReplyMessage, Request, RequestMessage, Target},
+};
+
+use super::{Job, Reply};
+use crate::{
+    ClientError,
+    dial::{Dial, Line},
+};
+
+/// The conversation with one node.
+pub(super) struct Link {
+    dial: Dial,
+    state: State,
+    outstanding: HashMap<u64, Outstanding>,
+    /// Not posted yet: the node is being connected to, or the connection's queue was full.
+    waiting: VecDeque<Job>,
+    next_id: u64,
+    request_timeout: Duration,
+}
+
+enum State {
+    Up { connection: Connection, target: RemoteRegion },
+    Dialling,
+    Down,
+}
+
+struct Outstanding {
+    job: Job,
+    request_bytes: u64,
+}
+
+/// What may still happen to memory named in requests over a connection that has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    /// It hung up or its process is gone.
+    Gone,
+    /// It may go on writing.
+    MayWrite,
+}
+
+impl Link {
+    pub(super) fn new(mut dial: Dial, line: Line, request_timeout: Duration) -> Self {
+        dial.cluster = Some(line.status.cluster);
+        let state = State::Up { connection: line.connection, target: line.target };
+        Self {
+            dial,
+            state,
+            outstanding: HashMap::new(),
+            waiting: VecDeque::new(),
+            next_id: 1,
+            request_timeout,
+        }
+    }
+
+    /// Takes a job. The answer says whom to connect to first.
+    pub(super) fn begin(&mut self, job: Job) -> Option<Dial> {
+        self.waiting.push_back(job);
+        match self.state {
+            State::Up { .. } => self.post_waiting(),
+            State::Dialling => {}
+            State::Down => {
+                self.state = State::Dialling;
+                return Some(self.dial.clone());
+            }
+        }
+        None
+    }
+
+    /// The end of an attempt to connect again.
+    pub(super) fn dialled(&mut self, line: Result<Line, ClientError>) {
+        match line {
+            Ok(Line { connection, target, .. }) => {
+                tracing::info!(node = %self.dial.node, "connected again");
+                self.state = State::Up { connection, target };
+                self.post_waiting();
+            }
+            Err(error) => {
+                self.state = State::Down;
+                for job in self.waiting.drain(..) {
+                    answer(job, Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    fn post_waiting(&mut self) {
+        while let Some(job) = self.waiting.pop_front() {
+            let State::Up { connection, target } = &mut self.state else {
+                self.waiting.push_front(job);
+                return;
+            };
+            let id = self.next_id;
+            let (node, during) = (self.dial.node, job.during);
+            let bytes = match encode(id, &job, target) {
+                Ok(bytes) => bytes,
+                Err(source) => {
+                    answer(job, Err(ClientError::TooLarge { node, during, source }));
+                    continue;
+                }
+            };
+            match connection.post(id, Operation::Send { bytes: &bytes }) {
+                Ok(()) => {
+                    self.next_id += 1;
+                    self.outstanding.insert(id, Outstanding { job, request_bytes: bytes.len() as u64 });
+                }
+                Err(PostError::QueueFull { .. }) => {
+                    self.waiting.push_front(job);
+                    return;
+                }
+                Err(PostError::Closed(ending)) => {
+                    self.waiting.push_front(job);
+                    self.end(&ending.to_string(), Peer::Gone);
+                    return;
+                }
+                Err(error) => {
+                    let source = CodecError::Malformed { what: "request", reason: error.to_string() };
+                    answer(job, Err(ClientError::TooLarge { node, during, source }));
+                }
+            }
+        }
+    }
+
+    /// Handles what has happened on the connection; says whether anything had.
+    pub(super) fn poll(&mut self, events: &mut Vec<Event>, mut on_load: impl FnMut(LoadReport)) -> bool {
+        let State::Up { connection, .. } = &mut self.state else { return false };
+        if connection.poll(events) == 0 {
+            return false;
+        }
+        for event in events.drain(..) {
+            match event {
+                Event::Message { bytes } => match self.replied(&bytes) {
+                    Ok(load) => on_load(load),
+                    Err(reason) => self.end(&reason, Peer::MayWrite),
+                },
+                Event::Closed(ending) => self.end(&ending.to_string(), Peer::Gone),
+                // A message that was not delivered shows in the connection's end, which follows.
+                Event::Completed { .. } => {}
+                Event::Immediate { immediate, .. } => {
+                    tracing::debug!(node = %self.dial.node, immediate, "a word that means nothing to a client");
+                }
+            }
+        }
+        self.post_waiting();
+        true
+    }
+
+    fn replied(&mut self, bytes: &[u8]) -> Result<LoadReport, String> {
+        let message =
+            ReplyMessage::decode(bytes).map_err(|error| format!("it sent what is no reply: {error}"))?;
+        let id = message.id.0;
+        let outstanding = self
+            .outstanding
+            .remove(&id)
+            .ok_or_else(|| format!("it replied to request {id}, which is not outstanding"))?;
+        let load = message.load;
+        let mut job = outstanding.job;
+        let message_bytes = outstanding.request_bytes + bytes.len() as u64;
+        let span = job.span.take();
+        answer(job, Ok(Reply { message, span, message_bytes }));
+        Ok(load)
+    }
+
+    /// The connection is over: nobody waits for its answers any longer.
+    fn end(&mut self, reason: &str, peer: Peer) {
+        if !matches!(self.state, State::Up { .. }) {
+            return;
+        }
+        tracing::warn!(node = %self.dial.node, address = %self.dial.address, reason, "lost a storage node");
+        // Dropping the connection first ends the access of a peer that is still there.
+        self.state = State::Down;
+        let (node, address) = (self.dial.node, &self.dial.address);
+        let waiting = self.waiting.drain(..).map(|job| (job, Peer::Gone));
+        let posted = self.outstanding.drain().map(|(_, outstanding)| (outstanding.job, peer));
+        for (mut job, peer) in posted.chain(waiting) {
+            if let Some(span) = job.span.take()
+                && peer == Peer::MayWrite
+            {
+                span.forfeit();
+            }
+            let (during, reason, address) = (job.during, reason.to_owned(), address.clone());
+            answer(job, Err(ClientError::NodeLost { node, address, during, reason }));
+        }
+    }
+
+    /// Fails what is overdue.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(at) = self.waiting.iter().position(|job| job.deadline <= now) {
+            if let Some(job) = self.waiting.remove(at) {
+                let error = self.timed_out(job.during);
+                answer(job, Err(error));
+            }
+        }
+        let overdue = self.outstanding.iter().find(|(_, outstanding)| outstanding.job.deadline <= now);
+        let Some((&id, _)) = overdue else { return };
+        if let Some(Outstanding { mut job, .. }) = self.outstanding.remove(&id) {
+            if let Some(span) = job.span.take() {
+                span.forfeit();
+            }
+            let error = self.timed_out(job.during);
+            let reason =
+                format!("it did not answer a {} request within {:?}", job.during, self.request_timeout);
+            answer(job, Err(error));
+            self.end(&reason, Peer::MayWrite);
+        }
+    }
+
+    fn timed_out(&self, during: &'static str) -> ClientError {
+        let (node, address, waited) = (self.dial.node, self.dial.address.clone(), self.request_timeout);
+        ClientError::TimedOut { node, address, during, waited }
+    }
+
+    /// Announces that the driver is about to sleep; false means that there is something to poll.
+    pub(super) fn arm(&mut self) -> bool {
+        match &mut self.state {
+            State::Up { connection, .. } => connection.arm(),
+            State::Dialling | State::Down => true,
+        }
+    }
+
+    pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.state {
+            State::Up { connection, .. } => Some(connection.wait_fd()),
+            State::Dialling | State::Down => None,
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.jobs().map(|job| job.deadline).min()
+    }
+
+    /// Whether there are requests that nobody but the closing cluster waits for.
+    pub(super) fn has_detached(&self) -> bool {
+        self.jobs().any(|job| job.answer.is_none())
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.outstanding.values().map(|outstanding| &outstanding.job).chain(&self.waiting)
+    }
+}
+
+/// The job's message, naming our target memory as the present connection knows it.
+fn encode(id: u64, job: &Job, region: &RemoteRegion) -> Result<Vec<u8>, CodecError> {
+    let mut request = job.request.clone();
+    if let Some(target) = target_of(&mut request) {
+        target.key = region.key;
+        target.offset_bytes += region.address;
+    }
+    RequestMessage { id: RequestId(id), request }.encode()
+}
+
+/// The memory that a request names.
+fn target_of(request: &mut Request) -> Option<&mut Target> {
+    match request {
+        Request::Catalog { target, .. }
+        | Request::Fetch { target, .. }
+        | Request::Process { target, .. }
+        | Request::Echo { target, .. } => Some(target),
+        Request::Append { source, .. } => Some(source),
+        Request::Status
+        | Request::PreparePublish { .. }
+        | Request::CommitPublish { .. }
+        | Request::AbortLoad { .. }
+        | Request::Drop { .. }
+        | Request::Stop => None,
+    }
+}
+
+/// Tells the caller. One who has left does not mind; its memory and permit are freed here.
+fn answer(job: Job, result: Result<Reply, ClientError>) {
+    let Job { span, permit, answer, during, .. } = job;
+    drop((span, permit));
+    match answer {
+        Some(answer) => drop(answer.send(result)),
+        None => {
+            if let Err(error) = result {
+                tracing::warn!(during, %error, "a request that nobody waits for failed");
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Which part of our registered memory may which answer be written into?
+//!
+//! One region is registered with every node and cut into slots of 64 KiB; a [`Span`] is a run of them.
+//!
+//! Invariants
+//! - A slot is free, part of exactly one span, or forfeited.
+//! - A span that was named in a request is not freed before the answer, or before the connection over which a peer could
+//!   write it has ended. If the peer may still be alive then, the span is forfeited: never used again.
+//! - Spans are granted in the order they were asked for, so a large one is not starved by small ones.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rackscan_fabric::{OutOfBounds, Region};
+use tokio::sync::oneshot;
+
+use crate::{ClientError, limits::SLOT_BYTES};
+
+/// All target memory of a cluster connection.
+#[derive(Debug)]
+pub(crate) struct TargetPool {
+    region: Region,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Debug)]
+struct Slots {
+    states: Vec<Slot>,
+    waiting: VecDeque<Waiter>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    Free,
+    Taken,
+    Forfeited,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    count: usize,
+    granted: oneshot::Sender<Span>,
+}
+
+/// A run of slots, ours until dropped.
+#[derive(Debug)]
+pub(crate) struct Span {
+    pool: Arc<TargetPool>,
+    first: usize,
+    count: usize,
+}
+
+impl TargetPool {
+    /// Takes `bytes`, a multiple of the slot, of memory.
+    pub(crate) fn new(bytes: usize) -> Result<Arc<Self>, ClientError> {
+        let region = Region::allocate(bytes)
+            .map_err(|source| ClientError::Memory { bytes, source: Arc::new(source) })?;
+        let slots = Slots { states: vec![Slot::Free; bytes / SLOT_BYTES], waiting: VecDeque::new() };
+        Ok(Arc::new(Self { region, slots: Mutex::new(slots) }))
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// At least `bytes` in one piece, as soon as they are free.
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        bytes: usize,
+        what: &'static str,
+    ) -> Result<Span, ClientError> {
+        let count = bytes.div_ceil(SLOT_BYTES).max(1);
+        let turn = {
+            let mut slots = self.lock();
+            let available = slots.longest_possible();
+            if count > available {
+                let advice = "give the client more memory, or choose smaller segments or pages";
+                let available_bytes = available * SLOT_BYTES;
+                return Err(ClientError::MemoryTooSmall {
+                    what,
+                    wanted_bytes: bytes,
+                    available_bytes,
+                    advice,
+                });
+            }
+            if slots.waiting.is_empty()
+                && let Some(first) = slots.take(count)
+            {
+                return Ok(Span { pool: Arc::clone(self), first, count });
+            }
+            let (granted, turn) = oneshot::channel();
+            slots.waiting.push_back(Waiter { count, granted });
+            turn
+        };
+        // The sender goes away only when slots were forfeited and what is left will never do.
+        turn.await.map_err(|_| ClientError::MemoryTooSmall {
+            what,
+            wanted_bytes: bytes,
+            available_bytes: self.lock().longest_possible() * SLOT_BYTES,
+            advice: "nodes that stopped answering hold the rest; connect anew",
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        // Slots are changed in single assignments; a panic in between leaves them consistent.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives slots another state and serves those who wait.
+    fn settle(self: &Arc<Self>, first: usize, count: usize, state: Slot) {
+        let mut unwanted = Vec::new();
+        {
+            let mut slots = self.lock();
+            slots.states[first..first + count].fill(state);
+            if state == Slot::Forfeited {
+                let longest = slots.longest_possible();
+                slots.waiting.retain(|waiter| waiter.count <= longest);
+            }
+            while let Some(waiter) = slots.waiting.front() {
+                let count = waiter.count;
+                if waiter.granted.is_closed() {
+                    slots.waiting.pop_front();
+                    continue;
+                }
+                let Some(first) = slots.take(count) else { break };
+                let span = Span { pool: Arc::clone(self), first, count };
+                let waiter = slots.waiting.pop_front();
+                unwanted.extend(waiter.and_then(|waiter| waiter.granted.send(span).err()));
+            }
+        }
+        // Spans of callers who left meanwhile return here, now that the lock is free.
+        drop(unwanted);
+    }
+}
+
+impl Slots {
+    /// The first run of `count` free slots, taken.
+    fn take(&mut self, count: usize) -> Option<usize> {
+        let mut run = 0;
+        for at in 0..self.states.len() {
+            run = if self.states[at] == Slot::Free { run + 1 } else { 0 };
+            if run == count {
+                let first = at + 1 - count;
+                self.states[first..=at].fill(Slot::Taken);
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    /// The longest run that can ever be granted.
+    fn longest_possible(&self) -> usize {
+        let runs = self.states.split(|slot| *slot == Slot::Forfeited);
+        runs.map(<[Slot]>::len).max().unwrap_or(0)
+    }
+}
+
+impl Span {
+    /// Bytes from the region's beginning.
+    pub(crate) fn offset_bytes(&self) -> usize {
+        self.first * SLOT_BYTES
+    }
+
+    /// Length in bytes.
+    pub(crate) fn length_bytes(&self) -> usize {
+        self.count * SLOT_BYTES
+    }
+
+    /// Copies bytes out, `offset_bytes` from the span's beginning.
+    pub(crate) fn copy_out(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
+        self.check(offset_bytes, bytes.len())?;
+        self.pool.region.copy_out(self.offset_bytes() + offset_bytes, bytes)
+    }
+
+    /// Copies bytes in, `offset_bytes` from the span's beginning.
+    pub(crate) fn copy_in(&self, offset_bytes: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        self.check(offset_bytes, bytes.len())?;
+        self.pool.region.copy_in(self.offset_bytes() + offset_bytes, bytes)
+    }
+
+    /// Zeroes bytes, `offset_bytes` from the span's beginning.
+    pub(crate) fn zero(&self, offset_bytes: usize, length_bytes: usize) -> Result<(), OutOfBounds> {
+        self.check(offset_bytes, length_bytes)?;
+        self.pool.region.zero(self.offset_bytes() + offset_bytes, length_bytes)
+    }
+
+    /// The peer may write here at any time in the future: nobody gets this memory again.
+    pub(crate) fn forfeit(mut self) {
+        let (first, count) = (self.first, std::mem::take(&mut self.count));
+        self.pool.settle(first, count, Slot::Forfeited);
+    }
+
+    fn check(&self, offset_bytes: usize, length_bytes: usize) -> Result<(), OutOfBounds> {
+        match offset_bytes.checked_add(length_bytes) {
+            Some(end) if end <= self.length_bytes() => Ok(()),
+            _ => Err(OutOfBounds {
+                offset: offset_bytes as u64,
+                length: length_bytes as u64,
+                region_bytes: self.length_bytes() as u64,
+            }),
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.pool.settle(self.first, self.count, Slot::Free);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
+    fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    fn pool(slots: usize) -> Arc<TargetPool> {
+        TargetPool::new(slots * SLOT_BYTES).unwrap()
+    }
+
+    fn take(pool: &Arc<TargetPool>, slots: usize) -> Option<Span> {
+        ready(pool.take(slots * SLOT_BYTES, "a test")).map(Result::unwrap)
+    }
+
+    #[test]
+    fn spans_never_overlap_and_come_back() {
+        let pool = pool(8);
+        let spans: Vec<_> = [1, 3, 4].iter().map(|count| take(&pool, *count).unwrap()).collect();
+        let mut ends: Vec<_> = spans.iter().map(|span| (span.first, span.first + span.count)).collect();
+        ends.sort_unstable();
+        assert_eq!(ends, [(0, 1), (1, 4), (4, 8)]);
+        assert!(take(&pool, 1).is_none());
+        drop(spans);
+        assert!(take(&pool, 8).is_some());
+    }
+
+    #[test]
+    fn who_asks_first_is_served_first_even_for_more() {
+        let pool = pool(4);
+        let held: Vec<_> = (0..4).map(|_| take(&pool, 1).unwrap()).collect();
+        let mut large = pin!(pool.take(3 * SLOT_BYTES, "a test"));
+        let mut small = pin!(pool.take(SLOT_BYTES, "a test"));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(large.as_mut().poll(context).is_pending() && small.as_mut().poll(context).is_pending());
+        let mut held = held.into_iter();
+        drop(held.next());
+        assert!(small.as_mut().poll(context).is_pending(), "one slot is free, but the larger one came first");
+        drop(held);
+        assert!(large.as_mut().poll(context).is_ready() && small.as_mut().poll(context).is_ready());
+    }
+
+    #[test]
+    fn a_caller_who_leaves_does_not_keep_what_it_was_granted() {
+        let pool = pool(2);
+        let held = take(&pool, 2).unwrap();
+        {
+            let mut leaving = Box::pin(pool.take(SLOT_BYTES, "a test"));
+            assert!(leaving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(held);
+        }
+        assert!(take(&pool, 2).is_some());
+    }
+
+    #[test]
+    fn forfeited_memory_is_never_granted_again_and_nobody_waits_for_it() {
+        let pool = pool(4);
+        let (lost, kept) = (take(&pool, 2).unwrap(), take(&pool, 2).unwrap());
+        let mut waiting = pin!(pool.take(3 * SLOT_BYTES, "a test"));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(context).is_pending());
+        lost.forfeit();
+        assert!(matches!(
+            waiting.as_mut().poll(context),
+            Poll::Ready(Err(ClientError::MemoryTooSmall { .. }))
+        ));
+        drop(kept);
+        assert_eq!(take(&pool, 2).unwrap().first, 2);
+        assert!(ready(pool.take(3 * SLOT_BYTES, "a test")).unwrap().is_err());
+    }
+
+    #[test]
+    fn a_span_does_not_reach_its_neighbour() {
+        let pool = pool(2);
+        let (left, right) = (take(&pool, 1).unwrap(), take(&pool, 1).unwrap());
+        right.copy_in(0, b"right").unwrap();
+        assert!(left.copy_in(SLOT_BYTES - 2, b"left").is_err());
+        assert!(left.copy_out(SLOT_BYTES, &mut [0]).is_err() && left.zero(usize::MAX, 2).is_err());
+        let mut bytes = [0; 5];
+        right.copy_out(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"right");
+    }
+}
