@@ -1,12 +1,12 @@
 //! How fast is each wire on this machine?
 //!
 //! ```text
-//! cargo run --release -p rackscan-fabric --example ping [-- shm|tcp ...]
+//! cargo run --release -p rackscan-fabric --example ping [-- [quick] [shm|tcp]]
 //! ```
 //!
 //! Two processes (this one starts the other) and one JSON line per measurement: the round trip of a message and its
 //! answer, a one-sided read of a 4 KiB page, and the rate of one-sided writes and reads by size, beside a copy of the same
-//! size inside one process. It measures; it judges nothing.
+//! size inside one process. It measures; it judges nothing. `quick` takes a hundredth of the time, to see that it runs.
 
 use std::{
     error::Error,
@@ -22,8 +22,6 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const REGION_BYTES: usize = 64 << 20;
 const SIZES: [usize; 5] = [4 << 10, 32 << 10, 128 << 10, 1 << 20, 8 << 20];
-const BYTES_PER_RATE: usize = 2 << 30;
-const ROUND_TRIPS: usize = 20_000;
 const DEPTH: usize = 16;
 
 fn key() -> ClusterKey {
@@ -41,13 +39,34 @@ fn main() -> Outcome<()> {
     {
         return answer(&address.parse()?);
     }
-    memory_copy()?;
+    let (quick, wires): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| *argument == "quick");
+    let effort = if quick.is_empty() { FULL } else { QUICK };
+    memory_copy(effort)?;
     for wire in ["shm", "tcp"] {
-        if arguments.is_empty() || arguments.iter().any(|wanted| wanted == wire) {
-            measure(wire)?;
+        if wires.is_empty() || wires.iter().any(|wanted| *wanted == wire) {
+            measure(wire, effort)?;
         }
     }
     Ok(())
+}
+
+/// How much is done for one figure.
+#[derive(Debug, Clone, Copy)]
+struct Effort {
+    bytes_per_rate: usize,
+    round_trips: usize,
+}
+
+const FULL: Effort = Effort { bytes_per_rate: 2 << 30, round_trips: 20_000 };
+const QUICK: Effort = Effort { bytes_per_rate: 16 << 20, round_trips: 200 };
+
+/// What a figure is about.
+#[derive(Debug, Clone, Copy)]
+struct Subject<'a> {
+    what: &'a str,
+    wire: &'a str,
+    bytes: usize,
+    effort: Effort,
 }
 
 /// The other process: grants a region and answers every message with the same bytes.
@@ -123,52 +142,56 @@ fn complete(connection: &mut Connection, left: usize) -> Outcome<()> {
     Ok(())
 }
 
-fn measure(wire: &str) -> Outcome<()> {
+fn measure(wire: &str, effort: Effort) -> Outcome<()> {
     let mut peer = start(wire)?;
+    let subject = |what, bytes| Subject { what, wire, bytes, effort };
     for bytes in [64, 4096] {
-        round_trips(wire, "send_round_trip", bytes, || {
+        round_trips(subject("send_round_trip", bytes), || {
             peer.connection.post(0, Operation::Send { bytes: &[7; 4096][..bytes] })?;
             receive(&mut peer.connection).map(drop)
         })?;
     }
-    round_trips(wire, "read_one_page", 4096, || {
+    round_trips(subject("read_one_page", 4096), || {
         let target = peer.region.slice(0, 4096)?;
         peer.connection.post(0, Operation::Read { source: peer.remote, source_offset: 4096, target })?;
         complete(&mut peer.connection, 0)
     })?;
     for bytes in SIZES {
-        rate(wire, "write", bytes, |offset| {
+        rate(subject("write", bytes), |step| {
+            let Step::Transfer { offset } = step else { return complete(&mut peer.connection, 0) };
             let source = peer.region.slice(offset, bytes)?;
             let target_offset = offset as u64;
             peer.connection.post(0, Operation::Write { source, target: peer.remote, target_offset })?;
             complete(&mut peer.connection, DEPTH)
         })?;
-        complete(&mut peer.connection, 0)?;
-        rate(wire, "read", bytes, |offset| {
+        rate(subject("read", bytes), |step| {
+            let Step::Transfer { offset } = step else { return complete(&mut peer.connection, 0) };
             let target = peer.region.slice(offset, bytes)?;
             let source_offset = offset as u64;
             peer.connection.post(0, Operation::Read { source: peer.remote, source_offset, target })?;
             complete(&mut peer.connection, DEPTH)
         })?;
-        complete(&mut peer.connection, 0)?;
     }
     peer.connection.close();
     let status = peer.process.wait()?;
     if status.success() { Ok(()) } else { Err(format!("the other process: {status}").into()) }
 }
 
-/// The limit that shared memory can reach: a copy of the same size between two regions' worth of private memory.
-fn memory_copy() -> Outcome<()> {
+/// The limit that shared memory can reach: a copy of the same size in private memory, and out of a region.
+fn memory_copy(effort: Effort) -> Outcome<()> {
+    let subject = |what, bytes| Subject { what, wire: "none", bytes, effort };
     let source = vec![1_u8; REGION_BYTES];
     let mut target = vec![0_u8; REGION_BYTES];
     let region = Region::allocate(REGION_BYTES)?;
     for bytes in SIZES {
-        rate("none", "memcpy", bytes, |offset| {
+        rate(subject("memcpy", bytes), |step| {
+            let Step::Transfer { offset } = step else { return Ok(()) };
             target[offset..offset + bytes].copy_from_slice(&source[offset..offset + bytes]);
             std::hint::black_box(&mut target);
             Ok(())
         })?;
-        rate("none", "region_copy_out", bytes, |offset| {
+        rate(subject("region_copy_out", bytes), |step| {
+            let Step::Transfer { offset } = step else { return Ok(()) };
             region.copy_out(offset, &mut target[offset..offset + bytes])?;
             Ok(())
         })?;
@@ -176,12 +199,13 @@ fn memory_copy() -> Outcome<()> {
     Ok(())
 }
 
-fn round_trips(wire: &str, what: &str, bytes: usize, mut trip: impl FnMut() -> Outcome<()>) -> Outcome<()> {
-    for _ in 0..ROUND_TRIPS / 10 {
+fn round_trips(subject: Subject<'_>, mut trip: impl FnMut() -> Outcome<()>) -> Outcome<()> {
+    let Subject { what, wire, bytes, effort: Effort { round_trips, .. } } = subject;
+    for _ in 0..round_trips / 10 {
         trip()?;
     }
-    let mut times = Vec::with_capacity(ROUND_TRIPS);
-    for _ in 0..ROUND_TRIPS {
+    let mut times = Vec::with_capacity(round_trips);
+    for _ in 0..round_trips {
         let started = Instant::now();
         trip()?;
         times.push(started.elapsed());
@@ -189,23 +213,35 @@ fn round_trips(wire: &str, what: &str, bytes: usize, mut trip: impl FnMut() -> O
     times.sort_unstable();
     let us = |per_mille: usize| times[(times.len() - 1) * per_mille / 1000].as_secs_f64() * 1e6;
     println!(
-        "{{\"bench\":\"fabric_{what}\",\"wire\":\"{wire}\",\"bytes\":{bytes},\"us_p50\":{:.2},\"us_p99\":{:.2},\"runs\":{ROUND_TRIPS}}}",
+        "{{\"bench\":\"fabric_{what}\",\"wire\":\"{wire}\",\"bytes\":{bytes},\"us_p50\":{:.2},\"us_p99\":{:.2},\"runs\":{round_trips}}}",
         us(500),
         us(990)
     );
     Ok(())
 }
 
-fn rate(wire: &str, what: &str, bytes: usize, mut step: impl FnMut(usize) -> Outcome<()>) -> Outcome<()> {
-    let steps = BYTES_PER_RATE / bytes;
+/// What the measured code is asked to do.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Start a transfer at this offset.
+    Transfer { offset: usize },
+    /// Wait until all of them are done.
+    Finish,
+}
+
+fn rate(subject: Subject<'_>, mut act: impl FnMut(Step) -> Outcome<()>) -> Outcome<()> {
+    let Subject { what, wire, bytes, effort: Effort { bytes_per_rate, .. } } = subject;
+    let steps = bytes_per_rate / bytes;
     let places = REGION_BYTES / bytes;
     for place in 0..places {
-        step(place * bytes)?;
+        act(Step::Transfer { offset: place * bytes })?;
     }
+    act(Step::Finish)?;
     let started = Instant::now();
     for number in 0..steps {
-        step(number % places * bytes)?;
+        act(Step::Transfer { offset: number % places * bytes })?;
     }
+    act(Step::Finish)?;
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let gb_per_s = (steps * bytes) as f64 / started.elapsed().as_secs_f64() / 1e9;
     println!(

@@ -202,7 +202,7 @@ impl Connection {
     }
 
     /// As `poll`, but waits until there is something or the deadline has passed (then 0): polls for a short
-    /// time, then sleeps.
+    /// time, then sleeps. On a connection that has ended it returns 0 at once; ask [`Connection::ended`].
     pub fn wait(&mut self, events: &mut Vec<Event>, deadline: Instant) -> usize {
         if self.ended.is_some() {
             return 0;

@@ -51,10 +51,11 @@ pub const TCP_ANSWERS_QUEUED_MAX: usize = 2 * QUEUE_DEPTH_MAX + 1;
 /// Bytes that a `tcp` responder reads at once while it does not know what they are.
 pub const TCP_STAGING_BYTES: usize = 16 * 1024;
 
-/// Bytes that a `tcp` responder moves in one direction before it looks at the other.
+/// Bytes that a `tcp` responder receives before it sends what waits.
 pub const TCP_ROUND_BYTES: usize = 1 << 20;
 
-/// Bytes that `post` itself hands to a `tcp` socket before it leaves the rest to the responder.
+/// Bytes that are handed to a `tcp` socket under one hold of the outbox's lock, by `post`, which leaves the rest to the
+/// responder, or by the responder, so that a `post` never waits longer for the lock than this copy takes.
 pub const TCP_INLINE_BYTES_MAX: usize = 256 * 1024;
 
 /// Handshakes that a listener conducts at a time; further callers wait in the socket's backlog.

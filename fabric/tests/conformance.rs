@@ -69,7 +69,6 @@ on_every_wire! {
     handshake::a_listener_that_says_nothing_costs_the_deadline,
     handshake::nobody_listening_is_a_refusal,
     handshake::an_address_in_use_is_refused,
-    handshake::garbage_after_the_handshake_ends_that_connection_only,
 }
 
 /// The peer that is killed: does something only when this binary is started again by `endings`.

@@ -8,6 +8,8 @@
 
 mod connect;
 mod control;
+#[cfg(test)]
+mod hostile;
 mod queue;
 mod region;
 mod ring;

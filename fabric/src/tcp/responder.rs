@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - The loop blocks only in `poll`. It stops reading when messages have no room, and never stops sending; neither direction
-//!   moves more than `TCP_ROUND_BYTES` before the other has its turn.
+//!   moves more than its limit (`TCP_ROUND_BYTES`, `TCP_INLINE_BYTES_MAX`) before the other has its turn.
 //! - After the last frame it asks the socket again for `TCP_SPIN_US`, yielding the processor, before it blocks.
 //! - It ends when the connection ends, or within `CLOSE_TIME_MAX` after the application closes.
 
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     error::Ending,
-    limits::{CLOSE_TIME_MAX, TCP_ROUND_BYTES, TCP_SPIN_US},
+    limits::{CLOSE_TIME_MAX, TCP_INLINE_BYTES_MAX, TCP_SPIN_US},
 };
 
 /// The responder's thread.
@@ -76,10 +76,11 @@ fn serve(link: &Link) -> Ending {
     }
 }
 
-/// Sends what waits and notes under the lock whether the loop will watch for more room.
+/// Sends some of what waits, and notes under the lock whether the loop will watch for more room. Not all of it, because a
+/// `post` may be waiting for the lock.
 fn send(link: &Link) -> Result<Sent, String> {
     let mut outbox = link.outbox.lock();
-    let sent = outbox.send(link.socket.as_fd(), TCP_ROUND_BYTES);
+    let sent = outbox.send(link.socket.as_fd(), TCP_INLINE_BYTES_MAX);
     outbox.responder_watches = sent == Ok(Sent::Some);
     sent.map_err(|error| std::io::Error::from(error).to_string())
 }

@@ -1,0 +1,108 @@
+//! Goal: a peer that holds the key and breaks the rules ends its connection and nothing else. Method: a queue whose
+//! peer's socket and ring are in the test's own hands.
+
+use std::{
+    io::Write,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+};
+
+use super::{
+    control::{Control, say},
+    queue::{IDLE_POLLS_PER_LOOK, ShmQueue},
+    ring::{Consumer, Producer},
+};
+use crate::{
+    completion::Event,
+    doorbell::Doorbell,
+    error::Ending,
+    region::{Access, Region},
+    wire::Queue,
+};
+
+/// A queue and the hands of its peer, free to break every rule.
+struct Hostile {
+    queue: ShmQueue,
+    socket: UnixStream,
+    ring: Producer,
+    _incoming: Consumer,
+}
+
+fn hostile() -> Hostile {
+    let (ours, socket) = UnixStream::pair().unwrap();
+    let (our_ring, their_ring) = (Consumer::new().unwrap(), Consumer::new().unwrap());
+    let producer_to = |ring: &Consumer| Producer::new(&ring.memory().try_clone_to_owned().unwrap()).unwrap();
+    let (ring, to_them) = (producer_to(&our_ring), producer_to(&their_ring));
+    let bells = (Doorbell::new().unwrap(), Doorbell::new().unwrap());
+    let queue = ShmQueue::new(ours.into(), (our_ring, bells.0), (to_them, bells.1)).unwrap();
+    Hostile { queue, socket, ring, _incoming: their_ring }
+}
+
+impl Hostile {
+    fn say(&self, control: Control, fds: &[BorrowedFd<'_>]) {
+        say(&OwnedFd::from(self.socket.try_clone().unwrap()), control, fds).unwrap();
+    }
+
+    /// What the queue reports when it looks at everything.
+    fn ending(&mut self) -> Ending {
+        let mut events = Vec::new();
+        self.queue.arm();
+        self.queue.poll(&mut events);
+        self.queue.poll(&mut events);
+        match events.pop() {
+            Some(Event::Closed(ending)) => ending,
+            other => panic!("expected an ending, found {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn nonsense_on_the_socket_is_a_violation() {
+    let mut peer = hostile();
+    peer.socket.write_all(&[0xC3; 32]).unwrap();
+    assert!(matches!(peer.ending(), Ending::Violation { .. }));
+}
+
+#[test]
+fn a_grant_without_memory_or_with_unsealed_memory_is_a_violation() {
+    let grant = Control::Grant { key: 1, bytes: 4096, access: Access::ReadWrite };
+    let mut peer = hostile();
+    peer.say(grant, &[]);
+    assert!(matches!(peer.ending(), Ending::Violation { reason } if reason.contains("0 descriptors")));
+    let mut peer = hostile();
+    let file = tempfile::tempfile().unwrap();
+    peer.say(grant, &[file.as_fd()]);
+    assert!(matches!(peer.ending(), Ending::Violation { .. }));
+    let mut peer = hostile();
+    let region = Region::allocate(8192).unwrap();
+    peer.say(grant, &[region.memory()]);
+    assert!(matches!(peer.ending(), Ending::Violation { reason } if reason.contains("expected 4096")));
+}
+
+#[test]
+fn a_revocation_of_nothing_and_a_second_set_up_are_violations() {
+    for control in [Control::Revoke { key: 5 }, Control::Setup { ring_bytes: 4096 }] {
+        let mut peer = hostile();
+        peer.say(control, &[]);
+        assert!(matches!(peer.ending(), Ending::Violation { .. }), "{control:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_vanishes_is_lost_and_one_that_says_goodbye_is_not() {
+    let mut peer = hostile();
+    let (other, _) = UnixStream::pair().unwrap();
+    drop(std::mem::replace(&mut peer.socket, other));
+    assert!(matches!(peer.ending(), Ending::Lost { .. }));
+    let mut peer = hostile();
+    peer.ring.push_message(b"last").unwrap();
+    peer.say(Control::Goodbye, &[]);
+    let mut events = Vec::new();
+    // A poller that is never idle would look at the socket only now and then.
+    for _ in 0..2 * IDLE_POLLS_PER_LOOK {
+        peer.queue.poll(&mut events);
+    }
+    assert_eq!(events, [Event::Message { bytes: b"last".to_vec() }, Event::Closed(Ending::Orderly)]);
+}
