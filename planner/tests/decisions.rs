@@ -1,0 +1,162 @@
+//! Which placement does which scan get? Goal: the decision for each situation people care about, written down.
+//! Method: one table of situations per test; every row states the scan, the cluster and the placement expected.
+
+use rackscan_format::{ids::NodeId, message::LoadReport};
+use rackscan_planner::{
+    Attachment, Calibration, ClusterProfile, EngineProfile, NodeProfile, PageDemand, Placement,
+    PlacementError, Policy, ScanProfile, WhyNot, Wire, place, price,
+};
+
+const NODE: NodeId = NodeId(3);
+
+/// A segment of 131,072 rows: `filter_kib` of filter columns, `payload_kib` of others, rows of `row_bytes`.
+fn scan(filter_kib: u64, payload_kib: u64, selectivity: f64, row_bytes: f64) -> ScanProfile {
+    let demand = |kib: u64| PageDemand {
+        pages: u32::try_from(kib.div_ceil(128)).expect("few pages"),
+        bytes: kib * 1024,
+    };
+    ScanProfile {
+        node: NODE,
+        rows: 131_072,
+        filter: demand(filter_kib),
+        payload: demand(payload_kib),
+        selectivity,
+        filter_values_per_row: if filter_kib > 0 { 3.0 } else { 0.0 },
+        output_values_per_row: 2.0,
+        output_rows: 131_072.0 * selectivity,
+        output_row_bytes: row_bytes,
+    }
+}
+
+fn attached() -> Attachment {
+    Attachment::Attached
+}
+
+fn detached() -> Attachment {
+    Attachment::Detached("it runs on another host".to_owned())
+}
+
+fn cluster(wire: Wire, attachment: Attachment, node_scans: u16, engine_scans: u16) -> ClusterProfile {
+    let load = LoadReport { scans_running: node_scans, scan_workers: 2, ..LoadReport::default() };
+    ClusterProfile {
+        engine: EngineProfile { cores: 2, scans_running: engine_scans },
+        nodes: [(NODE, NodeProfile { wire, attachment, load })].into(),
+    }
+}
+
+fn decided(profile: &ScanProfile, cluster: &ClusterProfile) -> Placement {
+    place(profile, cluster, &Calibration::default(), Policy::Auto).expect("auto always places").placement
+}
+
+#[test]
+fn auto_takes_the_cheapest_placement() {
+    let selective = scan(300, 400, 0.01, 32.0);
+    let everything = scan(0, 1500, 1.0, 120.0);
+    let wide_text = scan(0, 400, 1.0, 200.0);
+    let rows = [
+        ("selective, devices attached", selective, cluster(Wire::Shm, attached(), 0, 0), Placement::Local),
+        (
+            "selective, another host",
+            selective,
+            cluster(Wire::Tcp, detached(), 0, 0),
+            Placement::RemoteProcess,
+        ),
+        (
+            "everything, another host",
+            everything,
+            cluster(Wire::Tcp, detached(), 0, 0),
+            Placement::RemoteFetch,
+        ),
+        (
+            "text that unpacks to more",
+            wide_text,
+            cluster(Wire::Tcp, detached(), 0, 0),
+            Placement::RemoteFetch,
+        ),
+        ("selective, node crowded", selective, cluster(Wire::Tcp, detached(), 24, 0), Placement::RemoteFetch),
+        (
+            "selective, engine crowded",
+            selective,
+            cluster(Wire::Shm, attached(), 0, 24),
+            Placement::RemoteProcess,
+        ),
+        ("both crowded alike", selective, cluster(Wire::Shm, attached(), 24, 24), Placement::Local),
+    ];
+    for (situation, profile, cluster, expected) in rows {
+        let prices = price(&profile, &cluster, &Calibration::default());
+        assert_eq!(decided(&profile, &cluster), expected, "{situation}: {prices:?}");
+    }
+}
+
+#[test]
+fn a_forced_placement_is_obeyed_whatever_it_costs() {
+    let everything = scan(0, 1500, 1.0, 120.0);
+    let cluster = cluster(Wire::Tcp, attached(), 99, 0);
+    for policy in [Policy::Local, Policy::RemoteFetch, Policy::RemoteProcess] {
+        let decision = place(&everything, &cluster, &Calibration::default(), policy).expect("all apply");
+        assert_eq!(Some(decision.placement), policy.forced());
+    }
+}
+
+#[test]
+fn a_forced_placement_that_cannot_apply_is_refused_with_the_way_out() {
+    let profile = scan(300, 400, 0.01, 32.0);
+    let mut cluster = cluster(Wire::Tcp, detached(), 0, 0);
+    let error = place(&profile, &cluster, &Calibration::default(), Policy::Local).expect_err("not attached");
+    assert_eq!(
+        error.to_string(),
+        "placement local: the devices of node 3 are not attached to this host (it runs on another host); use \
+         remote-fetch, remote-process or auto, or run the engine on the node's host"
+    );
+    cluster.nodes.get_mut(&NODE).expect("it is there").load.scan_workers = 0;
+    let error =
+        place(&profile, &cluster, &Calibration::default(), Policy::RemoteProcess).expect_err("no workers");
+    assert_eq!(error, PlacementError::NoScanWorkers { node: NODE });
+    assert_eq!(decided(&profile, &cluster), Placement::RemoteFetch, "auto goes around what cannot apply");
+}
+
+#[test]
+fn a_segment_on_an_unknown_node_is_an_error_under_every_policy() {
+    let profile = ScanProfile { node: NodeId(9), ..scan(300, 400, 0.01, 32.0) };
+    for policy in Policy::ALL {
+        let error = place(&profile, &cluster(Wire::Shm, attached(), 0, 0), &Calibration::default(), policy);
+        assert_eq!(error, Err(PlacementError::UnknownNode { node: NodeId(9) }), "{policy}");
+    }
+}
+
+#[test]
+fn every_alternative_has_a_price_or_a_reason() {
+    let profile = scan(300, 400, 0.01, 32.0);
+    let decision =
+        place(&profile, &cluster(Wire::Tcp, detached(), 0, 0), &Calibration::default(), Policy::RemoteFetch)
+            .expect("it applies");
+    assert_eq!(decision.prices.local, Err(WhyNot::NotAttached("it runs on another host".to_owned())));
+    assert!(decision.prices.remote_fetch.is_ok_and(|seconds| seconds > 0.0));
+    assert!(decision.prices.remote_process.is_ok_and(|seconds| seconds > 0.0));
+}
+
+#[test]
+fn prices_never_fall_when_there_is_more_to_do() {
+    let cluster = cluster(Wire::Tcp, attached(), 0, 0);
+    let calibration = Calibration::default();
+    let small = price(&scan(128, 128, 0.1, 32.0), &cluster, &calibration);
+    for larger in [scan(4096, 128, 0.1, 32.0), scan(128, 4096, 0.1, 32.0), scan(128, 128, 1.0, 32.0)] {
+        let larger = price(&larger, &cluster, &calibration);
+        for placement in Placement::ALL {
+            let (small, larger) = (small.of(placement).as_ref(), larger.of(placement).as_ref());
+            assert!(larger.expect("applies") >= small.expect("applies"), "{placement}");
+        }
+    }
+}
+
+#[test]
+fn policies_are_read_by_the_names_they_are_shown_with() {
+    for policy in Policy::ALL {
+        assert_eq!(policy.to_string().parse(), Ok(policy));
+    }
+    let error = "remote".parse::<Policy>().expect_err("no such policy").to_string();
+    assert_eq!(
+        error,
+        "placement \"remote\" is unknown, expected local, remote-fetch, remote-process or auto"
+    );
+}
