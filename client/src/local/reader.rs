@@ -1,0 +1,298 @@
+//! How does one thread keep the local devices busy for all callers?
+//!
+//! Pages are read into a pool without a copy, and the caller keeps the buffer while it scans. Callers may hold pages of one
+//! batch while they wait for the next, so an exhausted pool must not wait for them: then pages are read into a
+//! reserve that no caller ever holds, and copied out.
+//!
+//! Invariants
+//! - Batches are served in the order of their arrival; every batch is answered once.
+//! - Reads in flight never exceed the ring's depth; memory never exceeds pool and reserve, besides what callers hold.
+//! - With nothing in flight the reserve is free and holds any page, so reading always gets on.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    os::fd::AsFd,
+    sync::Arc,
+};
+
+use rackscan_device::{
+    Buffer, BufferPool, Completion, DeviceIndex, DeviceIo, Interest, IoFault, IoMemory, PoolError, Read,
+    Repeat, Ring, SubmitError, TakeError, Token, Wait, Watch,
+};
+use rackscan_format::{ids::NodeId, limits::PAGE_BYTES_MAX, segment::Extent};
+use tokio::sync::{mpsc, mpsc::error::TryRecvError, oneshot};
+
+use super::{LocalError, bad_extent};
+use crate::{
+    PageBuffer,
+    doorbell::Doorbell,
+    limits::{LOCAL_POOL_BYTES, LOCAL_RESERVE_BYTES},
+    page_buffer::PagePool,
+};
+
+/// An extent of a device of this thread's ring.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) device: DeviceIndex,
+    pub(super) extent: Extent,
+}
+
+/// Reads that are answered together.
+#[derive(Debug)]
+pub(super) struct Batch {
+    node: NodeId,
+    wanted: Vec<Wanted>,
+    pages: Vec<Option<PageBuffer>>,
+    /// The first one not submitted yet.
+    next: usize,
+    in_flight: usize,
+    failed: Option<LocalError>,
+    answer: oneshot::Sender<Result<Vec<PageBuffer>, LocalError>>,
+}
+
+impl Batch {
+    pub(super) fn new(
+        node: NodeId,
+        wanted: Vec<Wanted>,
+        answer: oneshot::Sender<Result<Vec<PageBuffer>, LocalError>>,
+    ) -> Self {
+        let pages = wanted.iter().map(|_| None).collect();
+        Self { node, wanted, pages, next: 0, in_flight: 0, failed: None, answer }
+    }
+
+    /// Whether nothing more is to be submitted.
+    fn is_submitted(&self) -> bool {
+        self.next == self.wanted.len() || self.failed.is_some() || self.answer.is_closed()
+    }
+
+    fn finish(self) {
+        let answer = match self.failed {
+            Some(error) => Err(error),
+            None => Ok(self.pages.into_iter().flatten().collect()),
+        };
+        // A caller who has left does not mind; the pages are dropped.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// Whose memory a read in flight uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Pool,
+    Reserve,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    batch: u64,
+    page: usize,
+    source: Source,
+}
+
+/// The thread's state.
+pub(super) struct Reader {
+    ring: Ring,
+    received: mpsc::Receiver<Batch>,
+    bell: Arc<Doorbell>,
+    pool: BufferPool,
+    reserve: BufferPool,
+    copies: Arc<PagePool>,
+    batches: HashMap<u64, Batch>,
+    /// Batches with reads not submitted yet, oldest first.
+    waiting: VecDeque<u64>,
+    in_flight: HashMap<u64, InFlight>,
+    next_batch: u64,
+    next_token: u64,
+}
+
+const BELL: Token = Token(u64::MAX);
+
+impl Reader {
+    pub(super) fn new(
+        mut ring: Ring,
+        received: mpsc::Receiver<Batch>,
+        bell: Arc<Doorbell>,
+    ) -> Result<Self, String> {
+        let largest_bytes = PAGE_BYTES_MAX as usize;
+        let pool =
+            |bytes| BufferPool::new(bytes, largest_bytes).map_err(|error: PoolError| error.to_string());
+        let watch = Watch {
+            fd: bell.as_fd(),
+            interest: Interest::Readable,
+            repeat: Repeat::EveryChange,
+            token: BELL,
+        };
+        ring.watch(watch).map_err(|error| error.to_string())?;
+        Ok(Self {
+            ring,
+            received,
+            bell,
+            pool: pool(LOCAL_POOL_BYTES)?,
+            reserve: pool(LOCAL_RESERVE_BYTES)?,
+            copies: Arc::new(PagePool::default()),
+            batches: HashMap::new(),
+            waiting: VecDeque::new(),
+            in_flight: HashMap::new(),
+            next_batch: 0,
+            next_token: 0,
+        })
+    }
+
+    /// Reads until nobody can ask any more.
+    pub(super) fn run(&mut self) {
+        while self.receive() {
+            self.submit();
+            if !self.reap() {
+                return;
+            }
+        }
+    }
+
+    /// Takes what was asked; false when nobody can ask any more.
+    fn receive(&mut self) -> bool {
+        loop {
+            match self.received.try_recv() {
+                Ok(batch) => {
+                    self.batches.insert(self.next_batch, batch);
+                    self.waiting.push_back(self.next_batch);
+                    self.next_batch += 1;
+                }
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Submits reads, oldest batch first, as far as depth and memory go.
+    fn submit(&mut self) {
+        while let Some(&id) = self.waiting.front() {
+            let Some(batch) = self.batches.get(&id) else {
+                self.waiting.pop_front();
+                continue;
+            };
+            if batch.is_submitted() {
+                self.waiting.pop_front();
+                self.finish_if_done(id);
+                continue;
+            }
+            if self.ring.in_flight() >= self.ring.depth() || !self.submit_next(id) {
+                return;
+            }
+        }
+    }
+
+    /// Submits the batch's next read; false when there is no memory for it now.
+    fn submit_next(&mut self, id: u64) -> bool {
+        let Some(batch) = self.batches.get_mut(&id) else { return true };
+        let page = batch.next;
+        let Wanted { device, extent } = batch.wanted[page];
+        let taken = match take(&self.pool, &self.reserve, extent.length_bytes as usize) {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return false,
+            Err(error) => {
+                batch.failed = Some(bad_extent(batch.node, &extent, error.to_string()));
+                return true;
+            }
+        };
+        let (buffer, source) = taken;
+        let token = self.next_token;
+        let read = Read {
+            device,
+            offset_bytes: extent.offset_bytes,
+            length_bytes: extent.length_bytes,
+            into: IoMemory::Buffer(buffer),
+            token: Token(token),
+        };
+        match self.ring.submit_read(read) {
+            Ok(()) => {
+                self.next_token += 1;
+                self.in_flight.insert(token, InFlight { batch: id, page, source });
+                batch.next += 1;
+                batch.in_flight += 1;
+                true
+            }
+            Err(refused) if matches!(refused.reason, SubmitError::QueueFull { .. }) => false,
+            Err(refused) => {
+                batch.failed = Some(bad_extent(batch.node, &extent, refused.reason.to_string()));
+                true
+            }
+        }
+    }
+
+    /// Waits for reads or callers; false when waiting itself fails.
+    fn reap(&mut self) -> bool {
+        self.bell.fall_asleep();
+        // A batch that was sent before that did not ring; see the doorbell's invariants.
+        let wait = if self.received.is_empty() { Wait::ForOne } else { Wait::Now };
+        let mut completions = Vec::new();
+        let reaped = self.ring.reap(wait, &mut |completion| completions.push(completion));
+        self.bell.wake_up();
+        if let Err(error) = reaped {
+            tracing::error!(%error, "reading local devices ends");
+            return false;
+        }
+        for completion in completions {
+            if let Completion::Read { token, memory, outcome } = completion {
+                self.completed(token, memory, outcome);
+            }
+        }
+        true
+    }
+
+    fn completed(&mut self, token: Token, memory: IoMemory, outcome: Result<(), Box<IoFault>>) {
+        let Some(InFlight { batch: id, page, source }) = self.in_flight.remove(&token.0) else { return };
+        let Some(batch) = self.batches.get_mut(&id) else { return };
+        batch.in_flight -= 1;
+        let length = batch.wanted[page].extent.length_bytes as usize;
+        match (outcome, memory.into_buffer()) {
+            (Ok(()), Ok(buffer)) => batch.pages[page] = Some(own(&self.copies, buffer, length, source)),
+            (Err(fault), _) => {
+                batch.failed = Some(LocalError::Io { node: batch.node, reason: fault.to_string() });
+            }
+            (Ok(()), Err(other)) => {
+                batch.failed = Some(LocalError::Io { node: batch.node, reason: other.to_string() });
+            }
+        }
+        self.finish_if_done(id);
+    }
+
+    fn finish_if_done(&mut self, id: u64) {
+        let is_done = |batch: &Batch| batch.is_submitted() && batch.in_flight == 0;
+        if self.batches.get(&id).is_some_and(is_done)
+            && let Some(batch) = self.batches.remove(&id)
+        {
+            batch.finish();
+        }
+    }
+}
+
+/// Memory for a page: of the pool, else of the reserve, else none now.
+fn take(
+    pool: &BufferPool,
+    reserve: &BufferPool,
+    bytes: usize,
+) -> Result<Option<(Buffer, Source)>, TakeError> {
+    for (pool, source) in [(pool, Source::Pool), (reserve, Source::Reserve)] {
+        match pool.take(bytes) {
+            Ok(buffer) => return Ok(Some((buffer, source))),
+            Err(TakeError::Exhausted { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The page as its caller gets it: the buffer itself, or a copy if it is of the reserve.
+fn own(copies: &Arc<PagePool>, buffer: Buffer, length: usize, source: Source) -> PageBuffer {
+    if source == Source::Pool {
+        return PageBuffer::of_device(buffer, length);
+    }
+    let copy = |bytes: &mut [u8]| {
+        bytes.copy_from_slice(&buffer[..length]);
+        Ok::<(), std::convert::Infallible>(())
+    };
+    match copies.filled(length, copy) {
+        Ok(page) => page,
+        Err(never) => match never {},
+    }
+}
