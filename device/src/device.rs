@@ -74,7 +74,23 @@ impl Device {
     /// [`OpenError::Exists`], [`OpenError::BadSize`] unless `bytes` is a positive multiple of 4 KiB,
     /// [`OpenError::NoSpace`] with the numbers, and everything [`Device::open`] reports.
     pub fn create(path: impl AsRef<Path>, bytes: u64) -> Result<Self, OpenError> {
-        let path = path.as_ref();
+        Self::make(path.as_ref(), bytes, reserve)
+    }
+
+    /// As [`Device::create`], but blocks are taken from the filesystem as they are written: `bytes` is a limit, and a
+    /// write fails with ENOSPC when the filesystem is full.
+    ///
+    /// # Errors
+    /// As [`Device::create`]; `NoSpace` only when the filesystem allows no file of that size.
+    pub fn create_sparse(path: impl AsRef<Path>, bytes: u64) -> Result<Self, OpenError> {
+        Self::make(path.as_ref(), bytes, extend)
+    }
+
+    fn make(
+        path: &Path,
+        bytes: u64,
+        give_size: impl Fn(&Path, &OwnedFd, u64) -> Result<(), OpenError>,
+    ) -> Result<Self, OpenError> {
         if bytes == 0 || !bytes.is_multiple_of(IO_ALIGN_BYTES as u64) {
             return Err(OpenError::BadSize { path: path.to_owned(), bytes });
         }
@@ -84,7 +100,7 @@ impl Device {
             Err(Errno::EXIST) => return Err(OpenError::Exists { path: path.to_owned() }),
             Err(errno) => return Err(os(path, "creating the file")(errno)),
         };
-        let made = reserve(path, &plain, bytes).and_then(|()| {
+        let made = give_size(path, &plain, bytes).and_then(|()| sync_new(path, &plain)).and_then(|()| {
             let file = open_direct(path, Access::ReadWrite)?;
             lock(path, &file)?;
             write_first_block(path, &file)?;
@@ -243,6 +259,20 @@ fn reserve(path: &Path, file: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
         Err(Errno::NOSPC | Errno::FBIG | Errno::DQUOT) => return Err(no_space()),
         Err(errno) => return Err(os(path, "reserving its blocks")(errno)),
     }
+    Ok(())
+}
+
+fn extend(path: &Path, file: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
+    match rustix::fs::ftruncate(file, bytes) {
+        Ok(()) => Ok(()),
+        Err(Errno::FBIG | Errno::INVAL) => {
+            Err(OpenError::NoSpace { path: path.to_owned(), needed_bytes: bytes, free_bytes: 0 })
+        }
+        Err(errno) => Err(os(path, "giving it its size")(errno)),
+    }
+}
+
+fn sync_new(path: &Path, file: &OwnedFd) -> Result<(), OpenError> {
     rustix::fs::fsync(file).map_err(os(path, "syncing the new file"))?;
     // Without this the directory entry itself could be lost in a crash.
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

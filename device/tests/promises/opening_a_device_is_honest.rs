@@ -96,3 +96,17 @@ fn a_ragged_tail_is_not_part_of_the_device() {
     let device = Device::open(&path, Access::ReadOnly).unwrap();
     assert_eq!(device.bytes(), 8192);
 }
+
+#[test]
+fn a_sparse_device_takes_blocks_only_where_it_was_written() {
+    let folder = scratch();
+    let path = folder.path().join("device");
+    let device = Device::create_sparse(&path, 1 << 40).unwrap();
+    assert_eq!(device.bytes(), 1 << 40);
+    let taken_bytes = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512;
+    assert!(taken_bytes < 1 << 20, "{taken_bytes} bytes taken by an empty device");
+    drop(device);
+    let reserved = Device::create(folder.path().join("reserved"), 1 << 20).unwrap();
+    let taken = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(reserved.path()).unwrap()) * 512;
+    assert!(taken >= 1 << 20, "{taken} bytes reserved of 1 MiB");
+}
