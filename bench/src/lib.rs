@@ -1,1 +1,15 @@
 //! How fast is each part, next to its limit?
+//!
+//! A benchmark returns serialisable lines that carry command, commit, machine and scale ([`record`]); `rackscan bench`
+//! prints them as JSON. Nothing here asserts a time.
+
+#![forbid(unsafe_code)]
+
+
+pub mod calibrate;
+mod peer;
+mod record;
+pub mod tpch;
+
+pub use peer::{Peer, PeerEngine, PeerError};
+pub use record::{COMMIT, Provenance, machine};

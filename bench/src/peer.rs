@@ -98,6 +98,12 @@ impl Peer {
         Ok(peer)
     }
 
+    /// The name of its Python package.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.engine.name()
+    }
+
     /// One run of one query: milliseconds until all rows are there, and how many.
     ///
     /// # Errors

@@ -297,6 +297,9 @@ pub(crate) enum Cluster {
         /// Device files per node of a new embedded cluster
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
         devices: u8,
+        /// The most bytes a device file of a new embedded cluster may take
+        #[arg(long, default_value = "64GiB", value_name = "SIZE")]
+        device_size: String,
     },
     /// Stop the nodes of this host
     Stop,
@@ -358,25 +361,9 @@ pub(crate) enum Peer {
     Duckdb,
 }
 
-/// Bytes from `4096`, `128KiB`, `2GiB`.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a size; expected e.g. 128KiB"))?;
-    let factor: u64 = match unit.trim() {
-        "" | "B" => 1,
-        "KiB" | "K" | "k" => 1 << 10,
-        "MiB" | "M" => 1 << 20,
-        "GiB" | "G" => 1 << 30,
-        "TiB" | "T" => 1 << 40,
-        other => return Err(format!("unknown unit {other:?} in {text:?}; expected B, KiB, MiB, GiB or TiB")),
-    };
-    number.checked_mul(factor).ok_or_else(|| format!("{text:?} is more than 64 bits of bytes"))
-}
-
 fn page_size(text: &str) -> Result<u32, String> {
     use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};
-    let bytes = size(text)?;
+    let rackscan_storage_node::ByteSize(bytes) = text.parse().map_err(|error| format!("{error}"))?;
     match u32::try_from(bytes) {
         Ok(bytes) if (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES) => Ok(bytes),
         _ => Err(format!("{bytes} bytes; expected a multiple of 4KiB from 4KiB to 1MiB")),
@@ -414,15 +401,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes_carry_binary_units() {
-        assert_eq!(size("4096"), Ok(4096));
-        assert_eq!(size("128KiB"), Ok(131_072));
-        assert_eq!(size("2GiB"), Ok(1 << 31));
-        assert!(size("12 parsecs").unwrap_err().contains("parsecs"));
-        assert!(size("99999999999TiB").is_err());
     }
 
     #[test]

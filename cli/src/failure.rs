@@ -57,10 +57,17 @@ macro_rules! from_error {
     };
 }
 
-pub(crate) use from_error;
 
 impl From<crate::output::PrintError> for Failure {
     fn from(error: crate::output::PrintError) -> Self {
         if error.is_closed_pipe() { Self::ClosedPipe } else { Self::of(&error) }
     }
 }
+
+from_error!(
+    rackscan_bench::PeerError,
+    rackscan_bench::calibrate::CalibrateError,
+    rackscan_bench::tpch::TpchError,
+    rackscan_client::ClientError,
+    rackscan_engine::EngineError,
+);

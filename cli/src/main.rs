@@ -1,3 +1,65 @@
-//! The rackscan command.
+//! The `rackscan` command: words to crates, errors to messages and exit codes.
+//!
+//! Invariants
+//! - 0 success, 1 failure at run time, 2 wrong usage.
+//! - Rows and results go to standard output; progress, timing and errors to standard error.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod args;
+mod cluster;
+mod command;
+mod failure;
+mod logging;
+mod output;
+mod progress;
+mod session;
+mod shell;
+
+use args::{Arguments, Bench, Command};
+use clap::Parser;
+use failure::Failure;
+use session::Session;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
+        Err(failure @ Failure::Runtime(_)) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+        Err(failure @ Failure::Usage(_)) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let global = &arguments.global;
+    // A node's log is how its operator sees that it started; a query's would stand between its rows.
+    let default = if matches!(arguments.command, Command::Node(_)) { "info" } else { "warn" };
+    logging::start(global.log.as_deref(), default)?;
+    let open = || Session::open(global);
+    match &arguments.command {
+        Command::Load(load) => command::load::run(&open()?, load),
+        Command::Query(query) => {
+            // Wrong words fail before nodes are started.
+            command::query::selected(&query.queries)?;
+            command::query::run(&open()?, query)
+        }
+        Command::Sql(sql) => command::sql::run(&open()?, sql),
+        Command::Shell(shell) => command::shell::run(&open()?, shell),
+        Command::Explain(explain) => command::explain::run(&open()?, explain),
+        Command::Tables(tables) => command::tables::run(&open()?, tables),
+        Command::Drop(table) => command::tables::drop(&open()?, table),
+        Command::Node(node) => command::node::run(node),
+        Command::Cluster(cluster) => command::cluster::run(global, cluster),
+        Command::Calibrate(calibrate) => command::calibrate::run(&open()?, calibrate),
+        Command::Bench(Bench::Tpch(options)) => {
+            command::query::selected(&options.queries)?;
+            command::bench::tpch(&open()?, global, options)
+        }
+    }
+}

@@ -1,51 +1,211 @@
-//! Which nodes make up the cluster, and how is each reached? The cluster's TOML file.
+//! Which nodes make up the cluster, and how is each reached? The cluster's TOML file, the same on every host.
 //!
 //! ```toml
-//! cluster = 8472034985            # every node must belong to it
+//! cluster = "demo"                # a name or a number; devices of other clusters are refused
 //! key_file = "cluster.key"        # 64 hexadecimal digits, readable by the owner only
 //!
 //! [[node]]
-//! id = 0
-//! start = true                    # `rackscan cluster start` on this host runs it
-//! listen = ["shm:node0/socket", "tcp:127.0.0.1:7410"]
+//! node = 0
+//! host = "rack1"                  # optional: `cluster start` runs it on that host only
 //! data_dir = "node0"
 //! devices = [{ path = "node0/device0", size = "64GiB" }]
-//! memory_budget = "512MiB"        # optional, as everything a node's own file may say
+//! listen = ["shm:node0/socket", "tcp:10.0.0.1:7410"]
+//! memory_budget = "512MiB"        # optional, as everything else that a node can be told
 //! ```
 //!
 //! Invariants
 //! - Relative paths are relative to the file's own folder.
-//! - Unknown keys, missing keys and two nodes with one id are errors that name the file.
+//! - Unknown keys, missing keys and two nodes with one number are errors that name the file and the node.
 
+use crate::{
+    args::Global,
+    failure::{Failure, at_path},
+};
 use rackscan_client::NodeEndpoint;
-use rackscan_fabric::{Address, ClusterKey};
-use rackscan_format::ids::NodeId;
-use rackscan_storage_node::Config;
-use serde::{Deserialize, Serialize};
+use rackscan_fabric::ClusterKey;
+use rackscan_storage_node::{ClusterId, Config};
+use serde::Deserialize;
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
-use crate::failure::{Failure, at_path};
+/// The file's own form. What a node is told beyond `host` is for [`Config`] to read.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterText {
+    cluster: ClusterId,
+    key_file: PathBuf,
+    node: Vec<toml::Table>,
+}
 
-/// A parsed cluster file.
+/// One node of the cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// What it is told.
+    pub(crate) config: Config,
+    /// Whether this host runs it.
+    pub(crate) here: bool,
+}
+
+/// A parsed and checked cluster file.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterFile {
     /// The file.
     pub(crate) path: PathBuf,
-    /// Its folder: everything relative is relative to it.
+    /// Its folder, which is absolute.
     pub(crate) folder: PathBuf,
-    text: ClusterText,
+    /// Its nodes.
+    pub(crate) members: Vec<Member>,
+    key_file: PathBuf,
 }
 
-/// The file's own form.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ClusterText {
-    pub(crate) cluster: u64,
-    pub(crate) key_file: PathBuf,
-    #[serde(rename = "node")]
-    pub(crate) nodes: Vec<NodeText>,
+impl ClusterFile {
+    /// The file that the options name; in a data folder without one, an embedded cluster is made.
+    pub(crate) fn find_or_create(global: &Global) -> Result<Self, Failure> {
+        match Self::find(global)? {
+            Some(file) => Ok(file),
+            None => super::embedded::create(&global.data, &super::embedded::Shape::default()),
+        }
+    }
+
+    /// The file that the options name; `None` if the data folder has none yet.
+    pub(crate) fn find(global: &Global) -> Result<Option<Self>, Failure> {
+        if let Some(path) = &global.cluster {
+            return Self::read(path).map(Some);
+        }
+        let path = global.data.join("cluster.toml");
+        if path.exists() { Self::read(&path).map(Some) } else { Ok(None) }
+    }
+
+    /// Reads and checks a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let text = fs::read_to_string(path).map_err(at_path(path))?;
+        let absolute = fs::canonicalize(path).map_err(at_path(path))?;
+        let folder = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+        Self::parse(&text, &absolute, &folder).map_err(|text| Failure::Runtime(format!("{}: {text}", path.display())))
+    }
+
+    fn parse(text: &str, path: &Path, folder: &Path) -> Result<Self, String> {
+        let text: ClusterText = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        if text.node.is_empty() {
+            return Err("it lists no node, expected one or more [[node]]".to_owned());
+        }
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let mut members: Vec<Member> = Vec::with_capacity(text.node.len());
+        for (index, mut table) in text.node.into_iter().enumerate() {
+            let at = |error: String| format!("[[node]] number {index}: {error}");
+            let here = match table.remove("host") {
+                None => true,
+                Some(toml::Value::String(name)) => name == host.trim(),
+                Some(other) => return Err(at(format!("host is {other}, expected a host's name"))),
+            };
+            for key in ["cluster", "key_file"] {
+                if table.contains_key(key) {
+                    return Err(at(format!("{key} stands once, at the top of the file")));
+                }
+            }
+            let cluster = toml::Value::try_from(text.cluster).map_err(|error| at(error.to_string()))?;
+            table.insert("cluster".to_owned(), cluster);
+            let key_file = text.key_file.display().to_string();
+            table.insert("key_file".to_owned(), toml::Value::String(key_file));
+            let mut config = Config::from_str(&table.to_string()).map_err(|error| at(error.to_string()))?;
+            config.make_relative_to(folder);
+            if members.iter().any(|member| member.config.node == config.node) {
+                return Err(at(format!("node {} stands twice, expected each number once", config.node)));
+            }
+            members.push(Member { config, here });
+        }
+        members.sort_by_key(|member| member.config.node);
+        let key_file = folder.join(&text.key_file);
+        Ok(Self { path: path.to_owned(), folder: folder.to_owned(), members, key_file })
+    }
+
+    /// The nodes that this host runs.
+    pub(crate) fn members_here(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.here)
+    }
+
+    /// Where each node is reached.
+    pub(crate) fn endpoints(&self) -> Vec<NodeEndpoint> {
+        let endpoints = self.members.iter().map(|Member { config, .. }| NodeEndpoint {
+            id: config.node,
+            addresses: config.listen.clone(),
+        });
+        endpoints.collect()
+    }
+
+    /// The cluster's key.
+    pub(crate) fn key(&self) -> Result<ClusterKey, Failure> {
+        let text = fs::read_to_string(&self.key_file).map_err(at_path(&self.key_file))?;
+        text.parse().map_err(|error| Failure::Runtime(format!("{}: {error}", self.key_file.display())))
+    }
+}
+
+/// What one node is told: by a file of its own, or by a cluster's file and its number.
+pub(crate) fn node_config(path: &Path, id: Option<u16>) -> Result<Config, Failure> {
+    let Some(id) = id else {
+        return Config::from_file(path).map_err(|error| Failure::of(&error));
+    };
+    let file = ClusterFile::read(path)?;
+    let numbers: Vec<String> = file.members.iter().map(|member| member.config.node.to_string()).collect();
+    let member = file.members.into_iter().find(|member| member.config.node.0 == id);
+    member.map(|member| member.config).ok_or_else(|| {
+        Failure::Runtime(format!("{}: has no node {id}, only {}", path.display(), numbers.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        cluster = "demo"
+        key_file = "cluster.key"
+        [[node]]
+        node = 1
+        data_dir = "node1"
+        devices = [{ path = "node1/device0", size = "1GiB" }]
+        listen = ["shm:node1/socket"]
+        [[node]]
+        node = 0
+        host = "no such host"
+        data_dir = "/srv/node0"
+        devices = [{ path = "/srv/node0/device0", size = "1GiB" }]
+        listen = ["tcp:10.0.0.9:7410"]
+        "#;
+
+    fn parse(text: &str) -> Result<ClusterFile, String> {
+        ClusterFile::parse(text, Path::new("/data/cluster.toml"), Path::new("/data"))
+    }
+
+    #[test]
+    fn nodes_are_read_in_order_with_paths_relative_to_the_file() {
+        let file = parse(TEXT).unwrap();
+        assert_eq!(file.members[0].config.node.0, 0);
+        assert_eq!(file.members[1].config.listen[0].to_string(), "shm:/data/node1/socket");
+        assert_eq!(file.members[1].config.key_file, Path::new("/data/cluster.key"));
+    }
+
+    #[test]
+    fn a_node_of_another_host_is_not_run_here() {
+        let file = parse(TEXT).unwrap();
+        assert_eq!(file.members_here().map(|member| member.config.node.0).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn wrong_keys_and_repeated_nodes_are_named() {
+        for (from, to, message) in [
+            ("key_file =", "keyfile =", "keyfile"),
+            ("data_dir = \"node1\"", "datadir = \"node1\"", "datadir"),
+            ("node = 0", "node = 1", "node 1 stands twice"),
+            ("listen = [\"shm:node1/socket\"]", "listen = [\"smoke:signals\"]", "wire"),
+            ("host = \"no such host\"", "host = 7", "host is 7"),
+            ("data_dir = \"node1\"", "data_dir = \"node1\"\nkey_file = \"x\"", "once"),
+        ] {
+            let error = parse(&TEXT.replace(from, to)).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+        assert!(parse("cluster = 1\nkey_file = \"k\"\nnode = []").unwrap_err().contains("no node"));
+    }
 }

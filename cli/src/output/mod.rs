@@ -100,6 +100,14 @@ impl<W: Write> RowPrinter<W> {
     }
 }
 
+/// Prints text on standard output, with a line feed at its end.
+pub(crate) fn print_text(text: &str) -> Result<(), crate::failure::Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.trim_end_matches('\n').as_bytes()).map_err(PrintError::from)?;
+    out.write_all(b"\n").and_then(|()| out.flush()).map_err(PrintError::from)?;
+    Ok(())
+}
+
 /// `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();

@@ -3,23 +3,29 @@
 //! Numbers to the right, everything else to the left, as psql does; at most [`TABLE_ROWS_MAX`] rows, because a
 //! terminal is no place for more and the widths must be known before the first line.
 
+use crate::args::Format;
 use arrow::{
     array::RecordBatch,
     datatypes::SchemaRef,
     error::ArrowError,
     util::display::{ArrayFormatter, FormatOptions},
 };
-use std::fmt;
+use serde_json::Value;
+use std::{borrow::Cow, fmt};
 
 /// Rows a table prints before it says how many there were.
 const TABLE_ROWS_MAX: usize = 10_000;
 
-/// One cell's text, and the side it leans to.
+/// One cell. A table shows people what it is; scripts get plain numbers.
 pub(crate) enum Cell {
     /// To the left.
     Text(String),
-    /// To the right.
+    /// To the right, as it is.
     Number(String),
+    /// To the right, its thousands grouped.
+    Count(u64),
+    /// To the right, with a binary unit.
+    Bytes(u64),
 }
 
 impl From<&str> for Cell {
@@ -36,14 +42,41 @@ impl From<String> for Cell {
 
 impl From<u64> for Cell {
     fn from(number: u64) -> Self {
-        Self::Number(super::grouped(number))
+        Self::Count(number)
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(number: usize) -> Self {
+        Self::Count(number as u64)
     }
 }
 
 impl Cell {
-    fn text(&self) -> &str {
+    fn is_number(&self) -> bool {
+        !matches!(self, Self::Text(_))
+    }
+
+    fn shown(&self) -> Cow<'_, str> {
         match self {
-            Self::Text(text) | Self::Number(text) => text,
+            Self::Text(text) | Self::Number(text) => Cow::Borrowed(text),
+            Self::Count(count) => Cow::Owned(super::grouped(*count)),
+            Self::Bytes(bytes) => Cow::Owned(super::bytes(*bytes)),
+        }
+    }
+
+    fn plain(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) | Self::Number(text) => Cow::Borrowed(text),
+            Self::Count(number) | Self::Bytes(number) => Cow::Owned(number.to_string()),
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Text(text) => Value::from(text.as_str()),
+            Self::Number(text) => text.parse().map_or_else(|_| Value::from(text.as_str()), Value::Number),
+            Self::Count(number) | Self::Bytes(number) => Value::from(*number),
         }
     }
 }
@@ -69,8 +102,35 @@ impl TextTable {
         Self { headers, rows: Vec::new(), rows_left_out: 0, counts_rows: true }
     }
 
+    pub(crate) fn columns(&self) -> usize {
+        self.headers.len()
+    }
+
     pub(crate) fn push(&mut self, row: Vec<Cell>) {
         self.rows.push(row);
+    }
+
+    /// The whole table, for people or for scripts.
+    pub(crate) fn render(&self, format: Format) -> String {
+        match format {
+            Format::Table => self.to_string(),
+            Format::Csv => {
+                let header = self.headers.iter().map(|header| csv_field(header)).collect::<Vec<_>>().join(",");
+                let rows = self.rows.iter().map(|row| {
+                    row.iter().map(|cell| csv_field(&cell.plain())).collect::<Vec<_>>().join(",")
+                });
+                std::iter::once(header).chain(rows).fold(String::new(), |text, line| text + &line + "\n")
+            }
+            Format::Json => format!("{:#}\n", Value::from(self.objects().collect::<Vec<_>>())),
+            Format::Ndjson => self.objects().fold(String::new(), |text, object| text + &object.to_string() + "\n"),
+        }
+    }
+
+    fn objects(&self) -> impl Iterator<Item = Value> {
+        self.rows.iter().map(|row| {
+            let fields = self.headers.iter().zip(row);
+            Value::Object(fields.map(|(header, cell)| (header.clone(), cell.json())).collect())
+        })
     }
 
     pub(crate) fn push_batch(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
@@ -90,6 +150,10 @@ impl TextTable {
     }
 }
 
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
 fn width(text: &str) -> usize {
     text.chars().count()
 }
@@ -99,10 +163,10 @@ impl fmt::Display for TextTable {
         let mut widths: Vec<usize> = self.headers.iter().map(|header| width(header)).collect();
         for row in &self.rows {
             for (widest, cell) in widths.iter_mut().zip(row) {
-                *widest = (*widest).max(width(cell.text()));
+                *widest = (*widest).max(width(&cell.shown()));
             }
         }
-        let numeric = |column: usize| self.rows.iter().any(|row| matches!(row.get(column), Some(Cell::Number(_))));
+        let numeric = |column: usize| self.rows.iter().any(|row| row.get(column).is_some_and(Cell::is_number));
         let headers = self.headers.iter().enumerate().map(|(column, header)| {
             if numeric(column) { Cell::Number(header.clone()) } else { Cell::Text(header.clone()) }
         });
@@ -130,10 +194,22 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &[Cell], widths: &[usize]) -> fmt:
         if column > 0 {
             line.push_str(" | ");
         }
-        match cell {
-            Cell::Text(text) => line.push_str(&format!("{text:<width$}")),
-            Cell::Number(text) => line.push_str(&format!("{text:>width$}")),
-        }
+        let text = cell.shown();
+        line.push_str(&if cell.is_number() { format!("{text:>width$}") } else { format!("{text:<width$}") });
     }
     writeln!(f, "{}", line.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_get_units_and_scripts_get_numbers() {
+        let mut table = TextTable::new(&["name", "stored"]);
+        table.push(vec![Cell::from("a,b"), Cell::Bytes(2048)]);
+        assert!(table.render(Format::Table).contains("2.00 KiB"));
+        assert_eq!(table.render(Format::Csv), "name,stored\n\"a,b\",2048\n");
+        assert_eq!(table.render(Format::Ndjson), "{\"name\":\"a,b\",\"stored\":2048}\n");
+    }
 }

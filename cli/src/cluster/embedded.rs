@@ -1,0 +1,124 @@
+//! What does a newcomer's cluster look like? Nodes of this host, with device files below the data folder.
+//!
+//! Invariants
+//! - A data folder gets a cluster file once; it is never changed afterwards, and people may edit it.
+//! - The key is made here, readable by its owner only.
+
+use super::ClusterFile;
+use crate::failure::{Failure, at_path};
+use rackscan_fabric::ClusterKey;
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::Write as _,
+    net::TcpListener,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Longer paths do not fit the address of a Unix socket (`sun_path`, 108 bytes) with a file name behind them.
+const SOCKET_FOLDER_BYTES_MAX: usize = 90;
+
+/// The nodes of a new cluster.
+pub(crate) struct Shape {
+    pub(crate) nodes: u16,
+    pub(crate) devices: u8,
+    pub(crate) device_size: String,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { nodes: 4, devices: 2, device_size: "64GiB".to_owned() }
+    }
+}
+
+/// Makes the data folder, a key and a cluster file.
+pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure> {
+    fs::create_dir_all(data).map_err(at_path(data))?;
+    let folder = fs::canonicalize(data).map_err(at_path(data))?;
+    let key_path = folder.join("cluster.key");
+    let key = ClusterKey::generate().map_err(|error| Failure::Runtime(format!("cannot make a key: {error}")))?;
+    let mut file = File::options().create_new(true).write(true).mode(0o600).open(&key_path).map_err(at_path(&key_path))?;
+    file.write_all(key.to_hex().as_bytes()).and_then(|()| file.sync_all()).map_err(at_path(&key_path))?;
+    // A number of its own randomness: the key's must not be told.
+    let cluster = u64::from_str_radix(&ClusterKey::generate().map_err(at_path(&key_path))?.to_hex()[..15], 16);
+    let cluster = cluster.map_err(|error| Failure::Runtime(format!("cannot number the cluster: {error}")))?;
+    let text = text(&folder, cluster, shape)?;
+    let path = data.join("cluster.toml");
+    let unfinished = data.join("cluster.toml.new");
+    fs::write(&unfinished, text).map_err(at_path(&unfinished))?;
+    fs::rename(&unfinished, &path).map_err(at_path(&path))?;
+    ClusterFile::read(&path)
+}
+
+fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
+    let sockets = socket_folder(folder, cluster)?;
+    let mut text = format!(
+        "# The embedded cluster: nodes of this host, started with the commands that need them, or to stay by\n\
+         # `rackscan cluster start`. Device files take disk space as pages are written, at most `size`.\n\
+         cluster = {cluster}\nkey_file = \"cluster.key\"\n"
+    );
+    // Held until all are known, so that no port is given twice.
+    let mut held = Vec::with_capacity(shape.nodes.into());
+    for node in 0..shape.nodes {
+        let listener = TcpListener::bind("127.0.0.1:0");
+        let listener = listener.map_err(|error| Failure::Runtime(format!("no free TCP port on 127.0.0.1: {error}")))?;
+        let port = listener.local_addr().map_err(|error| Failure::Runtime(error.to_string()))?.port();
+        held.push(listener);
+        let socket = match &sockets {
+            Some(elsewhere) => elsewhere.join(format!("node{node}.socket")).display().to_string(),
+            None => format!("node{node}/socket"),
+        };
+        let devices: Vec<String> = (0..shape.devices)
+            .map(|device| format!("{{ path = \"node{node}/device{device}\", size = \"{}\" }}", shape.device_size))
+            .collect();
+        let written = write!(
+            text,
+            "\n[[node]]\nnode = {node}\ndata_dir = \"node{node}\"\ndevices = [{}]\nlisten = [{}, \"tcp:127.0.0.1:{port}\"]\n",
+            devices.join(", "),
+            toml::Value::String(format!("shm:{socket}")),
+        );
+        written.map_err(|error| Failure::Runtime(error.to_string()))?;
+    }
+    Ok(text)
+}
+
+/// Where the sockets go if the data folder's path is too long for them.
+fn socket_folder(folder: &Path, cluster: u64) -> Result<Option<PathBuf>, Failure> {
+    if folder.as_os_str().len() <= SOCKET_FOLDER_BYTES_MAX {
+        return Ok(None);
+    }
+    let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let elsewhere = base.join(format!("rackscan-{cluster:x}"));
+    fs::create_dir_all(&elsewhere).map_err(at_path(&elsewhere))?;
+    fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o700)).map_err(at_path(&elsewhere))?;
+    Ok(Some(elsewhere))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_cluster_can_be_read_and_its_key_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let file = create(&data, &Shape::default()).unwrap();
+        assert_eq!(file.members.len(), 4);
+        assert_eq!(file.members_here().count(), 4);
+        assert!(file.members.iter().all(|member| member.config.devices.len() == 2));
+        let mode = fs::metadata(data.join("cluster.key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        file.key().unwrap();
+    }
+
+    #[test]
+    fn a_long_path_gets_its_sockets_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("d".repeat(120));
+        let file = create(&data, &Shape { nodes: 1, devices: 1, device_size: "1GiB".into() }).unwrap();
+        let address = file.members[0].config.listen[0].to_string();
+        assert!(address.len() < 108 && !address.contains("ddd"), "{address}");
+        fs::remove_dir_all(Path::new(address.trim_start_matches("shm:")).parent().unwrap()).unwrap();
+    }
+}

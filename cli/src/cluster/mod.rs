@@ -1,0 +1,9 @@
+//! The nodes a command talks to: their description, and their processes on this host.
+
+mod embedded;
+mod file;
+mod process;
+
+pub(crate) use embedded::{Shape, create};
+pub(crate) use file::{ClusterFile, Member, node_config};
+pub(crate) use process::{Lifelines, is_reachable, start_for_command, start_to_stay, wait_until_gone};

@@ -1,0 +1,165 @@
+//! How do storage nodes become processes of this host, and end?
+//!
+//! Invariants
+//! - A node is this same program, run as `rackscan node`; what it says goes to `node.log` in its folder.
+//! - A node started for a command ends when its standard input does, so it cannot outlive the command.
+//! - A node that ends while it starts is reported with the last line it logged.
+
+use super::{ClusterFile, Member};
+use crate::failure::{Failure, at_path};
+use rackscan_fabric::Address;
+use std::{
+    fs::{self, File},
+    net::{TcpStream, ToSocketAddrs},
+    os::unix::{net::UnixStream, process::CommandExt},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A node's start includes making its device files.
+const START_TIME_MAX: Duration = Duration::from_secs(30);
+const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+const POLL_EVERY: Duration = Duration::from_millis(5);
+const PROBE_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Nodes that live as long as this value.
+pub(crate) struct Lifelines {
+    children: Vec<(u16, Child)>,
+}
+
+impl Lifelines {
+    /// Ends the nodes and waits for them.
+    pub(crate) fn stop(mut self) {
+        // All pipes first, so that the nodes end side by side.
+        for (_, child) in &mut self.children {
+            drop(child.stdin.take());
+        }
+        let deadline = Instant::now() + STOP_TIME_MAX;
+        for (id, child) in &mut self.children {
+            loop {
+                match child.try_wait() {
+                    Ok(Some(_)) => break,
+                    Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL_EVERY),
+                    _ => {
+                        tracing::warn!("node {id} does not end, killing process {}", child.id());
+                        if let Err(error) = child.kill().and_then(|()| child.wait().map(drop)) {
+                            tracing::warn!("cannot kill node {id}: {error}");
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Starts this host's nodes for the time of a command, unless one of them runs already.
+pub(crate) fn start_for_command(file: &ClusterFile) -> Result<Option<Lifelines>, Failure> {
+    let here: Vec<&Member> = file.members_here().collect();
+    if here.is_empty() || here.iter().any(|node| is_reachable(node)) {
+        return Ok(None);
+    }
+    let mut started = Lifelines { children: Vec::with_capacity(here.len()) };
+    for node in &here {
+        match spawn(file, node, Stay::WithUs) {
+            Ok(child) => started.children.push((node.config.node.0, child)),
+            Err(failure) => {
+                started.stop();
+                return Err(failure);
+            }
+        }
+    }
+    for (node, (_, child)) in here.iter().zip(&mut started.children) {
+        if let Err(failure) = wait_until_ready(node, child) {
+            started.stop();
+            return Err(failure);
+        }
+    }
+    Ok(Some(started))
+}
+
+/// Starts this host's nodes that do not run yet and leaves them running. The ids of those started.
+pub(crate) fn start_to_stay(file: &ClusterFile) -> Result<Vec<u16>, Failure> {
+    let mut started = Vec::new();
+    for node in file.members_here().filter(|node| !is_reachable(node)) {
+        let mut child = spawn(file, node, Stay::Alone)?;
+        wait_until_ready(node, &mut child)?;
+        started.push(node.config.node.0);
+    }
+    Ok(started)
+}
+
+/// Whether something listens at one of the node's addresses.
+pub(crate) fn is_reachable(node: &Member) -> bool {
+    node.config.listen.iter().any(|address| match address {
+        Address::Shm { path } => UnixStream::connect(path).is_ok(),
+        Address::Tcp { host, port } => (host.as_str(), *port)
+            .to_socket_addrs()
+            .is_ok_and(|mut found| found.any(|at| TcpStream::connect_timeout(&at, PROBE_TIME_MAX).is_ok())),
+    })
+}
+
+/// Waits until nothing listens at the node's addresses any more; whether that came true.
+pub(crate) fn wait_until_gone(node: &Member) -> bool {
+    let deadline = Instant::now() + STOP_TIME_MAX;
+    while is_reachable(node) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(POLL_EVERY);
+    }
+    true
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stay {
+    WithUs,
+    Alone,
+}
+
+fn log_path(node: &Member) -> PathBuf {
+    node.config.data_dir.join("node.log")
+}
+
+fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure> {
+    let program = std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
+    let log_path = log_path(node);
+    let folder = node.config.data_dir.clone();
+    fs::create_dir_all(&folder).map_err(at_path(&folder))?;
+    let log = File::create(&log_path).map_err(at_path(&log_path))?;
+    let mut command = Command::new(program);
+    command.arg("node").arg("--config").arg(&file.path).args(["--id", &node.config.node.0.to_string()]);
+    // A group of its own: Ctrl-C is for the command, which then ends its nodes.
+    command.process_group(0).stdout(Stdio::null()).stderr(log);
+    match stay {
+        Stay::WithUs => command.arg("--lifeline").stdin(Stdio::piped()),
+        Stay::Alone => command.stdin(Stdio::null()),
+    };
+    command.spawn().map_err(|error| Failure::Runtime(format!("cannot start node {}: {error}", node.config.node.0)))
+}
+
+fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
+    let deadline = Instant::now() + START_TIME_MAX;
+    loop {
+        if is_reachable(node) {
+            return Ok(());
+        }
+        let log = log_path(node);
+        if let Ok(Some(status)) = child.try_wait() {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it logged nothing");
+            let last = last.strip_prefix("error: ").unwrap_or(last);
+            return Err(Failure::Runtime(format!("node {} did not start ({status}): {last}", node.config.node.0)));
+        }
+        if Instant::now() > deadline {
+            let seconds = START_TIME_MAX.as_secs();
+            return Err(Failure::Runtime(format!(
+                "node {} did not listen within {seconds} s; see {}",
+                node.config.node.0,
+                log.display()
+            )));
+        }
+        std::thread::sleep(POLL_EVERY);
+    }
+}

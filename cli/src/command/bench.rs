@@ -1,0 +1,75 @@
+//! `rackscan bench`: measures, prints one JSON line per contender on standard output and a table on standard error.
+
+use super::{load, query::selected};
+use crate::{
+    args::{BenchTpch, Global, Peer as PeerArgument, Wire},
+    failure::{Failure, at_path},
+    output::{Cell, TextTable, print_text},
+    progress,
+    session::{Session, threads},
+};
+use rackscan_bench::{
+    Peer, PeerEngine,
+    tpch::{self, TpchLine, TpchOptions},
+};
+use std::{fs::File, io::Write};
+
+/// Loads TPC-H at the scale asked for if other data is there, then measures.
+pub(crate) fn tpch(session: &Session, global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
+    let queries =
+        if asked.queries.is_empty() { rackscan_queries::tpch().collect() } else { selected(&asked.queries)? };
+    load::ensure_tpch_at(session, asked.scale)?;
+    let options = TpchOptions {
+        scale: asked.scale,
+        repeat: asked.repeat,
+        queries,
+        policies: asked.placements.iter().map(|&placement| placement.into()).collect(),
+        threads: threads(global),
+        wire: global.wire.map_or("as configured", |wire| if wire == Wire::Shm { "shm" } else { "tcp" }).to_owned(),
+    };
+    let spinner = progress::steps();
+    let mut peers = Vec::with_capacity(asked.peers.len());
+    for peer in &asked.peers {
+        let engine = match peer {
+            PeerArgument::Datafusion => PeerEngine::DataFusion,
+            PeerArgument::Duckdb => PeerEngine::DuckDb,
+        };
+        spinner.set_message(format!("getting {} and its Parquet files ready", engine.name()));
+        let data = session.data().join(format!("parquet-{}", asked.scale));
+        peers.push(Peer::start(engine, asked.scale, options.threads, &data)?);
+    }
+    let lines = session.block_on(tpch::run(session.engine(), &mut peers, &options, &mut |contender, query| {
+        spinner.set_message(format!("{query} {contender}"));
+    }))?;
+    spinner.finish_and_clear();
+    write_lines(&lines, asked)?;
+    eprint!("{}", times(&lines, &options));
+    Ok(())
+}
+
+fn write_lines(lines: &[TpchLine], asked: &BenchTpch) -> Result<(), Failure> {
+    let texts = lines.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
+    let text = texts.map_err(|error| Failure::Runtime(format!("cannot write the figures as JSON: {error}")))?.join("\n");
+    print_text(&text)?;
+    if let Some(path) = &asked.json {
+        let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
+        writeln!(file, "{text}").map_err(at_path(path))?;
+    }
+    Ok(())
+}
+
+/// A row per query, a column per contender, best times.
+fn times(lines: &[TpchLine], options: &TpchOptions) -> TextTable {
+    let headers: Vec<String> = std::iter::once("best ms".to_owned())
+        .chain(lines.iter().map(|line| format!("{} {}", line.engine, line.placement)))
+        .collect();
+    let mut table = TextTable::new(&headers.iter().map(String::as_str).collect::<Vec<_>>());
+    for query in &options.queries {
+        let name = query.name();
+        let best = lines.iter().map(|line| line.best_ms.get(&name).map_or_else(String::new, |ms| format!("{ms:.1}")));
+        table.push(std::iter::once(Cell::from(name.clone())).chain(best.map(Cell::Number)).collect());
+    }
+    let totals = lines.iter().map(|line| Cell::Number(format!("{:.1}", line.total_best_ms)));
+    table.push(std::iter::once(Cell::from("total")).chain(totals).collect());
+    table
+}

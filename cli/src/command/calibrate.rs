@@ -1,0 +1,48 @@
+//! `rackscan calibrate`: measures the constants of the price model and stores them beside the cluster's file.
+
+use super::load::ensure_tpch;
+use crate::{
+    args::Calibrate,
+    failure::{Failure, at_path},
+    output::{Cell, TextTable, print_text},
+    progress,
+    session::{Session, connect},
+};
+use rackscan_fabric::Wire;
+use std::fs;
+
+/// Measures, stores and shows the constants.
+pub(crate) fn run(session: &Session, asked: &Calibrate) -> Result<(), Failure> {
+    if asked.table == "lineitem" {
+        ensure_tpch(session)?;
+    }
+    let spinner = progress::steps();
+    let calibration = session.block_on(async {
+        let mut wires = Vec::new();
+        for wire in [Wire::Shm, Wire::Tcp] {
+            let listening = |addresses: &[rackscan_fabric::Address]| addresses.iter().any(|at| at.wire() == wire);
+            if session.file().endpoints().iter().all(|endpoint| listening(&endpoint.addresses)) {
+                wires.push((wire, connect(session.file(), Some(wire)).await?));
+            }
+        }
+        let catalog = session.cluster().catalog().await?;
+        let table = catalog.table(&asked.table)?;
+        let measured = rackscan_bench::calibrate::run(&wires, table, &mut |step| spinner.set_message(step.to_owned()));
+        Ok::<_, Failure>(measured.await?)
+    })?;
+    spinner.finish_and_clear();
+    let text = calibration.to_toml().map_err(|error| Failure::of(&error))?;
+    let path = session.calibration_file();
+    let unfinished = path.with_extension("toml.new");
+    fs::write(&unfinished, text).map_err(at_path(&unfinished))?;
+    fs::rename(&unfinished, &path).map_err(at_path(&path))?;
+    let mut table = TextTable::new(&["constant", "value", "measured", "how"]);
+    for (name, constant) in calibration.constants() {
+        let measured = if constant.measured { "yes" } else { "no" };
+        let value = Cell::Number(format!("{:.3}", constant.value));
+        table.push(vec![Cell::from(name), value, Cell::from(measured), Cell::from(constant.how.as_str())]);
+    }
+    print_text(&table.render(crate::args::Format::Table))?;
+    eprintln!("stored in {}; queries with --placement auto use it from now on", path.display());
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! `rackscan cluster start|stop|status`: the storage nodes of this host, and how all of them do.
+
+use crate::{
+    args::{Cluster, Format, Global},
+    cluster::{ClusterFile, Member, Shape, create, is_reachable, start_to_stay, wait_until_gone},
+    failure::Failure,
+    output::{Cell, TextTable, print_text},
+    session::runtime,
+};
+use rackscan_client::{ClientError, ClusterOptions};
+use rackscan_format::message::NodeStatus;
+
+/// Does what the subcommand says.
+pub(crate) fn run(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
+    match cluster {
+        Cluster::Start { nodes, devices, device_size } => {
+            let shape = Shape { nodes: *nodes, devices: *devices, device_size: device_size.clone() };
+            start(global, &shape)
+        }
+        Cluster::Stop => stop(global),
+        Cluster::Status { format } => status(global, *format),
+    }
+}
+
+fn existing(global: &Global) -> Result<ClusterFile, Failure> {
+    ClusterFile::find(global)?.ok_or_else(|| {
+        let data = global.data.display();
+        Failure::Runtime(format!("no cluster in {data}; `rackscan cluster start` makes one, --data names another folder"))
+    })
+}
+
+fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
+    let file = match ClusterFile::find(global)? {
+        Some(file) => file,
+        None => create(&global.data, shape)?,
+    };
+    let started = start_to_stay(&file)?;
+    let running = file.members_here().count() - started.len();
+    eprintln!("started {} nodes, {running} ran already ({})", started.len(), file.path.display());
+    Ok(())
+}
+
+fn stop(global: &Global) -> Result<(), Failure> {
+    let file = existing(global)?;
+    let runtime = runtime(global)?;
+    let mut stopped = 0;
+    for member in file.members_here().filter(|member| is_reachable(member)) {
+        let id = member.config.node;
+        runtime.block_on(async { connect_one(&file, member, global).await?.stop(id).await.map_err(Failure::from) })?;
+        if !wait_until_gone(member) {
+            return Err(Failure::Runtime(format!("node {id} was asked to stop and still listens; see its node.log")));
+        }
+        stopped += 1;
+    }
+    eprintln!("stopped {stopped} of {} nodes", file.members_here().count());
+    Ok(())
+}
+
+async fn connect_one(
+    file: &ClusterFile,
+    member: &Member,
+    global: &Global,
+) -> Result<rackscan_client::Cluster, Failure> {
+    let endpoint = file.endpoints().into_iter().filter(|endpoint| endpoint.id == member.config.node).collect();
+    let mut options = ClusterOptions::new(endpoint, file.key()?);
+    options.wire = global.wire.map(Into::into);
+    options.memory_bytes = rackscan_client::limits::MEMORY_BYTES_MIN;
+    Ok(rackscan_client::Cluster::connect(options).await?)
+}
+
+fn status(global: &Global, format: Format) -> Result<(), Failure> {
+    let file = existing(global)?;
+    let runtime = runtime(global)?;
+    let mut table = TextTable::new(&[
+        "node", "state", "address", "pid", "uptime s", "devices", "used", "capacity", "memory", "peak", "budget",
+        "fetches", "scans", "bounced", "refused", "pages read", "from disk", "on wire", "connections", "registered",
+    ]);
+    let mut down = 0;
+    for member in &file.members {
+        let asked: Result<NodeStatus, Failure> = runtime.block_on(async {
+            let node = connect_one(&file, member, global).await?;
+            node.status(member.config.node).await.map_err(|error: ClientError| error.into())
+        });
+        let address = member.config.listen.first().map(ToString::to_string).unwrap_or_default();
+        match asked {
+            Ok(status) => table.push(row(&status, address)),
+            Err(failure) => {
+                down += 1;
+                let mut cells = vec![Cell::from(usize::from(member.config.node.0)), Cell::from("down"), address.into()];
+                cells.resize_with(table.columns(), || Cell::from(""));
+                table.push(cells);
+                eprintln!("node {}: {failure}", member.config.node);
+            }
+        }
+    }
+    print_text(&table.render(format))?;
+    if down > 0 {
+        let all = file.members.len();
+        return Err(Failure::Runtime(format!("{down} of {all} nodes cannot be reached; `rackscan cluster start`")));
+    }
+    Ok(())
+}
+
+fn row(status: &NodeStatus, address: String) -> Vec<Cell> {
+    let counters = &status.counters;
+    let registered = match &status.registered_buffers {
+        Ok(()) => "yes".to_owned(),
+        Err(reason) => format!("no: {reason}"),
+    };
+    vec![
+        Cell::from(usize::from(status.node.0)),
+        Cell::from("up"),
+        Cell::from(address),
+        Cell::Number(status.process_id.to_string()),
+        Cell::from(status.uptime_s),
+        Cell::from(status.devices.len()),
+        Cell::Bytes(status.devices.iter().map(|device| device.used_bytes).sum()),
+        Cell::Bytes(status.devices.iter().map(|device| device.capacity_bytes).sum()),
+        Cell::Bytes(counters.memory_used_bytes),
+        Cell::Bytes(counters.memory_peak_bytes),
+        Cell::Bytes(status.memory_budget_bytes),
+        Cell::from(counters.fetch_requests),
+        Cell::from(counters.process_requests),
+        Cell::from(counters.bounced_requests),
+        Cell::from(counters.refused_requests),
+        Cell::from(counters.pages_read),
+        Cell::Bytes(counters.disk_read_bytes),
+        Cell::Bytes(counters.wire_written_bytes + counters.wire_read_bytes),
+        Cell::from(counters.connections_open),
+        Cell::from(registered),
+    ]
+}

@@ -1,0 +1,12 @@
+//! What does each command do? One file each; `main` holds the only match on them.
+
+pub(crate) mod bench;
+pub(crate) mod calibrate;
+pub(crate) mod cluster;
+pub(crate) mod explain;
+pub(crate) mod load;
+pub(crate) mod node;
+pub(crate) mod query;
+pub(crate) mod shell;
+pub(crate) mod sql;
+pub(crate) mod tables;

@@ -1,0 +1,73 @@
+//! `rackscan shell`: SQL at a prompt, with history, statements over several lines, and a few commands of its own.
+
+use super::{query::answer, tables};
+use crate::{
+    args::{Format, PlacementArgument, Running, Shell},
+    failure::Failure,
+    session::Session,
+    shell::{Prompt, Typed},
+};
+use clap::ValueEnum;
+use std::ops::ControlFlow;
+
+const HELP: &str = "\
+SQL ends with a semicolon and may span lines.
+  \\d               the tables
+  \\d TABLE         the columns of one
+  \\placement       where scans run; \\placement local|remote-fetch|remote-process|auto changes it
+  \\timing          print how long each statement took; \\timing on|off
+  \\?               this
+  \\q               leave (or Ctrl-D)";
+
+/// Reads and runs statements until the user leaves. An error is printed and the prompt comes back.
+pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
+    let mut running = shell.running.clone();
+    let mut prompt = Prompt::open(&session.data().join("shell-history"))?;
+    if prompt.is_interactive() {
+        eprintln!("rackscan {}: \\? for help, \\q to leave", env!("CARGO_PKG_VERSION"));
+    }
+    while let Some(typed) = prompt.read()? {
+        match act(session, &mut running, typed) {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => break,
+            Err(Failure::ClosedPipe) => return Err(Failure::ClosedPipe),
+            // A script must not go on as if the statement had worked; a person tries again.
+            Err(failure) if prompt.is_interactive() => eprintln!("error: {failure}"),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(())
+}
+
+fn act(session: &Session, running: &mut Running, typed: Typed) -> Result<ControlFlow<()>, Failure> {
+    match typed {
+        Typed::Nothing => {}
+        Typed::Sql(sql) => {
+            let elapsed = answer(session, &sql, running, true)?;
+            if running.timing {
+                eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
+            }
+        }
+        Typed::Describe(None) => {
+            session.block_on(session.engine().refresh())?;
+            tables::list(session, Format::Table)?;
+        }
+        Typed::Describe(Some(table)) => tables::columns(session, &table, Format::Table)?,
+        Typed::Timing(wanted) => {
+            running.timing = wanted.unwrap_or(!running.timing);
+            eprintln!("timing is {}", if running.timing { "on" } else { "off" });
+        }
+        Typed::Placement(wanted) => {
+            running.placement = wanted.unwrap_or(running.placement);
+            eprintln!("placement is {}", name_of(running.placement));
+        }
+        Typed::Help => eprintln!("{HELP}"),
+        Typed::Quit => return Ok(ControlFlow::Break(())),
+        Typed::Unknown(message) => return Err(Failure::Usage(message)),
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+fn name_of(placement: PlacementArgument) -> String {
+    placement.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}

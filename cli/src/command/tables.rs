@@ -1,0 +1,57 @@
+//! `rackscan tables` and `rackscan drop`: what is in the cluster.
+
+use crate::{
+    args::{DropTable, Format, Tables},
+    failure::Failure,
+    output::{Cell, TextTable, print_text},
+    session::Session,
+};
+
+/// Lists all tables, or one table's columns.
+pub(crate) fn run(session: &Session, tables: &Tables) -> Result<(), Failure> {
+    match &tables.table {
+        Some(name) => columns(session, name, tables.format),
+        None => list(session, tables.format),
+    }
+}
+
+pub(crate) fn list(session: &Session, format: Format) -> Result<(), Failure> {
+    let mut table = TextTable::new(&["table", "rows", "columns", "segments", "nodes", "stored", "source"]);
+    for info in session.engine().tables() {
+        let source = info.broken.map_or(info.source, |broken| format!("cannot be queried: {broken}"));
+        table.push(vec![
+            Cell::from(info.name),
+            Cell::from(info.rows),
+            Cell::from(info.columns),
+            Cell::from(info.segments),
+            Cell::from(info.nodes),
+            Cell::Bytes(info.stored_bytes),
+            Cell::from(source),
+        ]);
+    }
+    print_text(&table.render(format))
+}
+
+/// One table's columns, as `\d TABLE` shows them too.
+pub(crate) fn columns(session: &Session, name: &str, format: Format) -> Result<(), Failure> {
+    let description = session.engine().describe(name)?;
+    let mut table = TextTable::new(&["column", "type", "nulls", "min", "max", "stored"]);
+    for column in description.columns {
+        table.push(vec![
+            Cell::from(column.definition.name),
+            Cell::from(column.definition.column_type.to_string()),
+            Cell::from(column.nulls),
+            Cell::from(column.min.unwrap_or_default()),
+            Cell::from(column.max.unwrap_or_default()),
+            Cell::Bytes(column.stored_bytes),
+        ]);
+    }
+    print_text(&table.render(format))
+}
+
+/// Drops one table.
+pub(crate) fn drop(session: &Session, table: &DropTable) -> Result<(), Failure> {
+    session.block_on(session.engine().cluster().drop_table(&table.table))?;
+    eprintln!("dropped {}", table.table);
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! What moves on the terminal while something long runs? A bar on standard error, and nothing at all where that is no
+//! terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+const BAR: &str = "{msg:<24} [{bar:30}] {percent:>3}%  {human_pos} of {human_len} rows  {elapsed} (about {eta} left)";
+const SPINNER: &str = "{spinner} {msg}";
+
+/// A bar over `rows`.
+pub(crate) fn rows(rows: u64) -> ProgressBar {
+    let bar = ProgressBar::new(rows);
+    if let Ok(style) = ProgressStyle::with_template(BAR) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+/// A line of what is being done, where there is nothing to count.
+pub(crate) fn steps() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template(SPINNER) {
+        spinner.set_style(style.tick_chars("-\\|/ "));
+    }
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    spinner
+}

@@ -1,0 +1,168 @@
+//! What does a command work with? A reachable cluster and an engine over it.
+//!
+//! Invariants
+//! - If none of this host's nodes runs, they are started for this command and end with it: their standard input is a
+//!   pipe from us, so they end even if we are killed. Nodes that ran before keep running.
+//! - Commands on one data folder at the same time share such nodes; the command that started them waits for the
+//!   others before it stops them.
+
+use crate::{
+    args::{Global, PlacementArgument, Wire},
+    cluster::{ClusterFile, Lifelines, start_for_command},
+    failure::{Failure, at_path},
+};
+use rackscan_client::{Cluster, ClusterOptions};
+use rackscan_engine::{Calibration, Engine, EngineOptions, Policy};
+use std::{
+    fs::{self, File},
+    future::Future,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::runtime::Runtime;
+
+/// Threads that run queries get this much stack: plans of nested queries recurse.
+const STACK_BYTES: usize = 16 << 20;
+
+/// A command's cluster, engine and threads.
+pub(crate) struct Session {
+    // In the order in which they must end: the engine's connections before the nodes they lead to.
+    engine: Engine,
+    runtime: Runtime,
+    nodes: Option<Lifelines>,
+    sharing: File,
+    file: ClusterFile,
+    data: PathBuf,
+}
+
+impl Session {
+    /// Reaches the cluster that the options name, starting its nodes for the time of the command if none runs.
+    pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
+        let data = global.data.clone();
+        let file = ClusterFile::find_or_create(global)?;
+        let sharing = file.folder.join("sessions.lock");
+        let sharing = File::options().create(true).append(true).open(&sharing).map_err(at_path(&sharing))?;
+        sharing.lock().map_err(at_path(&file.path))?;
+        let nodes = start_for_command(&file)?;
+        sharing.lock_shared().map_err(at_path(&file.path))?;
+        let runtime = runtime(global)?;
+        let engine = runtime.block_on(async {
+            let cluster = connect(&file, global.wire.map(Into::into)).await?;
+            let options = EngineOptions {
+                threads: threads(global),
+                calibration: calibration(&file)?,
+                ..EngineOptions::default()
+            };
+            Ok::<_, Failure>(Engine::open(Arc::new(cluster), options).await?)
+        });
+        match engine {
+            Ok(engine) => Ok(Self { engine, runtime, nodes, sharing, file, data }),
+            Err(failure) => {
+                if let Some(nodes) = nodes {
+                    nodes.stop();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        self.engine.cluster()
+    }
+
+    pub(crate) fn file(&self) -> &ClusterFile {
+        &self.file
+    }
+
+    /// The data folder, which exists.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// Where the measured constants of the price model are kept.
+    pub(crate) fn calibration_file(&self) -> PathBuf {
+        calibration_file(&self.file)
+    }
+
+    pub(crate) fn block_on<T, E: Into<Failure>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure> {
+        self.runtime.block_on(work).map_err(Into::into)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(nodes) = self.nodes.take() {
+            // Others may be using the nodes we started.
+            if let Err(error) = self.sharing.unlock().and_then(|()| self.sharing.lock()) {
+                tracing::warn!("cannot wait for other commands on {}: {error}", self.file.path.display());
+            }
+            nodes.stop();
+        }
+    }
+}
+
+/// Connects to every node of the file.
+pub(crate) async fn connect(file: &ClusterFile, wire: Option<rackscan_fabric::Wire>) -> Result<Cluster, Failure> {
+    let mut options = ClusterOptions::new(file.endpoints(), file.key()?);
+    options.wire = wire;
+    Ok(Cluster::connect(options).await?)
+}
+
+/// The threads that work on queries.
+pub(crate) fn runtime(global: &Global) -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads(global))
+        .thread_stack_size(STACK_BYTES)
+        .thread_name("engine")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Runtime(format!("cannot start the engine's threads: {error}")))
+}
+
+/// `--threads`, or one per core.
+pub(crate) fn threads(global: &Global) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    global.threads.map_or_else(cores, usize::from)
+}
+
+fn calibration_file(file: &ClusterFile) -> PathBuf {
+    file.folder.join("calibration.toml")
+}
+
+fn calibration(file: &ClusterFile) -> Result<Calibration, Failure> {
+    let path = calibration_file(file);
+    if !path.exists() {
+        return Ok(Calibration::default());
+    }
+    let text = fs::read_to_string(&path).map_err(at_path(&path))?;
+    Calibration::from_toml(&text).map_err(|error| {
+        Failure::Runtime(format!("{}: {error}; measure anew with `rackscan calibrate`", path.display()))
+    })
+}
+
+impl From<PlacementArgument> for Policy {
+    fn from(placement: PlacementArgument) -> Self {
+        match placement {
+            PlacementArgument::Local => Self::Local,
+            PlacementArgument::RemoteFetch => Self::RemoteFetch,
+            PlacementArgument::RemoteProcess => Self::RemoteProcess,
+            PlacementArgument::Auto => Self::Auto,
+        }
+    }
+}
+
+impl From<Wire> for rackscan_fabric::Wire {
+    fn from(wire: Wire) -> Self {
+        match wire {
+            Wire::Shm => Self::Shm,
+            Wire::Tcp => Self::Tcp,
+        }
+    }
+}
