@@ -2,9 +2,10 @@
 
 use arrow::error::ArrowError;
 use rackscan_format::{
-    ids::{ColumnId, PageNumber, SegmentId, TableId},
-    segment::Extent,
+    ids::{ColumnId, DeviceId, PageNumber, SegmentId, TableId},
+    segment::{Extent, SegmentDirectory},
 };
+use std::fmt;
 
 /// Why a scan cannot go on. Everything but [`ScanError::Page`] and [`ScanError::Computation`] is a mistake of the
 /// caller or a directory that does not fit the program.
@@ -69,4 +70,48 @@ pub enum ScanError {
         /// What arrow's kernel says.
         source: ArrowError,
     },
+}
+
+/// A page of an input, by its position among the program's inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageWhere {
+    pub(crate) input: usize,
+    pub(crate) page: usize,
+}
+
+impl PageWhere {
+    pub(crate) fn fault(self, reason: impl fmt::Display) -> Fault {
+        Fault::Page { place: self, reason: reason.to_string() }
+    }
+}
+
+/// What goes wrong below the scan, before the segment's name is put to it.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Page { place: PageWhere, reason: String },
+    Computation(ArrowError),
+}
+
+impl From<ArrowError> for Fault {
+    fn from(error: ArrowError) -> Self {
+        Self::Computation(error)
+    }
+}
+
+impl ScanError {
+    /// The error with the segment's name; `column` is that of the page at fault.
+    pub(crate) fn of(fault: Fault, directory: &SegmentDirectory, column: impl Fn(usize) -> ColumnId) -> Self {
+        let SegmentDirectory { table, segment, .. } = *directory;
+        match fault {
+            Fault::Computation(source) => Self::Computation { table, segment, source },
+            Fault::Page { place, reason } => {
+                let column = column(place.input);
+                // Pages are counted in 16 bits (`CHUNK_PAGES_MAX`).
+                let page = PageNumber(u16::try_from(place.page).unwrap_or(u16::MAX));
+                let nowhere = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: 0 };
+                let extent = directory.page(column, page).map_or(nowhere, |entry| entry.extent);
+                Self::Page { table, segment, column, page, extent, reason }
+            }
+        }
+    }
 }

@@ -22,10 +22,24 @@
 
 #![forbid(unsafe_code)]
 
+mod aggregate;
+mod constants;
+mod emit;
 mod error;
 mod estimate;
+mod evaluate;
 mod limits;
+mod narrow;
+mod pages;
+mod pattern;
+mod plan;
+mod predicate;
+mod project;
+mod prune;
 mod run;
+mod select;
+mod selection;
+mod text;
 mod types;
 pub mod wire;
 

@@ -11,6 +11,24 @@ pub const BATCH_ROWS_MIN: usize = BLOCK_ROWS;
 /// Memory of a segment scan unless the caller asks for another bound.
 pub const MEMORY_BYTES_DEFAULT: usize = 64 << 20;
 
+/// Leaves (a set counts its values) a filter is unfolded into; the rest of it is evaluated node by node.
+pub(crate) const PREDICATE_WEIGHT_MAX: usize = 16_384;
+
+/// Evaluations of a node on part of a batch's rows: shared nodes behind many branches could unfold without end.
+pub(crate) const PARTIAL_EVALUATIONS_MAX: u32 = 1024;
+
+/// Rows times columns of a batch on the wire: 1 GiB of decimals.
+pub(crate) const WIRE_CELLS_MAX: usize = 1 << 26;
+/// Entries of a text dictionary on the wire.
+pub(crate) const WIRE_DICTIONARY_ENTRIES_MAX: usize = 1 << 16;
+/// A dictionary must save at least so many texts per entry.
+pub(crate) const WIRE_DICTIONARY_ROWS_PER_ENTRY: usize = 4;
+
+/// The part of the memory bound that the table of groups may take: one in so many.
+pub(crate) const GROUPS_SHARE: usize = 4;
+/// Blocks of the first window of a scan that wants few rows; each further window is twice as large.
+pub(crate) const LIMITED_WINDOW_BLOCKS: usize = 8;
+
 /// Bounds of one segment scan, chosen by its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimits {

@@ -1,13 +1,37 @@
 //! What does a scan do next?
+//!
+//! A segment is scanned in windows of blocks, as many as the memory bound lets pages of the program's columns be held.
+//! In each window: prune, ask for the filter's pages, select, ask for the payload pages with selected rows, put out.
+//!
+//! Invariants
+//! - A page of a window is held until no block from the one put out next needs it.
+//! - A batch covers whole blocks; where one ends the next begins, so a scan can stop there and another go on.
 
-use crate::{ScanError, ScanLimits};
-use arrow::array::RecordBatch;
+use crate::{
+    ScanError, ScanLimits,
+    aggregate::{Grouping, Groups},
+    emit,
+    error::{Fault, PageWhere},
+    limits::{BATCH_ROWS_MIN, GROUPS_SHARE, LIMITED_WINDOW_BLOCKS},
+    narrow::Room,
+    pages::{InputPages, InputView, Slot},
+    plan::{Plan, check, prune},
+    project::Pick,
+    prune::Verdict,
+    select::Selector,
+    selection::Selection,
+    text::LeafMemo,
+    types::output_schema,
+};
+use arrow::{array::RecordBatch, datatypes::SchemaRef};
 use rackscan_format::{
     ids::{ColumnId, PageNumber},
-    program::VerifiedProgram,
+    limits::BLOCK_ROWS,
+    page::CheckedPage,
+    program::{Output, VerifiedProgram},
     segment::{Extent, SegmentDirectory},
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// A page the scan cannot go on without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +47,7 @@ pub struct PageWanted {
 /// Rows (or groups) of some consecutive blocks.
 #[derive(Clone, Debug)]
 pub struct ScanBatch {
-    /// The rows, of the schema of [`output_schema`](crate::output_schema).
+    /// The rows, of the schema of [`output_schema`].
     pub batch: RecordBatch,
     /// The first block they come from.
     pub first_block: u32,
@@ -36,16 +60,16 @@ pub struct ScanBatch {
 pub enum Step {
     /// It needs these pages, in this order if they come one by one: supply each with [`SegmentScan::supply`].
     Read(Vec<PageWanted>),
-    /// Rows.
+    /// Rows, or groups.
     Batch(ScanBatch),
-    /// Nothing: the segment is scanned to its end.
+    /// Nothing: the segment is scanned to its end, or as many rows as the program wants are out.
     Done,
 }
 
 /// What a scan has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanStats {
-    /// Pages asked for.
+    /// Pages supplied.
     pub pages_read: u64,
     /// Their stored bytes.
     pub bytes_read: u64,
@@ -61,11 +85,46 @@ pub struct ScanStats {
     pub rows_selected: u64,
 }
 
+/// Where in a window the scan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The window is yet to be planned.
+    Plan,
+    /// The filter's pages are read.
+    Filter,
+    /// The payload pages are read.
+    Payload,
+    /// Rows come out.
+    Emit,
+    /// All is out.
+    Done,
+}
+
 /// The scan of one segment by one program. `P` owns the bytes of a page and is dropped as soon as they are consumed.
 pub struct SegmentScan<P> {
+    plan: Plan,
     directory: Arc<SegmentDirectory>,
+    limits: ScanLimits,
+    schema: SchemaRef,
+    inputs: Vec<InputPages<P>>,
     stats: ScanStats,
-    pages: Vec<P>,
+    phase: Phase,
+    window: Range<usize>,
+    /// Pages asked for in this phase.
+    wanted: Vec<PageWhere>,
+    /// For each block of the window, whether zone maps left it alive, and its selected rows.
+    alive: Vec<bool>,
+    selections: Vec<Selection>,
+    /// For each conjunct and block of the window, whether it must be evaluated there.
+    undecided: Vec<Vec<bool>>,
+    /// The first block that is not put out.
+    next_block: usize,
+    rows_left: usize,
+    groups: Option<(Grouping, Groups)>,
+    /// The first block whose rows are in `groups`.
+    groups_from: usize,
+    memos: Vec<Option<LeafMemo>>,
+    room: Room,
 }
 
 impl<P: AsRef<[u8]>> SegmentScan<P> {
@@ -76,29 +135,90 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     pub fn new(
         program: Arc<VerifiedProgram>,
         directory: Arc<SegmentDirectory>,
-        _first_block: u32,
-        _limits: ScanLimits,
+        first_block: u32,
+        limits: ScanLimits,
     ) -> Result<Self, ScanError> {
-        drop(program);
-        Ok(Self { directory, stats: ScanStats::default(), pages: Vec::new() })
+        check(&program, &directory)?;
+        let SegmentDirectory { table, segment, .. } = *directory;
+        let (blocks, first) = (directory.blocks(), first_block as usize);
+        if first > blocks {
+            let expected = format!("at most {blocks}");
+            let found = first_block.to_string();
+            return Err(ScanError::Mismatch { table, segment, what: "the first block", found, expected });
+        }
+        let schema = output_schema(&program);
+        let computation = |source| ScanError::Computation { table, segment, source };
+        let plan = Plan::new(Arc::clone(&program)).map_err(computation)?;
+        let inputs = program.program().inputs.iter().map(|input| {
+            let entries = directory.chunk(input.column).map_or(&[][..], |chunk| &chunk.pages);
+            InputPages::new(input, entries, blocks)
+        });
+        let inputs = inputs.collect();
+        let groups = match Grouping::of(&program) {
+            Some(grouping) => {
+                let groups = Groups::new(&program, &grouping).map_err(computation)?;
+                Some((grouping, groups))
+            }
+            None => None,
+        };
+        let memos = (0..plan.filter.text_leaves).map(|_| None).collect();
+        let limits = ScanLimits { batch_rows: limits.batch_rows.max(BATCH_ROWS_MIN), ..limits };
+        Ok(Self {
+            plan,
+            directory,
+            limits,
+            schema,
+            inputs,
+            stats: ScanStats::default(),
+            phase: Phase::Plan,
+            window: first..first,
+            wanted: Vec::new(),
+            alive: Vec::new(),
+            selections: Vec::new(),
+            undecided: Vec::new(),
+            next_block: first,
+            rows_left: program.program().limit_rows.map_or(usize::MAX, |rows| rows as usize),
+            groups,
+            groups_from: first,
+            memos,
+            room: Room::new(),
+        })
     }
 
     /// Goes on until pages are missing, rows are there, or all is done. Asks again for pages not yet supplied.
     ///
     /// # Errors
-    /// When the computation fails.
+    /// When a page's content is impossible, or the computation fails.
     pub fn step(&mut self) -> Result<Step, ScanError> {
-        Ok(Step::Done)
+        self.advance().map_err(|fault| {
+            ScanError::of(fault, &self.directory, |input| self.inputs[input].column)
+        })
     }
 
     /// Takes a page that was asked for, and checks its identity and checksum.
     ///
     /// # Errors
-    /// When the page is wrong or was not asked for.
+    /// When the page is wrong (it may be supplied again, from another copy) or was not asked for.
     pub fn supply(&mut self, column: ColumnId, page: PageNumber, bytes: P) -> Result<(), ScanError> {
-        self.pages.push(bytes);
         let SegmentDirectory { table, segment, .. } = *self.directory;
-        Err(ScanError::NotWanted { table, segment, column, page })
+        let not_wanted = ScanError::NotWanted { table, segment, column, page };
+        let Some(input) = self.inputs.iter().position(|input| input.column == column) else {
+            return Err(not_wanted);
+        };
+        let place = PageWhere { input, page: page.0.into() };
+        let entry = self.directory.page(column, page);
+        let slot = self.inputs[input].slot_mut(place.page);
+        let (Some(entry), Some(slot @ Slot::Wanted)) = (entry, slot) else { return Err(not_wanted) };
+        let stored_bytes = bytes.as_ref().len();
+        let checked = CheckedPage::open(bytes, &self.directory.identity(column, page))
+            .and_then(|checked| checked.view().expect_rows(entry.first_row, entry.rows).map(|()| checked));
+        match checked {
+            Ok(checked) => *slot = Slot::Held(checked),
+            Err(fault) => return Err(ScanError::of(place.fault(fault), &self.directory, |_| column)),
+        }
+        self.stats.pages_read += 1;
+        self.stats.bytes_read += stored_bytes as u64;
+        Ok(())
     }
 
     /// What was done so far.
@@ -106,4 +226,287 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     pub fn stats(&self) -> ScanStats {
         self.stats
     }
+
+    fn advance(&mut self) -> Result<Step, Fault> {
+        loop {
+            match self.phase {
+                Phase::Plan => match self.next_window() {
+                    Some(window) => {
+                        self.window = window;
+                        self.want_filter_pages();
+                        self.phase = Phase::Filter;
+                    }
+                    None => {
+                        self.phase = Phase::Done;
+                        if let Some(batch) = self.last_groups()? {
+                            return Ok(Step::Batch(batch));
+                        }
+                    }
+                },
+                Phase::Filter => match self.missing() {
+                    Some(pages) => return Ok(Step::Read(pages)),
+                    None => {
+                        self.select()?;
+                        self.want_payload_pages();
+                        self.phase = Phase::Payload;
+                    }
+                },
+                Phase::Payload => match self.missing() {
+                    Some(pages) => return Ok(Step::Read(pages)),
+                    None => self.phase = Phase::Emit,
+                },
+                Phase::Emit => match self.emit()? {
+                    Some(batch) => return Ok(Step::Batch(batch)),
+                    None => {
+                        self.leave_window();
+                        self.phase = Phase::Plan;
+                    }
+                },
+                Phase::Done => return Ok(Step::Done),
+            }
+        }
+    }
+
+    /// The next blocks whose pages fit the memory bound, one at least.
+    fn next_window(&self) -> Option<Range<usize>> {
+        let (start, blocks) = (self.window.end, self.directory.blocks());
+        if start >= blocks || self.rows_left == 0 {
+            return None;
+        }
+        let mut most = blocks;
+        if self.plan.program().program().limit_rows.is_some() {
+            // Few rows are wanted: look at little first, then at twice as much.
+            most = blocks.min(start + LIMITED_WINDOW_BLOCKS.max(2 * self.window.len()));
+        }
+        let mut held_bytes = 0_usize;
+        let mut end = start;
+        while end < most {
+            for input in &self.inputs {
+                let page = input.page_of(end);
+                if end == start || input.page_of(end - 1) != page {
+                    let number = PageNumber(u16::try_from(page).unwrap_or(u16::MAX));
+                    let entry = self.directory.page(input.column, number);
+                    held_bytes += entry.map_or(0, |entry| entry.extent.length_bytes as usize);
+                }
+            }
+            if held_bytes > self.limits.memory_bytes && end > start {
+                break;
+            }
+            end += 1;
+        }
+        Some(start..end)
+    }
+
+    fn rows_of(&self, block: usize) -> usize {
+        (self.directory.rows as usize - block * BLOCK_ROWS).min(BLOCK_ROWS)
+    }
+
+    /// Prunes the window and asks for the pages of undecided conjuncts.
+    fn want_filter_pages(&mut self) {
+        let verdicts = prune(&self.plan, &self.directory, &self.inputs, self.window.clone());
+        self.alive = self.window.clone().map(|block| verdicts.alive(block)).collect();
+        self.selections.clear();
+        self.undecided.clear();
+        for block in self.window.clone() {
+            let rows = self.rows_of(block);
+            if verdicts.alive(block) {
+                self.stats.rows_scanned += rows as u64;
+                self.selections.push(Selection::first(rows));
+            } else {
+                self.stats.blocks_pruned += 1;
+                self.selections.push(Selection::NONE);
+            }
+        }
+        for conjunct in 0..self.plan.filter.conjuncts.len() {
+            let blocks = self.window.clone();
+            let undecided = blocks.map(|block| {
+                verdicts.alive(block) && verdicts.of(block)[conjunct] == Verdict::Maybe
+            });
+            self.undecided.push(undecided.collect());
+        }
+        self.wanted.clear();
+        for (undecided, inputs) in self.undecided.iter().zip(&self.plan.conjunct_inputs) {
+            for &input in inputs {
+                let blocks = self.window.clone().zip(undecided);
+                let pages = blocks.filter(|(_, undecided)| **undecided).map(|(block, _)| block);
+                want(&mut self.inputs, &mut self.wanted, input, pages);
+            }
+        }
+    }
+
+    /// Asks for the pages of the output's inputs that have selected rows.
+    fn want_payload_pages(&mut self) {
+        self.wanted.clear();
+        for &input in &self.plan.payload_inputs {
+            let blocks = self.window.clone().zip(&self.selections);
+            let pages = blocks.filter(|(_, selection)| !selection.is_empty()).map(|(block, _)| block);
+            want(&mut self.inputs, &mut self.wanted, input, pages);
+        }
+    }
+
+    /// Pages asked for and not supplied yet, in the order of their rows.
+    fn missing(&self) -> Option<Vec<PageWanted>> {
+        let missing = self.wanted.iter().filter(|place| {
+            matches!(self.inputs[place.input].slots().get(place.page), Some(Slot::Wanted))
+        });
+        let mut pages: Vec<(u32, PageWanted)> = missing
+            .filter_map(|place| {
+                let column = self.inputs[place.input].column;
+                let page = PageNumber(u16::try_from(place.page).ok()?);
+                let entry = self.directory.page(column, page)?;
+                Some((entry.first_row, PageWanted { column, page, extent: entry.extent }))
+            })
+            .collect();
+        pages.sort_by_key(|(first_row, wanted)| (*first_row, wanted.column));
+        (!pages.is_empty()).then(|| pages.into_iter().map(|(_, wanted)| wanted).collect())
+    }
+
+    /// Evaluates the conjuncts on the window's blocks.
+    fn select(&mut self) -> Result<(), Fault> {
+        let views = views_of(&self.inputs, self.window.clone());
+        let mut selector = Selector {
+            expressions: &self.plan.expressions,
+            views: &views,
+            memos: &mut self.memos,
+            room: &mut self.room,
+        };
+        for (index, block) in self.window.clone().enumerate() {
+            let selection = &mut self.selections[index];
+            for (conjunct, undecided) in self.plan.filter.conjuncts.iter().zip(&self.undecided) {
+                if undecided[index] && !selection.is_empty() {
+                    *selection = selector.select(conjunct, block, selection)?;
+                }
+            }
+            if self.rows_left < BLOCK_ROWS {
+                selection.truncate(self.rows_left);
+            }
+            let selected = selection.count();
+            self.stats.rows_selected += selected as u64;
+            self.rows_left -= selected;
+        }
+        drop(views);
+        for input in (0..self.inputs.len()).filter(|input| !self.plan.payload_inputs.contains(input)) {
+            self.inputs[input].consume_before(self.window.end);
+        }
+        Ok(())
+    }
+
+    /// The next batch of the window; `None` when its rows are out.
+    fn emit(&mut self) -> Result<Option<ScanBatch>, Fault> {
+        while self.next_block < self.window.end {
+            let first_block = self.next_block;
+            let (picks, end) = self.picks(first_block);
+            let batch = self.emit_picks(&picks, first_block, end)?;
+            self.next_block = end;
+            for input in &mut self.inputs {
+                input.consume_before(end);
+            }
+            if batch.is_some() {
+                return Ok(batch);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Blocks from `first_block` on with as many selected rows as a batch takes, and the block behind them.
+    fn picks(&self, first_block: usize) -> (Vec<Pick>, usize) {
+        let mut picks = Vec::new();
+        let mut rows = 0;
+        for block in first_block..self.window.end {
+            let selection = self.selections[block - self.window.start];
+            let here = selection.count();
+            if rows + here > self.limits.batch_rows {
+                return (picks, block);
+            }
+            if here > 0 {
+                picks.push(Pick { block, selection, rows: here });
+                rows += here;
+            }
+        }
+        (picks, self.window.end)
+    }
+
+    fn emit_picks(
+        &mut self,
+        picks: &[Pick],
+        first_block: usize,
+        end: usize,
+    ) -> Result<Option<ScanBatch>, Fault> {
+        if picks.is_empty() {
+            return Ok(None);
+        }
+        let views = views_of(&self.inputs, first_block..end);
+        let Self { plan, room, schema, groups, .. } = self;
+        if let Some((grouping, groups)) = groups {
+            emit::group(plan, grouping, groups, &views, picks, room)?;
+            drop(views);
+            let full = groups.memory_bytes() > self.limits.memory_bytes / GROUPS_SHARE;
+            return if full { self.take_groups(end) } else { Ok(None) };
+        }
+        let Output::Rows(nodes) = &plan.program().program().output else { return Ok(None) };
+        let batch = emit::rows(plan, nodes, schema, &views, picks, room)?;
+        Ok(Some(ScanBatch { batch, first_block: number(first_block), end_block: number(end) }))
+    }
+
+    /// The groups so far as a batch, and an empty table in their place.
+    fn take_groups(&mut self, end: usize) -> Result<Option<ScanBatch>, Fault> {
+        let Some((grouping, groups)) = self.groups.take() else { return Ok(None) };
+        self.groups = Some((grouping.clone(), Groups::new(self.plan.program(), &grouping)?));
+        if groups.groups() == 0 {
+            return Ok(None);
+        }
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), groups.finish()?)?;
+        let first_block = std::mem::replace(&mut self.groups_from, end);
+        Ok(Some(ScanBatch { batch, first_block: number(first_block), end_block: number(end) }))
+    }
+
+    fn last_groups(&mut self) -> Result<Option<ScanBatch>, Fault> {
+        self.take_groups(self.window.end)
+    }
+
+    /// Counts what was not read, and drops what is not needed any more.
+    fn leave_window(&mut self) {
+        for (index, input) in self.inputs.iter_mut().enumerate() {
+            let is_payload = self.plan.payload_inputs.contains(&index);
+            for page in input.pages_of(self.window.clone()) {
+                // A page that goes on in the next window is counted there.
+                let goes_on = self.window.end < self.directory.blocks() && input.page_of(self.window.end) == page;
+                if goes_on || !matches!(input.slots()[page], Slot::Unread) {
+                    continue;
+                }
+                let mut blocks = self.window.clone().filter(|block| input.page_of(*block) == page);
+                if is_payload && blocks.any(|block| self.alive[block - self.window.start]) {
+                    self.stats.pages_skipped_by_selection += 1;
+                } else {
+                    self.stats.pages_skipped_by_zone += 1;
+                }
+            }
+            input.consume_before(self.window.end);
+        }
+    }
+}
+
+/// Marks the unread pages of these blocks as wanted.
+fn want<P: AsRef<[u8]>>(
+    inputs: &mut [InputPages<P>],
+    wanted: &mut Vec<PageWhere>,
+    input: usize,
+    blocks: impl Iterator<Item = usize>,
+) {
+    for block in blocks {
+        let page = inputs[input].page_of(block);
+        if let Some(slot @ Slot::Unread) = inputs[input].slot_mut(page) {
+            *slot = Slot::Wanted;
+            wanted.push(PageWhere { input, page });
+        }
+    }
+}
+
+fn views_of<P: AsRef<[u8]>>(inputs: &[InputPages<P>], blocks: Range<usize>) -> Vec<InputView<'_>> {
+    inputs.iter().enumerate().map(|(index, input)| input.views(index, blocks.clone())).collect()
+}
+
+/// Blocks of a segment are counted in 12 bits (`SEGMENT_ROWS_MAX`).
+fn number(block: usize) -> u32 {
+    u32::try_from(block).unwrap_or(u32::MAX)
 }

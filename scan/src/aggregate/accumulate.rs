@@ -1,0 +1,223 @@
+//! How do the values of a group become one?
+//!
+//! Invariants
+//! - Integer sums wrap, as DataFusion's do; decimal sums are exact or an error; float sums are made in row order.
+//! - The smallest and largest double are those of IEEE total order, as in arrow's kernels; texts compare by code point.
+//! - A group without a value has a count of 0 and no sum, smallest or largest value.
+
+use super::{integers_of, integers_to};
+use arrow::{
+    array::{
+        Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, StringViewArray, StringViewBuilder,
+    },
+    buffer::NullBuffer,
+    datatypes::{Decimal128Type, Float64Type},
+    error::ArrowError,
+};
+use rackscan_format::{
+    limits::DECIMAL_DIGITS_MAX,
+    program::{AggregateFunction, COMPUTED_DIGITS_MAX, ValueType},
+};
+use std::{cmp::Ordering, sync::Arc};
+
+/// One aggregate over all groups; each vector has an entry per group.
+pub(super) enum Accumulator {
+    Counts { counts: Vec<i64>, every_row: bool },
+    Integers { value_type: ValueType, combine: Combine, values: Vec<i64>, seen: Vec<bool> },
+    Decimals { precision: u8, scale: i8, combine: Combine, values: Vec<i128>, seen: Vec<bool> },
+    Floats { combine: Combine, values: Vec<f64>, seen: Vec<bool> },
+    Texts { combine: Combine, values: Vec<Option<Box<str>>>, bytes: usize },
+}
+
+/// What two values of a group become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Combine {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Combine {
+    /// Whether a value takes the place of the one known.
+    fn replaces(self, order: Ordering) -> bool {
+        match self {
+            Self::Sum => false,
+            Self::Min => order == Ordering::Less,
+            Self::Max => order == Ordering::Greater,
+        }
+    }
+
+    fn integers(self, known: i64, value: i64) -> i64 {
+        match self {
+            Self::Sum => known.wrapping_add(value),
+            Self::Min => known.min(value),
+            Self::Max => known.max(value),
+        }
+    }
+
+    fn decimals(self, known: i128, value: i128) -> Result<i128, ArrowError> {
+        match self {
+            Self::Sum => known.checked_add(value).ok_or_else(|| {
+                ArrowError::ArithmeticOverflow(format!("a sum of decimals beyond 128 bits: {known} + {value}"))
+            }),
+            Self::Min => Ok(known.min(value)),
+            Self::Max => Ok(known.max(value)),
+        }
+    }
+
+    fn floats(self, known: f64, value: f64) -> f64 {
+        match self {
+            Self::Sum => known + value,
+            _ if self.replaces(value.total_cmp(&known)) => value,
+            _ => known,
+        }
+    }
+}
+
+impl Accumulator {
+    pub(super) fn new(
+        function: AggregateFunction,
+        argument: Option<ValueType>,
+    ) -> Result<Self, ArrowError> {
+        let (seen, combine) = (Vec::new(), match function {
+            AggregateFunction::CountRows => return Ok(Self::Counts { counts: Vec::new(), every_row: true }),
+            AggregateFunction::Count => return Ok(Self::Counts { counts: Vec::new(), every_row: false }),
+            AggregateFunction::Sum => Combine::Sum,
+            AggregateFunction::Min => Combine::Min,
+            AggregateFunction::Max => Combine::Max,
+        });
+        match argument {
+            None => Err(ArrowError::ComputeError(format!("{function:?} without an argument"))),
+            Some(ValueType::Decimal { precision, scale }) => {
+                // Ten digits more, as `program::verify` types it.
+                let more = if combine == Combine::Sum { 10 } else { 0 };
+                let precision = (precision + more).min(COMPUTED_DIGITS_MAX);
+                let scale = i8::try_from(scale).unwrap_or(i8::MAX);
+                Ok(Self::Decimals { precision, scale, combine, values: Vec::new(), seen })
+            }
+            Some(ValueType::Float64) => Ok(Self::Floats { combine, values: Vec::new(), seen }),
+            Some(ValueType::Text) => Ok(Self::Texts { combine, values: Vec::new(), bytes: 0 }),
+            Some(value_type) => Ok(Self::Integers { value_type, combine, values: Vec::new(), seen }),
+        }
+    }
+
+    /// Makes room for `groups` groups.
+    pub(super) fn grow(&mut self, groups: usize) {
+        match self {
+            Self::Counts { counts, .. } => counts.resize(groups, 0),
+            Self::Integers { values, seen, .. } => {
+                values.resize(groups, 0);
+                seen.resize(groups, false);
+            }
+            Self::Decimals { values, seen, .. } => {
+                values.resize(groups, 0);
+                seen.resize(groups, false);
+            }
+            Self::Floats { values, seen, .. } => {
+                values.resize(groups, 0.0);
+                seen.resize(groups, false);
+            }
+            Self::Texts { values, .. } => values.resize(groups, None),
+        }
+    }
+
+    pub(super) fn memory_bytes(&self, groups: usize) -> usize {
+        groups
+            * match self {
+                Self::Counts { .. } | Self::Integers { .. } | Self::Floats { .. } => 9,
+                Self::Decimals { .. } | Self::Texts { .. } => 17,
+            }
+            + if let Self::Texts { bytes, .. } = self { *bytes } else { 0 }
+    }
+
+    /// Adds one value per row to the row's group.
+    pub(super) fn add(&mut self, groups: &[u32], argument: Option<&ArrayRef>) -> Result<(), ArrowError> {
+        if let Self::Counts { counts, every_row: true } = self {
+            groups.iter().for_each(|group| counts[*group as usize] += 1);
+            return Ok(());
+        }
+        let Some(array) = argument else {
+            return Err(ArrowError::ComputeError("an aggregate's argument was not computed".into()));
+        };
+        let valid = |row: usize| array.is_valid(row);
+        let rows = groups.iter().map(|group| *group as usize).enumerate().filter(|(row, _)| valid(*row));
+        match self {
+            Self::Counts { counts, .. } => rows.for_each(|(_, group)| counts[group] += 1),
+            Self::Integers { combine, values, seen, .. } => {
+                let integers = integers_of(array).ok_or_else(|| foreign(array))?;
+                for (row, group) in rows {
+                    let value = integers[row];
+                    values[group] = if seen[group] { combine.integers(values[group], value) } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Decimals { combine, values, seen, .. } => {
+                let decimals = array.as_primitive_opt::<Decimal128Type>().ok_or_else(|| foreign(array))?;
+                for (row, group) in rows {
+                    let value = decimals.value(row);
+                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Floats { combine, values, seen } => {
+                let floats = array.as_primitive_opt::<Float64Type>().ok_or_else(|| foreign(array))?;
+                for (row, group) in rows {
+                    let value = floats.value(row);
+                    values[group] = if seen[group] { combine.floats(values[group], value) } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Texts { combine, values, bytes } => {
+                let texts = array.as_string_view_opt().ok_or_else(|| foreign(array))?;
+                for (row, group) in rows {
+                    keep_text(*combine, &mut values[group], texts, row, bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One row per group.
+    pub(super) fn finish(self) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
+            Self::Counts { counts, .. } => Arc::new(Int64Array::from(counts)),
+            Self::Integers { value_type, values, seen, .. } => integers_to(value_type, values, nulls(seen))?,
+            Self::Decimals { precision, scale, values, seen, .. } => {
+                let array = Decimal128Array::try_new(values.into(), nulls(seen))?;
+                Arc::new(array.with_precision_and_scale(precision, scale)?)
+            }
+            Self::Floats { values, seen, .. } => Arc::new(Float64Array::try_new(values.into(), nulls(seen))?),
+            Self::Texts { values, .. } => {
+                let mut builder = StringViewBuilder::with_capacity(values.len());
+                values.iter().for_each(|value| builder.append_option(value.as_deref()));
+                Arc::new(builder.finish())
+            }
+        })
+    }
+}
+
+fn keep_text(
+    combine: Combine,
+    known: &mut Option<Box<str>>,
+    texts: &StringViewArray,
+    row: usize,
+    bytes: &mut usize,
+) {
+    let text = texts.value(row);
+    if known.as_deref().is_none_or(|known| combine.replaces(text.cmp(known))) {
+        *bytes += text.len();
+        *bytes -= known.as_deref().map_or(0, str::len);
+        *known = Some(text.into());
+    }
+}
+
+fn nulls(seen: Vec<bool>) -> Option<NullBuffer> {
+    Some(NullBuffer::from(seen)).filter(|nulls| nulls.null_count() > 0)
+}
+
+fn foreign(array: &ArrayRef) -> ArrowError {
+    ArrowError::ComputeError(format!("an aggregate over {}, not the program's type", array.data_type()))
+}
+
+// A stored decimal's sum over a whole segment fits 128 bits, so only computed decimals can overflow.
+const _: () = assert!(DECIMAL_DIGITS_MAX + 10 < COMPUTED_DIGITS_MAX);

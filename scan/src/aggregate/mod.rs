@@ -1,0 +1,150 @@
+//! How do rows become groups, next to the pages?
+//!
+//! Rows arrive as arrays of keys and arguments ([`Groups::add_rows`]), or, where the narrow path could do the work on
+//! unpacked blocks ([`direct`]), as partial groups ([`Groups::add_partial`]). Both end in one table of groups.
+//!
+//! Invariant: what comes out is a partial aggregation. Groups of one answer may repeat in later batches; whoever asked
+//! merges them.
+
+mod accumulate;
+mod keys;
+
+use crate::types::arrow_type;
+use accumulate::Accumulator;
+use arrow::{array::ArrayRef, error::ArrowError};
+use keys::Keys;
+use rackscan_format::program::{Aggregate, NodeIndex, Output, ValueType, VerifiedProgram};
+
+/// What a program groups by and aggregates.
+#[derive(Clone, Debug)]
+pub(crate) struct Grouping {
+    pub(crate) keys: Vec<NodeIndex>,
+    pub(crate) aggregates: Vec<Aggregate>,
+}
+
+impl Grouping {
+    /// The program's, if it groups.
+    pub(crate) fn of(program: &VerifiedProgram) -> Option<Self> {
+        match &program.program().output {
+            Output::Rows(_) => None,
+            Output::Groups { keys, aggregates } => {
+                Some(Self { keys: keys.clone(), aggregates: aggregates.clone() })
+            }
+        }
+    }
+}
+
+/// The groups so far.
+pub(crate) struct Groups {
+    keys: Keys,
+    accumulators: Vec<Accumulator>,
+    /// The group of each row being added.
+    group_of_row: Vec<u32>,
+}
+
+impl Groups {
+    pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping) -> Result<Self, ArrowError> {
+        let type_of = |node: NodeIndex| program.node_types()[usize::from(node)];
+        let key_types: Vec<ValueType> = grouping.keys.iter().map(|key| type_of(*key)).collect();
+        let accumulators = grouping.aggregates.iter().map(|aggregate| {
+            Accumulator::new(aggregate.function, aggregate.argument.map(type_of))
+        });
+        Ok(Self {
+            keys: Keys::new(&key_types)?,
+            accumulators: accumulators.collect::<Result<_, _>>()?,
+            group_of_row: Vec::new(),
+        })
+    }
+
+    /// Adds rows: an array for each key, and for each aggregate its argument, if it has one.
+    pub(crate) fn add_rows(
+        &mut self,
+        keys: &[ArrayRef],
+        arguments: &[Option<ArrayRef>],
+        rows: usize,
+    ) -> Result<(), ArrowError> {
+        self.group_of_row.clear();
+        self.keys.assign(keys, rows, &mut self.group_of_row)?;
+        for (accumulator, argument) in self.accumulators.iter_mut().zip(arguments) {
+            accumulator.grow(self.keys.groups());
+            accumulator.add(&self.group_of_row, argument.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// How many groups there are. Without keys there is always one.
+    pub(crate) fn groups(&self) -> usize {
+        self.keys.groups()
+    }
+
+    /// Bytes held, roughly.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let groups = self.keys.groups();
+        self.keys.memory_bytes() + self.accumulators.iter().map(|one| one.memory_bytes(groups)).sum::<usize>()
+    }
+
+    /// The groups as arrays: keys, then aggregates.
+    pub(crate) fn finish(mut self) -> Result<Vec<ArrayRef>, ArrowError> {
+        let groups = self.keys.groups();
+        let mut arrays = self.keys.finish()?;
+        for mut accumulator in self.accumulators.drain(..) {
+            accumulator.grow(groups);
+            arrays.push(accumulator.finish()?);
+        }
+        Ok(arrays)
+    }
+}
+
+/// Integers whatever their array type; `None` for types that are not stored in 64 bits.
+fn integers_of(array: &ArrayRef) -> Option<Vec<i64>> {
+    use arrow::{
+        array::{Array, AsArray},
+        datatypes::{DataType, Date32Type, Int32Type, Int64Type, TimestampMicrosecondType},
+    };
+    match array.data_type() {
+        DataType::Int32 => {
+            Some(array.as_primitive::<Int32Type>().values().iter().map(|value| i64::from(*value)).collect())
+        }
+        DataType::Date32 => {
+            Some(array.as_primitive::<Date32Type>().values().iter().map(|value| i64::from(*value)).collect())
+        }
+        DataType::Int64 => Some(array.as_primitive::<Int64Type>().values().to_vec()),
+        DataType::Timestamp(_, _) => {
+            array.as_primitive_opt::<TimestampMicrosecondType>().map(|array| array.values().to_vec())
+        }
+        DataType::Boolean => {
+            let array = array.as_boolean().values();
+            Some(array.iter().map(i64::from).collect())
+        }
+        _ => None,
+    }
+}
+
+/// Integers back to the array type of a value.
+fn integers_to(
+    value_type: ValueType,
+    values: Vec<i64>,
+    nulls: Option<arrow::buffer::NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    use arrow::array::{
+        BooleanArray, Date32Array, Int32Array, Int64Array, TimestampMicrosecondArray,
+    };
+    use rackscan_format::encoding::integer::Stored;
+    use std::sync::Arc;
+    // Values came from arrays of this type, so none is cut.
+    let narrow = |values: Vec<i64>| -> Vec<i32> { values.into_iter().map(i32::from_stored).collect() };
+    Ok(match value_type {
+        ValueType::Boolean => {
+            let bits = values.iter().map(|value| *value != 0).collect();
+            Arc::new(BooleanArray::new(bits, nulls))
+        }
+        ValueType::Int32 => Arc::new(Int32Array::try_new(narrow(values).into(), nulls)?),
+        ValueType::Date32 => Arc::new(Date32Array::try_new(narrow(values).into(), nulls)?),
+        ValueType::Int64 => Arc::new(Int64Array::try_new(values.into(), nulls)?),
+        ValueType::TimestampMicros => Arc::new(TimestampMicrosecondArray::try_new(values.into(), nulls)?),
+        other => {
+            let data_type = arrow_type(other);
+            return Err(ArrowError::ComputeError(format!("{data_type} is not held in 64 bits")));
+        }
+    })
+}

@@ -1,0 +1,67 @@
+//! How do the selected rows of a window become batches?
+
+use crate::{
+    aggregate::{Grouping, Groups},
+    error::Fault,
+    narrow::Room,
+    pages::InputView,
+    plan::Plan,
+    project::{Pick, gather, rows_of},
+};
+use arrow::{
+    array::{ArrayRef, RecordBatch, RecordBatchOptions},
+    datatypes::SchemaRef,
+};
+use rackscan_format::program::NodeIndex;
+use std::sync::Arc;
+
+/// The output nodes of picked rows, as a batch.
+pub(crate) fn rows(
+    plan: &Plan,
+    nodes: &[NodeIndex],
+    schema: &SchemaRef,
+    views: &[InputView<'_>],
+    picks: &[Pick],
+    room: &mut Room,
+) -> Result<RecordBatch, Fault> {
+    let rows = rows_of(picks);
+    let columns = payload(plan, views, picks, room)?;
+    let mut evaluation = plan.expressions.over(&columns, rows);
+    let arrays: Result<Vec<ArrayRef>, _> = nodes.iter().map(|node| evaluation.array(*node)).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays?, &options)?)
+}
+
+/// Adds picked rows to the groups.
+pub(crate) fn group(
+    plan: &Plan,
+    grouping: &Grouping,
+    groups: &mut Groups,
+    views: &[InputView<'_>],
+    picks: &[Pick],
+    room: &mut Room,
+) -> Result<(), Fault> {
+    let rows = rows_of(picks);
+    let columns = payload(plan, views, picks, room)?;
+    let mut evaluation = plan.expressions.over(&columns, rows);
+    let keys: Result<Vec<ArrayRef>, _> = grouping.keys.iter().map(|key| evaluation.array(*key)).collect();
+    let arguments = grouping.aggregates.iter().map(|aggregate| {
+        aggregate.argument.map(|argument| evaluation.array(argument)).transpose()
+    });
+    let arguments: Result<Vec<Option<ArrayRef>>, _> = arguments.collect();
+    Ok(groups.add_rows(&keys?, &arguments?, rows)?)
+}
+
+/// The inputs of the output, gathered.
+fn payload(
+    plan: &Plan,
+    views: &[InputView<'_>],
+    picks: &[Pick],
+    room: &mut Room,
+) -> Result<Vec<Option<ArrayRef>>, Fault> {
+    let mut columns: Vec<Option<ArrayRef>> = vec![None; plan.inputs];
+    for &input in &plan.payload_inputs {
+        columns[input] = Some(gather(&views[input], picks, room)?);
+    }
+    Ok(columns)
+}

@@ -1,0 +1,418 @@
+//! What is the value of any node, over arrow arrays?
+//!
+//! The general path: whatever the narrow paths do not answer is computed here with arrow's kernels, the ones
+//! DataFusion uses, so the semantics are DataFusion's.
+//!
+//! Invariants
+//! - Each node is evaluated once per set of rows. Recursion is bounded by the number of nodes of a verified program.
+//! - A node that may fail is not evaluated on rows that cannot need it: behind a decided AND or OR, or in a branch
+//!   of CASE not taken. Such partial evaluations are bounded by `PARTIAL_EVALUATIONS_MAX`; beyond it, all rows are
+//!   evaluated.
+
+use crate::{
+    constants::{Prepared, prepare},
+    limits::PARTIAL_EVALUATIONS_MAX,
+    predicate::for_each_operand,
+    types::arrow_type,
+};
+use arrow::{
+    array::{
+        Array, ArrayRef, AsArray, BooleanArray, Datum, Int32Array, StringViewArray, StringViewBuilder,
+        UInt32Array, new_null_array,
+    },
+    buffer::BooleanBuffer,
+    compute::{
+        CastOptions, DatePart as ArrowDatePart, and_kleene, cast_with_options, date_part, filter, is_null,
+        kernels::{cmp, numeric, zip::zip},
+        like, nilike, nlike, not, or_kleene, take,
+    },
+    error::ArrowError,
+};
+use rackscan_format::program::{
+    Arithmetic, Comparison, DatePart, Node, NodeIndex, ValueType, VerifiedProgram,
+};
+use std::{cell::Cell, sync::Arc};
+
+/// A program prepared for evaluation, shared by all batches of a scan.
+#[derive(Debug)]
+pub(crate) struct Expressions {
+    program: Arc<VerifiedProgram>,
+    prepared: Vec<Prepared>,
+    fallible: Vec<bool>,
+}
+
+impl Expressions {
+    pub(crate) fn new(program: Arc<VerifiedProgram>) -> Result<Self, ArrowError> {
+        let prepared = prepare(&program)?;
+        let types = program.node_types();
+        let mut fallible: Vec<bool> = Vec::with_capacity(types.len());
+        for node in &program.program().nodes {
+            let mut may_fail = match node {
+                // Integers wrap and floats go to infinity; decimals are exact or an error.
+                Node::Arithmetic { left, .. } => {
+                    matches!(types[usize::from(*left)], ValueType::Decimal { .. })
+                }
+                Node::Cast { .. } => true,
+                _ => false,
+            };
+            for_each_operand(node, &mut |operand| may_fail |= fallible[usize::from(operand)]);
+            fallible.push(may_fail);
+        }
+        Ok(Self { program, prepared, fallible })
+    }
+
+    pub(crate) fn program(&self) -> &VerifiedProgram {
+        &self.program
+    }
+
+    /// An evaluation over `rows` rows whose inputs are `columns`; those a node needs must be there.
+    pub(crate) fn over<'a>(&'a self, columns: &'a [Option<ArrayRef>], rows: usize) -> Evaluation<'a> {
+        Evaluation {
+            expressions: self,
+            columns: columns.to_vec(),
+            rows,
+            values: vec![None; self.prepared.len()],
+            partial_left: Cell::new(PARTIAL_EVALUATIONS_MAX),
+        }
+    }
+}
+
+/// A node's value: one for each row, or one for all.
+#[derive(Clone, Debug)]
+enum Value {
+    Rows(ArrayRef),
+    Scalar(ArrayRef),
+}
+
+impl Datum for Value {
+    fn get(&self) -> (&dyn Array, bool) {
+        match self {
+            Self::Rows(array) => (array.as_ref(), false),
+            Self::Scalar(array) => (array.as_ref(), true),
+        }
+    }
+}
+
+impl Value {
+    fn array(&self) -> &ArrayRef {
+        match self {
+            Self::Rows(array) | Self::Scalar(array) => array,
+        }
+    }
+
+    /// The same kind of value, computed row by row from this one.
+    fn map(
+        &self,
+        compute: impl FnOnce(&ArrayRef) -> Result<ArrayRef, ArrowError>,
+    ) -> Result<Self, ArrowError> {
+        Ok(match self {
+            Self::Rows(array) => Self::Rows(compute(array)?),
+            Self::Scalar(array) => Self::Scalar(compute(array)?),
+        })
+    }
+}
+
+/// The evaluation of nodes over one set of rows.
+pub(crate) struct Evaluation<'a> {
+    expressions: &'a Expressions,
+    columns: Vec<Option<ArrayRef>>,
+    rows: usize,
+    values: Vec<Option<Value>>,
+    partial_left: Cell<u32>,
+}
+
+impl Evaluation<'_> {
+    /// The node's value for each row.
+    pub(crate) fn array(&mut self, node: NodeIndex) -> Result<ArrayRef, ArrowError> {
+        match self.value(node)? {
+            Value::Rows(array) => Ok(array),
+            Value::Scalar(array) if self.rows == 1 => Ok(array),
+            Value::Scalar(array) => take(&array, &UInt32Array::from(vec![0; self.rows]), None),
+        }
+    }
+
+    /// The rows for which a boolean node is `truth`.
+    pub(crate) fn rows_where(&mut self, node: NodeIndex, truth: bool) -> Result<BooleanBuffer, ArrowError> {
+        let array = self.array(node)?;
+        let answers = boolean(&array)?;
+        let values = if truth { answers.values().clone() } else { !answers.values() };
+        Ok(match answers.nulls() {
+            Some(nulls) => &values & nulls.inner(),
+            None => values,
+        })
+    }
+
+    fn value(&mut self, node: NodeIndex) -> Result<Value, ArrowError> {
+        let index = usize::from(node);
+        if let Some(value) = &self.values[index] {
+            return Ok(value.clone());
+        }
+        let value = self.compute(index)?;
+        self.values[index] = Some(value.clone());
+        Ok(value)
+    }
+
+    fn compute(&mut self, index: usize) -> Result<Value, ArrowError> {
+        let expressions = self.expressions;
+        let program = expressions.program.program();
+        match &program.nodes[index] {
+            Node::Column(input) => match self.columns.get(usize::from(*input)) {
+                Some(Some(array)) => Ok(Value::Rows(Arc::clone(array))),
+                _ => Err(ArrowError::ComputeError(format!("input {input} was not decoded"))),
+            },
+            Node::Literal(_) => match &expressions.prepared[index] {
+                Prepared::Scalar(array) => Ok(Value::Scalar(Arc::clone(array))),
+                other => Err(ArrowError::ComputeError(format!("a constant was prepared as {other:?}"))),
+            },
+            Node::Compare { op, left, right } => {
+                let (left, right) = (self.value(*left)?, self.value(*right)?);
+                pair(&left, &right, compare(*op, &left, &right)?)
+            }
+            Node::And(items) => self.connect(items, Connective::And),
+            Node::Or(items) => self.connect(items, Connective::Or),
+            Node::Not(item) => self.value(*item)?.map(|array| Ok(Arc::new(not(boolean(array)?)?))),
+            Node::IsNull(item) => self.value(*item)?.map(|array| Ok(Arc::new(is_null(array)?))),
+            Node::InSet { item, negated, .. } => {
+                let item = self.value(*item)?;
+                match &expressions.prepared[index] {
+                    Prepared::Set(set) => item.map(|array| Ok(Arc::new(set.contain(array, *negated)?))),
+                    other => Err(ArrowError::ComputeError(format!("a set was prepared as {other:?}"))),
+                }
+            }
+            Node::Like { .. } => self.like(index),
+            Node::Arithmetic { op, left, right } => {
+                let (left, right) = (self.value(*left)?, self.value(*right)?);
+                let array = match op {
+                    Arithmetic::Add => numeric::add_wrapping(&left, &right)?,
+                    Arithmetic::Subtract => numeric::sub_wrapping(&left, &right)?,
+                    Arithmetic::Multiply => numeric::mul_wrapping(&left, &right)?,
+                };
+                pair_array(&left, &right, array)
+            }
+            Node::Negate(item) => self.value(*item)?.map(|array| numeric::neg_wrapping(array)),
+            Node::Cast { item, to } => {
+                let options = CastOptions { safe: false, ..CastOptions::default() };
+                self.value(*item)?.map(|array| cast_with_options(array, &arrow_type(*to), &options))
+            }
+            Node::Case { branches, otherwise } => {
+                self.case(expressions.program.node_types()[index], branches, *otherwise)
+            }
+            Node::DatePart { part, item } => {
+                let part = match part {
+                    DatePart::Year => ArrowDatePart::Year,
+                    DatePart::Month => ArrowDatePart::Month,
+                    DatePart::Day => ArrowDatePart::Day,
+                };
+                self.value(*item)?.map(|array| date_part(array, part))
+            }
+            Node::Substring { item, start, length } => {
+                self.value(*item)?.map(|array| substring(array, *start, *length))
+            }
+        }
+    }
+
+    fn like(&mut self, index: usize) -> Result<Value, ArrowError> {
+        let expressions = self.expressions;
+        let Node::Like { item, pattern, negated, case_insensitive } =
+            &expressions.program.program().nodes[index]
+        else {
+            return Err(ArrowError::ComputeError("not a LIKE node".into()));
+        };
+        let item = self.value(*item)?;
+        if let Prepared::Pattern(pattern) = &expressions.prepared[index] {
+            return item.map(|array| {
+                let texts = text(array)?;
+                let answers = BooleanBuffer::collect_bool(texts.len(), |row| {
+                    pattern.matches(texts.value(row).as_bytes()) != *negated
+                });
+                Ok(Arc::new(BooleanArray::new(answers, texts.nulls().cloned())))
+            });
+        }
+        let pattern = StringViewArray::new_scalar(pattern);
+        item.map(|array| {
+            let answers = match (case_insensitive, negated) {
+                (false, false) => like(array, &pattern)?,
+                (false, true) => nlike(array, &pattern)?,
+                (true, false) => arrow::compute::ilike(array, &pattern)?,
+                (true, true) => nilike(array, &pattern)?,
+            };
+            Ok(Arc::new(answers))
+        })
+    }
+
+    /// AND or OR, left to right; an item that may fail only sees the rows that are still undecided.
+    fn connect(&mut self, items: &[NodeIndex], connective: Connective) -> Result<Value, ArrowError> {
+        let mut result: Option<BooleanArray> = None;
+        for &item in items {
+            let Some(known) = result else {
+                result = Some(boolean(&self.array(item)?)?.clone());
+                continue;
+            };
+            let undecided = match connective {
+                // Not false, so true or null; likewise for OR.
+                Connective::And => undecided(&known, false),
+                Connective::Or => undecided(&known, true),
+            };
+            let array = self.array_on(item, &undecided)?;
+            let next = boolean(&array)?;
+            result = Some(match connective {
+                Connective::And => and_kleene(&known, next)?,
+                Connective::Or => or_kleene(&known, next)?,
+            });
+        }
+        let result = result.ok_or_else(|| ArrowError::ComputeError("AND or OR of nothing".into()))?;
+        Ok(Value::Rows(Arc::new(result)))
+    }
+
+    fn case(
+        &mut self,
+        value_type: ValueType,
+        branches: &[(NodeIndex, NodeIndex)],
+        otherwise: Option<NodeIndex>,
+    ) -> Result<Value, ArrowError> {
+        let mut result = new_null_array(&arrow_type(value_type), self.rows);
+        let mut open = BooleanBuffer::new_set(self.rows);
+        for &(condition, value) in branches {
+            if open.count_set_bits() == 0 {
+                break;
+            }
+            let condition = self.array_on(condition, &open)?;
+            let condition = boolean(&condition)?;
+            let holds = match condition.nulls() {
+                Some(nulls) => condition.values() & nulls.inner(),
+                None => condition.values().clone(),
+            };
+            let taken = &holds & &open;
+            let value = self.array_on(value, &taken)?;
+            open = &open & &!&taken;
+            result = zip(&BooleanArray::new(taken, None), &value, &result)?;
+        }
+        if let Some(otherwise) = otherwise
+            && open.count_set_bits() > 0
+        {
+            let value = self.array_on(otherwise, &open)?;
+            result = zip(&BooleanArray::new(open, None), &value, &result)?;
+        }
+        Ok(Value::Rows(result))
+    }
+
+    /// The node's value on `wanted` rows, anything elsewhere.
+    fn array_on(&mut self, node: NodeIndex, wanted: &BooleanBuffer) -> Result<ArrayRef, ArrowError> {
+        let wanted_rows = wanted.count_set_bits();
+        let known = self.values[usize::from(node)].is_some();
+        if known || !self.expressions.fallible[usize::from(node)] || wanted_rows == self.rows {
+            return self.array(node);
+        }
+        if wanted_rows == 0 {
+            let value_type = self.expressions.program.node_types()[usize::from(node)];
+            return Ok(new_null_array(&arrow_type(value_type), self.rows));
+        }
+        let Some(left) = self.partial_left.get().checked_sub(1) else { return self.array(node) };
+        self.partial_left.set(left);
+        let mask = BooleanArray::new(wanted.clone(), None);
+        let columns: Result<Vec<Option<ArrayRef>>, ArrowError> = self
+            .columns
+            .iter()
+            .map(|column| column.as_ref().map(|column| filter(column, &mask)).transpose())
+            .collect();
+        let mut partial = Evaluation {
+            expressions: self.expressions,
+            columns: columns?,
+            rows: wanted_rows,
+            values: vec![None; self.values.len()],
+            partial_left: Cell::new(left),
+        };
+        let values = partial.array(node)?;
+        self.partial_left.set(partial.partial_left.get());
+        let mut next = 0_i32;
+        let positions = (0..self.rows).map(|row| {
+            wanted.value(row).then(|| {
+                next += 1;
+                next - 1
+            })
+        });
+        take(&values, &Int32Array::from_iter(positions), None)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Connective {
+    And,
+    Or,
+}
+
+/// The rows that do not have the value which decides the whole.
+fn undecided(known: &BooleanArray, decisive: bool) -> BooleanBuffer {
+    let other = if decisive { !known.values() } else { known.values().clone() };
+    match known.nulls() {
+        Some(nulls) => &other | &!nulls.inner(),
+        None => other,
+    }
+}
+
+fn compare(op: Comparison, left: &Value, right: &Value) -> Result<BooleanArray, ArrowError> {
+    match op {
+        Comparison::Equal => cmp::eq(left, right),
+        Comparison::NotEqual => cmp::neq(left, right),
+        Comparison::Less => cmp::lt(left, right),
+        Comparison::LessOrEqual => cmp::lt_eq(left, right),
+        Comparison::Greater => cmp::gt(left, right),
+        Comparison::GreaterOrEqual => cmp::gt_eq(left, right),
+    }
+}
+
+fn pair(left: &Value, right: &Value, result: impl Array + 'static) -> Result<Value, ArrowError> {
+    pair_array(left, right, Arc::new(result))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the end of a chain of fallible kernels")]
+fn pair_array(left: &Value, right: &Value, result: ArrayRef) -> Result<Value, ArrowError> {
+    Ok(match (left, right) {
+        (Value::Scalar(_), Value::Scalar(_)) => Value::Scalar(result),
+        _ => Value::Rows(result),
+    })
+}
+
+fn boolean(array: &ArrayRef) -> Result<&BooleanArray, ArrowError> {
+    array
+        .as_boolean_opt()
+        .ok_or_else(|| ArrowError::ComputeError(format!("{} where a boolean belongs", array.data_type())))
+}
+
+fn text(array: &ArrayRef) -> Result<&StringViewArray, ArrowError> {
+    array
+        .as_string_view_opt()
+        .ok_or_else(|| ArrowError::ComputeError(format!("{} where a text belongs", array.data_type())))
+}
+
+/// Characters, not bytes, from `start` (1 is the first) on.
+fn substring(array: &ArrayRef, start: u32, length: Option<u32>) -> Result<ArrayRef, ArrowError> {
+    let texts = text(array)?;
+    let skip = start.saturating_sub(1) as usize;
+    let mut builder = StringViewBuilder::with_capacity(texts.len());
+    for value in texts {
+        builder.append_option(value.map(|value| characters(value, skip, length.map(|most| most as usize))));
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+fn characters(value: &str, skip: usize, most: Option<usize>) -> &str {
+    let position = |text: &str, count: usize| {
+        text.char_indices().nth(count).map_or(text.len(), |(position, _)| position)
+    };
+    let rest = &value[position(value, skip)..];
+    most.map_or(rest, |most| &rest[..position(rest, most)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn substrings_count_characters() {
+        assert_eq!(characters("h\u{e9}llo", 1, Some(2)), "\u{e9}l");
+        assert_eq!(characters("abc", 3, None), "");
+        assert_eq!(characters("abc", 9, Some(1)), "");
+        assert_eq!(characters("abc", 0, Some(9)), "abc");
+    }
+}

@@ -1,0 +1,129 @@
+//! Which of 1,024 unpacked numbers compare as asked? Plain loops over lanes that compilers vectorise.
+//!
+//! One byte per row, 0 or 1. Rows after a short block's last are answered too; the caller ignores them.
+
+use crate::selection::RowBytes;
+use rackscan_format::{encoding::bitpack::Narrow, limits::BLOCK_ROWS, program::Comparison};
+
+/// Sets up to this size are compared value by value; larger ones are looked up.
+const FEW: usize = 8;
+
+/// An unsigned lane type.
+pub(crate) trait Lane: Copy + Ord {
+    /// The number, cut to the lane; callers have checked that it fits.
+    fn cut(number: u64) -> Self;
+    fn less(self, other: Self) -> Self;
+}
+
+macro_rules! lanes {
+    ($($lane:ty)*) => {$(
+        impl Lane for $lane {
+            #[expect(clippy::allow_attributes, reason = "u64 is not cut")]
+            #[allow(clippy::cast_possible_truncation, reason = "callers clamp to the lane's largest")]
+            #[inline(always)]
+            fn cut(number: u64) -> Self {
+                number as Self
+            }
+
+            #[inline(always)]
+            fn less(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+        }
+    )*};
+}
+lanes!(u8 u16 u32 u64);
+
+/// `low <= number <= high`, both within the lane, `low <= high`.
+pub(crate) fn between(numbers: Narrow<'_>, low: u64, high: u64, answers: &mut RowBytes) {
+    match numbers {
+        Narrow::Constant => answers.fill(u8::from(low == 0)),
+        Narrow::U8(lanes) => within(lanes, low, high, answers),
+        Narrow::U16(lanes) => within(lanes, low, high, answers),
+        Narrow::U32(lanes) => within(lanes, low, high, answers),
+        Narrow::U64(lanes) => within(lanes, low, high, answers),
+    }
+}
+
+fn within<L: Lane>(lanes: &[L; BLOCK_ROWS], low: u64, high: u64, answers: &mut RowBytes) {
+    // One unsigned comparison: numbers below `low` wrap to large ones.
+    let (low, extent) = (L::cut(low), L::cut(high - low));
+    for (answer, lane) in answers.iter_mut().zip(lanes) {
+        *answer = u8::from(lane.less(low) <= extent);
+    }
+}
+
+/// Whether the number is one of `set`, ascending and within the lane.
+pub(crate) fn among(numbers: Narrow<'_>, set: &[u64], answers: &mut RowBytes) {
+    match numbers {
+        Narrow::Constant => answers.fill(u8::from(set.contains(&0))),
+        Narrow::U8(lanes) if set.len() > FEW => {
+            let mut table = [0; 256];
+            set.iter().filter_map(|number| usize::try_from(*number).ok()).for_each(|number| {
+                if let Some(entry) = table.get_mut(number) {
+                    *entry = 1;
+                }
+            });
+            answers.iter_mut().zip(lanes).for_each(|(answer, lane)| *answer = table[usize::from(*lane)]);
+        }
+        Narrow::U8(lanes) => equal_one(lanes, set, answers),
+        Narrow::U16(lanes) => equal_one(lanes, set, answers),
+        Narrow::U32(lanes) => equal_one(lanes, set, answers),
+        Narrow::U64(lanes) => equal_one(lanes, set, answers),
+    }
+}
+
+fn equal_one<L: Lane>(lanes: &[L; BLOCK_ROWS], set: &[u64], answers: &mut RowBytes) {
+    if set.len() > FEW {
+        let set: Vec<L> = set.iter().map(|number| L::cut(*number)).collect();
+        for (answer, lane) in answers.iter_mut().zip(lanes) {
+            *answer = u8::from(set.binary_search(lane).is_ok());
+        }
+        return;
+    }
+    answers.fill(0);
+    for number in set {
+        let number = L::cut(*number);
+        for (answer, lane) in answers.iter_mut().zip(lanes) {
+            *answer |= u8::from(*lane == number);
+        }
+    }
+}
+
+/// The table's entry of each number; numbers beyond the table are answered 0.
+pub(crate) fn look_up(numbers: Narrow<'_>, table: &[u8], answers: &mut RowBytes) {
+    let entry = |number: usize| table.get(number).copied().unwrap_or(0);
+    match numbers {
+        Narrow::Constant => answers.fill(entry(0)),
+        Narrow::U8(lanes) => {
+            answers.iter_mut().zip(lanes).for_each(|(answer, lane)| *answer = entry(usize::from(*lane)));
+        }
+        Narrow::U16(lanes) => {
+            answers.iter_mut().zip(lanes).for_each(|(answer, lane)| *answer = entry(usize::from(*lane)));
+        }
+        Narrow::U32(lanes) => {
+            answers.iter_mut().zip(lanes).for_each(|(answer, lane)| *answer = entry(*lane as usize));
+        }
+        Narrow::U64(lanes) => answers.iter_mut().zip(lanes).for_each(|(answer, lane)| {
+            *answer = usize::try_from(*lane).map_or(0, entry);
+        }),
+    }
+}
+
+/// `left op right`, row by row.
+pub(crate) fn pairwise<T: Copy + Ord>(op: Comparison, left: &[T], right: &[T], answers: &mut RowBytes) {
+    match op {
+        Comparison::Equal => each(left, right, answers, |left, right| left == right),
+        Comparison::NotEqual => each(left, right, answers, |left, right| left != right),
+        Comparison::Less => each(left, right, answers, |left, right| left < right),
+        Comparison::LessOrEqual => each(left, right, answers, |left, right| left <= right),
+        Comparison::Greater => each(left, right, answers, |left, right| left > right),
+        Comparison::GreaterOrEqual => each(left, right, answers, |left, right| left >= right),
+    }
+}
+
+fn each<T: Copy>(left: &[T], right: &[T], answers: &mut RowBytes, compare: impl Fn(T, T) -> bool) {
+    for (answer, (left, right)) in answers.iter_mut().zip(left.iter().zip(right)) {
+        *answer = u8::from(compare(*left, *right));
+    }
+}

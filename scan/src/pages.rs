@@ -1,0 +1,163 @@
+//! Which pages of the program's columns are here, and which block lies where?
+//!
+//! Invariants
+//! - A page is `Held` only after its header, identity, checksum and rows were found right.
+//! - Page `page_of_block[b]` of an input holds block `b`; blocks never span pages.
+
+use crate::error::{Fault, PageWhere};
+use rackscan_format::{
+    ids::{ColumnId, PageNumber},
+    limits::BLOCK_ROWS,
+    page::{CheckedPage, PageFault, PageView},
+    program::Input,
+    schema::ColumnType,
+    segment::{PageEntry, SegmentDirectory},
+    zone::Zone,
+};
+use std::ops::Range;
+
+/// What has become of a page.
+#[derive(Debug)]
+pub(crate) enum Slot<P> {
+    Unread,
+    Wanted,
+    Held(CheckedPage<P>),
+    Consumed,
+}
+
+/// The pages of one input of the program.
+pub(crate) struct InputPages<P> {
+    pub(crate) column: ColumnId,
+    pub(crate) column_type: ColumnType,
+    page_of_block: Vec<u16>,
+    first_block: Vec<u32>,
+    slots: Vec<Slot<P>>,
+}
+
+impl<P: AsRef<[u8]>> InputPages<P> {
+    /// The pages of `input`; its chunk was checked to be there, and to cover the segment's rows.
+    pub(crate) fn new(input: &Input, entries: &[PageEntry], blocks: usize) -> Self {
+        let mut page_of_block = vec![0; blocks];
+        let mut first_block = Vec::with_capacity(entries.len());
+        for (page, entry) in (0_u16..).zip(entries) {
+            let first = entry.first_row as usize / BLOCK_ROWS;
+            let end = (entry.first_row as usize + entry.rows as usize).div_ceil(BLOCK_ROWS).min(blocks);
+            first_block.push(entry.first_row / BLOCK_ROWS as u32);
+            page_of_block[first.min(end)..end].fill(page);
+        }
+        let slots = entries.iter().map(|_| Slot::Unread).collect();
+        Self { column: input.column, column_type: input.column_type, page_of_block, first_block, slots }
+    }
+
+    pub(crate) fn page_of(&self, block: usize) -> usize {
+        usize::from(self.page_of_block[block])
+    }
+
+    /// The pages that hold some of these blocks.
+    pub(crate) fn pages_of(&self, blocks: Range<usize>) -> Range<usize> {
+        if blocks.is_empty() {
+            return 0..0;
+        }
+        self.page_of(blocks.start)..self.page_of(blocks.end - 1) + 1
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot<P>] {
+        &self.slots
+    }
+
+    pub(crate) fn slot_mut(&mut self, page: usize) -> Option<&mut Slot<P>> {
+        self.slots.get_mut(page)
+    }
+
+    /// Drops the pages that hold nothing of block `next` and later ones.
+    pub(crate) fn consume_before(&mut self, next: usize) {
+        let keep = if next < self.page_of_block.len() { self.page_of(next) } else { self.slots.len() };
+        for slot in &mut self.slots[..keep] {
+            if matches!(slot, Slot::Held(_)) {
+                *slot = Slot::Consumed;
+            }
+        }
+    }
+
+    /// Drops one page before its time: nothing more will be asked of it.
+    pub(crate) fn consume(&mut self, page: usize) {
+        if let Some(slot @ Slot::Held(_)) = self.slots.get_mut(page) {
+            *slot = Slot::Consumed;
+        }
+    }
+
+    /// What is here of these blocks, to be read.
+    pub(crate) fn views(&self, input: usize, blocks: Range<usize>) -> InputView<'_> {
+        let pages = self.pages_of(blocks);
+        let views = self.slots[pages.clone()].iter().map(|slot| match slot {
+            Slot::Held(page) => Some(page.view()),
+            _ => None,
+        });
+        InputView {
+            input,
+            column_type: self.column_type,
+            page_of_block: &self.page_of_block,
+            first_block: &self.first_block,
+            first_page: pages.start,
+            views: views.collect(),
+        }
+    }
+}
+
+/// The pages of one input, for some range of blocks.
+pub(crate) struct InputView<'a> {
+    input: usize,
+    pub(crate) column_type: ColumnType,
+    page_of_block: &'a [u16],
+    first_block: &'a [u32],
+    first_page: usize,
+    views: Vec<Option<PageView<'a>>>,
+}
+
+/// A block within its page.
+#[derive(Clone, Copy)]
+pub(crate) struct Located<'v, 'a> {
+    pub(crate) view: &'v PageView<'a>,
+    pub(crate) place: PageWhere,
+    /// The block, counted within the page.
+    pub(crate) block: usize,
+}
+
+impl<'a> InputView<'a> {
+    pub(crate) fn page_of(&self, block: usize) -> usize {
+        usize::from(self.page_of_block[block])
+    }
+
+    pub(crate) fn locate(&self, block: usize) -> Result<Located<'_, 'a>, Fault> {
+        let page = self.page_of(block);
+        let place = PageWhere { input: self.input, page };
+        let view = page.checked_sub(self.first_page).and_then(|index| self.views.get(index)?.as_ref());
+        match view {
+            Some(view) => Ok(Located { view, place, block: block - self.first_block[page] as usize }),
+            // A scan asks for every page it looks into, so this is a bug of this crate; better an error than a crash.
+            None => Err(place.fault("it was not read")),
+        }
+    }
+}
+
+impl Located<'_, '_> {
+    /// Rows of the block.
+    pub(crate) fn rows(&self) -> usize {
+        (self.view.rows() - self.block * BLOCK_ROWS).min(BLOCK_ROWS)
+    }
+
+    pub(crate) fn first_row(&self) -> usize {
+        self.block * BLOCK_ROWS
+    }
+
+    pub(crate) fn fault(&self) -> impl Fn(PageFault) -> Fault + use<> {
+        let place = self.place;
+        move |fault| place.fault(fault)
+    }
+}
+
+/// The zone of the page of `column` with its rows; an empty zone proves nothing.
+pub(crate) fn zone_of(directory: &SegmentDirectory, column: ColumnId, page: usize) -> Option<(&Zone, u32)> {
+    let number = PageNumber(u16::try_from(page).ok()?);
+    directory.page(column, number).map(|entry| (&entry.zone, entry.rows))
+}

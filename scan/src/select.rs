@@ -1,0 +1,111 @@
+//! Which rows of a block pass the filter?
+//!
+//! Conjuncts are evaluated in order, each only on blocks where rows are left, and the general ones only on those rows.
+
+use crate::{
+    error::Fault,
+    evaluate::Expressions,
+    narrow::{self, Room},
+    pages::{InputView, Located},
+    predicate::Predicate,
+    project::{Pick, gather},
+    selection::Selection,
+    text::{LeafMemo, TextLeaf, valid_rows},
+};
+use arrow::array::ArrayRef;
+use rackscan_format::{encoding::integer::IntegerBlock, limits::BLOCK_ROWS};
+
+/// Everything that evaluating a filter on some blocks needs.
+pub(crate) struct Selector<'a> {
+    pub(crate) expressions: &'a Expressions,
+    pub(crate) views: &'a [InputView<'a>],
+    pub(crate) memos: &'a mut [Option<LeafMemo>],
+    pub(crate) room: &'a mut Room,
+}
+
+impl Selector<'_> {
+    /// The rows of `wanted`, a set of rows of `block`, that the predicate keeps.
+    pub(crate) fn select(
+        &mut self,
+        predicate: &Predicate,
+        block: usize,
+        wanted: &Selection,
+    ) -> Result<Selection, Fault> {
+        let views = self.views;
+        match predicate {
+            Predicate::Constant(true) => Ok(*wanted),
+            Predicate::Constant(false) => Ok(Selection::NONE),
+            Predicate::Interval { input, low, high } => {
+                let located = views[*input].locate(block)?;
+                let kept = narrow::interval(&integers(&located)?, *low, *high, self.room);
+                Ok(with_value(&located, &kept.and(wanted)))
+            }
+            Predicate::Set { input, values, negated } => {
+                let located = views[*input].locate(block)?;
+                let kept = narrow::set(&integers(&located)?, values, *negated, self.room);
+                Ok(with_value(&located, &kept.and(wanted)))
+            }
+            Predicate::Columns { op, left, right } => {
+                let (left, right) = (views[*left].locate(block)?, views[*right].locate(block)?);
+                let kept = narrow::columns(*op, &integers(&left)?, &integers(&right)?, self.room);
+                Ok(with_value(&left, &with_value(&right, &kept.and(wanted))))
+            }
+            Predicate::Null { input, is_null } => {
+                let located = views[*input].locate(block)?;
+                let valid = valid_rows(&located).unwrap_or(Selection::first(BLOCK_ROWS));
+                Ok(if *is_null { wanted.without(&valid) } else { wanted.and(&valid) })
+            }
+            Predicate::Text { input, leaf, test } => {
+                let located = views[*input].locate(block)?;
+                let leaf_of = TextLeaf { input: *input, test, expressions: self.expressions };
+                leaf_of.select(&located, wanted, &mut self.memos[*leaf], self.room)
+            }
+            Predicate::All(items) => {
+                let mut kept = *wanted;
+                for item in items {
+                    if kept.is_empty() {
+                        break;
+                    }
+                    kept = self.select(item, block, &kept)?;
+                }
+                Ok(kept)
+            }
+            Predicate::Any(items) => {
+                let mut kept = Selection::NONE;
+                for item in items {
+                    let undecided = wanted.without(&kept);
+                    if undecided.is_empty() {
+                        break;
+                    }
+                    kept = kept.or(&self.select(item, block, &undecided)?);
+                }
+                Ok(kept)
+            }
+            Predicate::General { node, truth, inputs } => {
+                let picks = [Pick { block, selection: *wanted, rows: wanted.count() }];
+                let mut columns: Vec<Option<ArrayRef>> = vec![None; views.len()];
+                for &input in inputs {
+                    columns[input] = Some(gather(&views[input], &picks, self.room)?);
+                }
+                let answers = self.expressions.over(&columns, picks[0].rows).rows_where(*node, *truth)?;
+                let mut kept = Selection::NONE;
+                let rows = wanted.rows().zip(answers.iter());
+                rows.filter(|(_, answer)| *answer).for_each(|(row, _)| kept.insert(row));
+                Ok(kept)
+            }
+        }
+    }
+}
+
+/// The block as integers.
+pub(crate) fn integers<'a>(located: &Located<'_, 'a>) -> Result<IntegerBlock<'a>, Fault> {
+    let page = located.view.integers().map_err(located.fault())?;
+    page.block(located.block).map_err(located.fault())
+}
+
+fn with_value(located: &Located<'_, '_>, selection: &Selection) -> Selection {
+    match valid_rows(located) {
+        Some(valid) if !selection.is_empty() => selection.and(&valid),
+        _ => *selection,
+    }
+}

@@ -1,0 +1,165 @@
+//! How does one column of a batch become buffers, and come back?
+
+use super::{ALIGNMENT, DESCRIPTOR_BYTES, Reader, WireError, Writer, lanes, lanes::Lanes, malformed, text};
+use arrow::{
+    array::{
+        Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Decimal128Array, Float64Array, PrimitiveArray,
+    },
+    buffer::{BooleanBuffer, Buffer, NullBuffer},
+    datatypes::{
+        DataType, Date32Type, Decimal128Type, Float64Type, Int32Type, Int64Type, TimeUnit,
+        TimestampMicrosecondType,
+    },
+    error::ArrowError,
+};
+use std::sync::Arc;
+
+/// What a column's buffers hold: 64 bytes on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Descriptor {
+    /// Whether a validity bitmap comes first.
+    pub(super) nullable: bool,
+    /// Integers of rows; or codes of rows, when there are entries; or lengths of texts.
+    pub(super) lanes: Lanes,
+    /// Lengths of dictionary entries.
+    pub(super) entry_lanes: Lanes,
+    /// Dictionary entries; 0 without a dictionary.
+    pub(super) entries: u32,
+    /// Bytes of the texts.
+    pub(super) text_bytes: u64,
+}
+
+impl Descriptor {
+    pub(super) fn to_bytes(self) -> [u8; DESCRIPTOR_BYTES] {
+        let mut bytes = [0; DESCRIPTOR_BYTES];
+        bytes[0] = u8::from(self.nullable);
+        bytes[1] = self.lanes.width;
+        bytes[2] = self.entry_lanes.width;
+        bytes[4..8].copy_from_slice(&self.entries.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.text_bytes.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.lanes.reference.to_le_bytes());
+        bytes[32..48].copy_from_slice(&self.entry_lanes.reference.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
+        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| i128::from_le_bytes(*word));
+        Self {
+            nullable: bytes[0] != 0,
+            lanes: Lanes { width: bytes[1], reference: word(16) },
+            entry_lanes: Lanes { width: bytes[2], reference: word(32) },
+            entries: super::word32(bytes, 4),
+            text_bytes: super::word64(bytes, 8),
+        }
+    }
+}
+
+const _: () = assert!(DESCRIPTOR_BYTES == 64 && ALIGNMENT.is_multiple_of(8));
+
+pub(super) fn encode(column: &ArrayRef, writer: &mut Writer<'_>) -> Result<Descriptor, WireError> {
+    let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
+    if let Some(nulls) = nulls {
+        writer.buffer().extend_from_slice(nulls.inner().sliced().as_slice());
+    }
+    let mut descriptor = Descriptor { nullable: nulls.is_some(), ..Descriptor::default() };
+    match column.data_type() {
+        DataType::Boolean => {
+            let bits = column.as_boolean().values().sliced();
+            writer.buffer().extend_from_slice(bits.as_slice());
+        }
+        DataType::Int32 => descriptor.lanes = encode_integers::<Int32Type>(column, writer),
+        DataType::Int64 => descriptor.lanes = encode_integers::<Int64Type>(column, writer),
+        DataType::Date32 => descriptor.lanes = encode_integers::<Date32Type>(column, writer),
+        DataType::Timestamp(TimeUnit::Microsecond, None) => {
+            descriptor.lanes = encode_integers::<TimestampMicrosecondType>(column, writer);
+        }
+        DataType::Decimal128(_, _) => {
+            let values = column.as_primitive::<Decimal128Type>().values();
+            descriptor.lanes = lanes::encode_wide(values, nulls, writer.buffer());
+        }
+        DataType::Float64 => {
+            let buffer = writer.buffer();
+            for value in column.as_primitive::<Float64Type>().values() {
+                buffer.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        DataType::Utf8View => text::encode(column.as_string_view(), &mut descriptor, writer)?,
+        other => return Err(foreign(other).into()),
+    }
+    Ok(descriptor)
+}
+
+fn encode_integers<T>(column: &ArrayRef, writer: &mut Writer<'_>) -> Lanes
+where
+    T: ArrowPrimitiveType,
+    T::Native: Into<i64>,
+{
+    let values: Vec<i64> = column.as_primitive::<T>().values().iter().map(|value| (*value).into()).collect();
+    lanes::encode(&values, column.nulls(), writer.buffer())
+}
+
+pub(super) fn decode(
+    descriptor: &Descriptor,
+    data_type: &DataType,
+    rows: usize,
+    reader: &mut Reader<'_>,
+) -> Result<ArrayRef, WireError> {
+    let nulls = if descriptor.nullable { Some(NullBuffer::new(bits(rows, reader)?)) } else { None };
+    let lanes = descriptor.lanes;
+    match data_type {
+        DataType::Boolean => Ok(Arc::new(BooleanArray::new(bits(rows, reader)?, nulls))),
+        DataType::Int32 => {
+            let narrow = |value: i64| i32::try_from(value).ok();
+            integers::<Int32Type>(lanes, rows, nulls, narrow, reader)
+        }
+        DataType::Date32 => {
+            let narrow = |value: i64| i32::try_from(value).ok();
+            integers::<Date32Type>(lanes, rows, nulls, narrow, reader)
+        }
+        DataType::Int64 => integers::<Int64Type>(lanes, rows, nulls, Some, reader),
+        DataType::Timestamp(TimeUnit::Microsecond, None) => {
+            integers::<TimestampMicrosecondType>(lanes, rows, nulls, Some, reader)
+        }
+        DataType::Decimal128(precision, scale) => {
+            let values = lanes::decode_wide(lanes, rows, reader)?;
+            let array = Decimal128Array::try_new(values.into(), nulls)?;
+            Ok(Arc::new(array.with_precision_and_scale(*precision, *scale)?))
+        }
+        DataType::Float64 => {
+            let bytes = reader.buffer(rows * 8)?;
+            let values: Vec<f64> = bytes.as_chunks::<8>().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect();
+            Ok(Arc::new(Float64Array::try_new(values.into(), nulls)?))
+        }
+        DataType::Utf8View => text::decode(descriptor, rows, nulls, reader),
+        other => Err(foreign(other).into()),
+    }
+}
+
+/// Integers of a type narrower than 64 bits perhaps; a value beyond it is refused unless its row is null.
+fn integers<T: ArrowPrimitiveType>(
+    lanes: Lanes,
+    rows: usize,
+    nulls: Option<NullBuffer>,
+    narrow: impl Fn(i64) -> Option<T::Native>,
+    reader: &mut Reader<'_>,
+) -> Result<ArrayRef, WireError> {
+    let wide = lanes::decode(lanes, rows, reader)?;
+    let mut values: Vec<T::Native> = Vec::with_capacity(rows);
+    for (row, value) in wide.into_iter().enumerate() {
+        match narrow(value) {
+            Some(value) => values.push(value),
+            None if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) => values.push(T::Native::default()),
+            None => return malformed("an integer's row", row, format!("a {}", T::DATA_TYPE)),
+        }
+    }
+    Ok(Arc::new(PrimitiveArray::<T>::try_new(values.into(), nulls)?))
+}
+
+fn bits(rows: usize, reader: &mut Reader<'_>) -> Result<BooleanBuffer, WireError> {
+    let bytes = reader.buffer(rows.div_ceil(8))?;
+    Ok(BooleanBuffer::new(Buffer::from(bytes), 0, rows))
+}
+
+fn foreign(data_type: &DataType) -> ArrowError {
+    ArrowError::InvalidArgumentError(format!("a column of type {data_type}, which no scan yields"))
+}

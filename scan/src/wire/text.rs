@@ -1,0 +1,139 @@
+//! How does a text column travel? As lengths and bytes; each distinct text once, when few are distinct.
+//!
+//! Dictionary pages yield the same view for the same text, so distinct *views* are counted: equal texts with
+//! different views cost a few bytes, not correctness.
+
+use super::{Reader, WireError, Writer, column::Descriptor, lanes, malformed, small};
+use crate::limits::{WIRE_DICTIONARY_ENTRIES_MAX, WIRE_DICTIONARY_ROWS_PER_ENTRY};
+use arrow::{
+    array::{Array, ArrayRef, AsArray, StringArray, StringViewArray, UInt32Array},
+    buffer::{Buffer, NullBuffer, OffsetBuffer},
+    compute::take,
+};
+use std::{collections::HashMap, sync::Arc};
+
+/// Bytes of all values.
+pub(super) fn bytes(column: &ArrayRef) -> usize {
+    column.as_string_view_opt().map_or(0, |texts| texts.lengths().map(|length| length as usize).sum())
+}
+
+pub(super) fn encode(
+    texts: &StringViewArray,
+    descriptor: &mut Descriptor,
+    writer: &mut Writer<'_>,
+) -> Result<(), WireError> {
+    if let Some((codes, entries)) = dictionary(texts) {
+        descriptor.lanes = lanes::encode(&codes, None, writer.buffer());
+        descriptor.entries = small(entries.len());
+        let values = entries.iter().map(|row| texts.value(*row));
+        let lengths: Vec<i64> = values.clone().map(length).collect();
+        descriptor.entry_lanes = lanes::encode(&lengths, None, writer.buffer());
+        descriptor.text_bytes = append(values, writer);
+    } else {
+        let values = (0..texts.len()).map(|row| if texts.is_null(row) { "" } else { texts.value(row) });
+        let lengths: Vec<i64> = values.clone().map(length).collect();
+        descriptor.lanes = lanes::encode(&lengths, None, writer.buffer());
+        descriptor.text_bytes = append(values, writer);
+    }
+    match i32::try_from(descriptor.text_bytes) {
+        Ok(_) => Ok(()),
+        Err(_) => malformed("the bytes of a text column", bytes_of(descriptor), i32::MAX.to_string()),
+    }
+}
+
+fn length(text: &str) -> i64 {
+    i64::try_from(text.len()).unwrap_or(i64::MAX)
+}
+
+fn bytes_of(descriptor: &Descriptor) -> usize {
+    usize::try_from(descriptor.text_bytes).unwrap_or(usize::MAX)
+}
+
+fn append<'t>(values: impl Iterator<Item = &'t str>, writer: &mut Writer<'_>) -> u64 {
+    let buffer = writer.buffer();
+    let start = buffer.len();
+    values.for_each(|value| buffer.extend_from_slice(value.as_bytes()));
+    (buffer.len() - start) as u64
+}
+
+/// A code for each row and a row for each code, if there are few codes. Null rows have any code.
+fn dictionary(texts: &StringViewArray) -> Option<(Vec<i64>, Vec<usize>)> {
+    let most = (texts.len() / WIRE_DICTIONARY_ROWS_PER_ENTRY).min(WIRE_DICTIONARY_ENTRIES_MAX);
+    let mut code_of: HashMap<u128, i64, foldhash::fast::FixedState> = HashMap::default();
+    let mut codes = Vec::with_capacity(texts.len());
+    let mut entries: Vec<usize> = Vec::new();
+    for (row, view) in texts.views().iter().enumerate() {
+        if texts.is_null(row) {
+            codes.push(0);
+            continue;
+        }
+        let next = i64::try_from(entries.len()).ok()?;
+        let code = *code_of.entry(*view).or_insert(next);
+        if code == next {
+            entries.push(row);
+            // Texts that are all distinct are given up after a few rows, not after all.
+            if entries.len() > most || entries.len() > 64 + row / 2 {
+                return None;
+            }
+        }
+        codes.push(code);
+    }
+    (!entries.is_empty()).then_some((codes, entries))
+}
+
+pub(super) fn decode(
+    descriptor: &Descriptor,
+    rows: usize,
+    nulls: Option<NullBuffer>,
+    reader: &mut Reader<'_>,
+) -> Result<ArrayRef, WireError> {
+    let first = lanes::decode(descriptor.lanes, rows, reader)?;
+    if descriptor.entries == 0 {
+        return Ok(Arc::new(views(&first, nulls, descriptor, reader)?));
+    }
+    let entries = descriptor.entries as usize;
+    if entries > WIRE_DICTIONARY_ENTRIES_MAX {
+        let expected = format!("at most {WIRE_DICTIONARY_ENTRIES_MAX}");
+        return malformed("the number of dictionary entries", entries, expected);
+    }
+    let lengths = lanes::decode(descriptor.entry_lanes, entries, reader)?;
+    let values = views(&lengths, None, descriptor, reader)?;
+    let mut codes: Vec<u32> = Vec::with_capacity(rows);
+    for code in first {
+        match u32::try_from(code) {
+            Ok(code) if code < descriptor.entries => codes.push(code),
+            _ => {
+                let found = usize::try_from(code).unwrap_or(usize::MAX);
+                return malformed("a dictionary code", found, format!("below {entries}"));
+            }
+        }
+    }
+    let codes = UInt32Array::try_new(codes.into(), nulls)?;
+    Ok(take(&values, &codes, None)?)
+}
+
+/// Texts of these lengths, as views of one buffer.
+fn views(
+    lengths: &[i64],
+    nulls: Option<NullBuffer>,
+    descriptor: &Descriptor,
+    reader: &mut Reader<'_>,
+) -> Result<StringViewArray, WireError> {
+    let bytes = reader.buffer(bytes_of(descriptor))?;
+    let mut offsets: Vec<i32> = Vec::with_capacity(lengths.len() + 1);
+    let mut end = 0_i32;
+    offsets.push(end);
+    for length in lengths {
+        let next = i32::try_from(*length).ok().filter(|length| *length >= 0);
+        match next.and_then(|length| end.checked_add(length)) {
+            Some(next) if usize::try_from(next).is_ok_and(|next| next <= bytes.len()) => end = next,
+            _ => {
+                let found = usize::try_from(*length).unwrap_or(usize::MAX);
+                return malformed("the length of a text", found, format!("within {} bytes", bytes.len()));
+            }
+        }
+        offsets.push(end);
+    }
+    let texts = StringArray::try_new(OffsetBuffer::new(offsets.into()), Buffer::from(bytes), nulls)?;
+    Ok(StringViewArray::from(&texts))
+}
