@@ -1,9 +1,29 @@
 //! How do tables get in?
+//!
+//! ```text
+//! tpch, parquet, csv      pieces of rows, as arrow batches
+//!   |  stored             each column in its stored form: 64-bit integers, doubles, text
+//!   |  deal               rows to nodes, by the hash of the partition key
+//!   |  sort               only where asked: runs in memory or spilled, merged per node
+//!   v  segment            rows of one node until a segment is full, then encoded
+//! load                    segments to the nodes, a bounded number in flight; published at the end
+//! ```
+//!
+//! Invariants
+//! - A table is published only when every row of its source has been stored; a load that fails or is dropped leaves nothing.
+//! - All rows of one partition key are at one node, whatever table they are in: an order and its lines share their home.
+//! - Memory is bounded whatever the size of the source: see [`LoadOptions`].
 
 #![forbid(unsafe_code)]
 
 pub mod csv;
-pub mod home;
-pub mod load;
+mod error;
+pub mod limits;
+mod load;
+mod options;
 pub mod parquet;
 pub mod tpch;
+
+pub use error::LoadError;
+pub use load::{LoadSummary, LoadedTable, OnProgress, Progress};
+pub use options::{LoadOptions, TableSpec};

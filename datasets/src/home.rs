@@ -1,1 +1,0 @@
-//! How does home get in? (see the crate's documentation)
