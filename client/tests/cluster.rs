@@ -1,0 +1,359 @@
+//! Does a client stay truthful and quick when its nodes refuse, lie, fall silent or die?
+
+mod fake_node;
+
+use std::time::{Duration, Instant};
+
+use fake_node::{Act, FakeNode, addresses, connect, key, status};
+use rackscan_client::{ClientError, Cluster, ClusterOptions, NodeEndpoint, ProcessAnswer};
+use rackscan_fabric::Address;
+use rackscan_format::{
+    codec::{Envelope, seal},
+    ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
+    message::{Answer, Cost, LoadReport, NodeCatalog, NodeTable, RefusalCode, ReplyMessage, Request},
+    program::{Output, PROGRAM_VERSION, ScanProgram, VerifiedProgram},
+    schema::{ColumnDefinition, ColumnType, TableDefinition},
+    segment::Extent,
+};
+use rackscan_scan::PageWanted;
+
+const LONG: Duration = Duration::from_secs(20);
+const NODE: NodeId = NodeId(1);
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn page(number: u16, length_bytes: u32) -> PageWanted {
+    let extent = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes };
+    PageWanted { column: ColumnId(0), page: PageNumber(number), extent }
+}
+
+fn definition(rows: u64) -> TableDefinition {
+    let column = ColumnDefinition { name: "a".to_owned(), column_type: ColumnType::Int64, nullable: false };
+    TableDefinition {
+        id: TableId(7),
+        name: "t".to_owned(),
+        columns: vec![column],
+        partition_key: ColumnId(0),
+        sorted_by: None,
+        page_size: 4096,
+        segment_rows: 1024,
+        nodes: vec![NODE],
+        rows,
+        source: "a test".to_owned(),
+    }
+}
+
+fn program() -> VerifiedProgram {
+    let program = ScanProgram {
+        version: PROGRAM_VERSION,
+        table: TableId(7),
+        inputs: Vec::new(),
+        nodes: Vec::new(),
+        filter: Vec::new(),
+        output: Output::Rows(Vec::new()),
+        limit_rows: None,
+    };
+    program.verify(&definition(0)).expect("it claims nothing")
+}
+
+fn processed(written_bytes: u64, next_block: Option<u32>) -> Answer {
+    Answer::Processed { written_bytes, batches: 0, rows: 0, next_block, cost: Cost::default() }
+}
+
+async fn fetch_one(cluster: &Cluster) -> Result<(), ClientError> {
+    cluster.fetch(NODE, TableId(7), SegmentId(0), &[page(0, 4096)]).await.map(drop)
+}
+
+#[tokio::test]
+async fn pages_arrive_whole_and_in_order_over_both_wires() {
+    let folder = folder();
+    for address in addresses(&folder, 1) {
+        let node = FakeNode::start(
+            &address,
+            status(1),
+            Box::new(|request| {
+                let Request::Fetch { pages, .. } = request else { return Act::HangUp };
+                let mut bytes = vec![0; 4096 * pages.len()];
+                for (slot, page) in bytes.chunks_mut(4096).zip(pages) {
+                    slot.fill(u8::try_from(page.page.0).expect("few pages"));
+                }
+                Act::Answer(bytes, Answer::Fetched { cost: Cost { pages_read: 3, ..Cost::default() } })
+            }),
+        );
+        let cluster = connect(&[&node], LONG).await.unwrap();
+        let wanted = [page(9, 4096), page(2, 4096), page(5, 4096)];
+        let fetched = cluster.fetch(NODE, TableId(7), SegmentId(0), &wanted).await.unwrap();
+        let found: Vec<(usize, u8)> = fetched.pages.iter().map(|page| (page.len(), page[4095])).collect();
+        assert_eq!(found, [(4096, 9), (4096, 2), (4096, 5)]);
+        assert_eq!((fetched.round_trips, fetched.cost.pages_read), (1, 3));
+        assert!((12_288..12_600).contains(&fetched.wire_bytes), "{} bytes", fetched.wire_bytes);
+        assert_eq!(cluster.load_report(NODE).unwrap().scans_queued, 5);
+    }
+}
+
+#[tokio::test]
+async fn a_large_fetch_is_split_into_requests_that_fit_the_memory() {
+    let folder = folder();
+    let node = FakeNode::start(
+        &addresses(&folder, 1)[0],
+        status(1),
+        Box::new(|_| {
+            Act::Answer(Vec::new(), Answer::Fetched { cost: Cost { pages_read: 1, ..Cost::default() } })
+        }),
+    );
+    let cluster = connect(&[&node], LONG).await.unwrap();
+    let wanted: Vec<PageWanted> = (0..20).map(|number| page(number, 2 << 20)).collect();
+    let fetched = cluster.fetch(NODE, TableId(7), SegmentId(0), &wanted).await.unwrap();
+    assert_eq!((fetched.pages.len(), fetched.round_trips, fetched.cost.pages_read), (20, 5, 5));
+}
+
+#[tokio::test]
+async fn a_node_that_dies_fails_every_request_outstanding_there_at_once() {
+    let folder = folder();
+    for address in addresses(&folder, 1) {
+        let mut requests = 0;
+        let node = FakeNode::start(
+            &address,
+            status(1),
+            Box::new(move |_| {
+                requests += 1;
+                if requests == 40 { Act::HangUp } else { Act::Ignore }
+            }),
+        );
+        let cluster = connect(&[&node], LONG).await.unwrap();
+        let begun = Instant::now();
+        let fetches: Vec<_> = (0..40)
+            .map(|_| {
+                let cluster = cluster.clone();
+                tokio::spawn(async move { fetch_one(&cluster).await })
+            })
+            .collect();
+        for fetch in fetches {
+            let error = fetch.await.unwrap().unwrap_err();
+            assert!(matches!(error, ClientError::NodeLost { node: NODE, during: "fetch", .. }), "{error}");
+        }
+        assert!(begun.elapsed() < LONG / 4, "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_node_is_connected_to_again_and_named_if_it_is_down() {
+    let folder = folder();
+    let address = &addresses(&folder, 1)[0];
+    let dying = FakeNode::start(address, status(1), Box::new(|_| Act::HangUp));
+    let cluster = connect(&[&dying], LONG).await.unwrap();
+    assert!(matches!(fetch_one(&cluster).await, Err(ClientError::NodeLost { .. })));
+    drop(dying);
+    let error = fetch_one(&cluster).await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { node: NODE, .. }), "{error}");
+    assert!(error.to_string().contains("1.sock") && error.to_string().contains("cluster start"), "{error}");
+    let answer = |_: &Request| Act::Answer(vec![1; 4096], Answer::Fetched { cost: Cost::default() });
+    let _back = FakeNode::start(address, status(1), Box::new(answer));
+    fetch_one(&cluster).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_silent_node_is_given_up_after_the_timeout_and_its_memory_is_not_used_again() {
+    let folder = folder();
+    let node = FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(|_| Act::Ignore));
+    let cluster = connect(&[&node], Duration::from_millis(200)).await.unwrap();
+    let error = cluster.echo(NODE, 15 << 20).await.unwrap_err();
+    assert!(matches!(error, ClientError::TimedOut { node: NODE, during: "echo", .. }), "{error}");
+    let error = cluster.echo(NODE, 15 << 20).await.unwrap_err();
+    assert!(matches!(error, ClientError::MemoryTooSmall { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_the_protocol_ends_the_connection() {
+    let folder = folder();
+    let unknown = ReplyMessage { id: RequestId(999), outcome: Ok(Answer::Done), load: LoadReport::default() };
+    for bytes in [b"garbage".to_vec(), Vec::new(), unknown.encode().unwrap()] {
+        let sent = bytes.clone();
+        let node =
+            FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(move |_| Act::Send(sent.clone())));
+        let cluster = connect(&[&node], LONG).await.unwrap();
+        let error = fetch_one(&cluster).await.unwrap_err();
+        assert!(matches!(error, ClientError::NodeLost { .. }), "{bytes:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_another_kind_or_out_of_bounds_is_refused() {
+    let folder = folder();
+    for (answer, expected) in [
+        (Answer::Done, "done"),
+        (processed(1 << 40, None), "1099511627776 bytes"),
+        (processed(64, None), "batch"),
+        (processed(0, Some(0)), "block 0"),
+    ] {
+        let node = FakeNode::start(
+            &addresses(&folder, 1)[0],
+            status(1),
+            Box::new(move |_| Act::Answer(Vec::new(), answer.clone())),
+        );
+        let cluster = connect(&[&node], LONG).await.unwrap();
+        let error = cluster.process(NODE, &program(), SegmentId(0), 0).await.unwrap_err();
+        assert!(matches!(error, ClientError::BadAnswer { node: NODE, .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_node_bounces_a_scan_and_a_small_target_grows() {
+    let folder = folder();
+    let mut requests = 0;
+    let node = FakeNode::start(
+        &addresses(&folder, 1)[0],
+        status(1),
+        Box::new(move |request| {
+            let Request::Process { target, .. } = request else { return Act::HangUp };
+            requests += 1;
+            match requests {
+                1 => Act::Refuse(RefusalCode::Busy, 0),
+                2 => Act::Refuse(RefusalCode::TargetTooSmall, 5 << 20),
+                _ if target.length_bytes >= 5 << 20 => Act::Answer(Vec::new(), processed(0, Some(3))),
+                _ => Act::HangUp,
+            }
+        }),
+    );
+    let cluster = connect(&[&node], LONG).await.unwrap();
+    let bounced = cluster.process(NODE, &program(), SegmentId(0), 0).await.unwrap();
+    assert!(matches!(bounced, ProcessAnswer::Bounced { load: LoadReport { scans_queued: 5, .. }, .. }));
+    let answer = cluster.process(NODE, &program(), SegmentId(0), 0).await.unwrap();
+    let ProcessAnswer::Processed(processed) = answer else { panic!("expected rows, found {answer:?}") };
+    assert_eq!((processed.round_trips, processed.next_block), (2, Some(3)));
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_with_the_nodes_words() {
+    let folder = folder();
+    let node = FakeNode::start(
+        &addresses(&folder, 1)[0],
+        status(1),
+        Box::new(|_| Act::Refuse(RefusalCode::NotFound, 0)),
+    );
+    let cluster = connect(&[&node], LONG).await.unwrap();
+    let error = fetch_one(&cluster).await.unwrap_err();
+    assert!(error.is_not_found() && error.to_string().contains("the script says so"), "{error}");
+    assert!(matches!(cluster.status(NodeId(5)).await, Err(ClientError::UnknownNode { node: NodeId(5), .. })));
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_the_one_configured_is_named_with_its_address() {
+    let folder = folder();
+    let wrong_id = |address: &Address| {
+        let mut node = FakeNode::start(address, status(2), Box::new(|_| Act::HangUp));
+        node.endpoint.id = NODE;
+        node
+    };
+    let node = wrong_id(&addresses(&folder, 1)[0]);
+    let error = connect(&[&node], LONG).await.unwrap_err().to_string();
+    assert!(error.contains("1.sock") && error.contains("expected 1"), "{error}");
+    let mut other = status(3);
+    other.cluster = 78;
+    let one = FakeNode::start(&addresses(&folder, 4)[0], status(4), Box::new(|_| Act::HangUp));
+    let three = FakeNode::start(&addresses(&folder, 3)[0], other, Box::new(|_| Act::HangUp));
+    let error = connect(&[&one, &three], LONG).await.unwrap_err().to_string();
+    assert!(error.contains("cluster it belongs to"), "{error}");
+}
+
+#[tokio::test]
+async fn an_unreachable_node_is_named_with_its_address_and_a_way_out() {
+    let folder = folder();
+    for (address, hint) in
+        [("shm:/nowhere/at-all.sock", "/nowhere/at-all.sock"), ("tcp:127.0.0.1:1", "127.0.0.1:1")]
+    {
+        let node = FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(|_| Act::HangUp));
+        let missing = NodeEndpoint { id: NodeId(6), addresses: vec![address.parse().unwrap()] };
+        let options = ClusterOptions::new(vec![node.endpoint.clone(), missing], key());
+        let error = Cluster::connect(options).await.unwrap_err();
+        assert_eq!(error.node(), Some(NodeId(6)));
+        assert!(error.to_string().contains(hint) && error.to_string().contains("start the node"), "{error}");
+    }
+}
+
+fn sealed(committed: bool, rows: u64) -> Vec<u8> {
+    let table = NodeTable { definition: definition(rows), committed, segments: Vec::new() };
+    seal(Envelope::CatalogReply, &NodeCatalog { node: NODE, tables: vec![table] }).expect("it is small")
+}
+
+#[tokio::test]
+async fn a_catalog_is_read_in_parts_and_again_when_it_changes() {
+    let folder = folder();
+    let mut requests = 0;
+    let node = FakeNode::start(
+        &addresses(&folder, 1)[0],
+        status(1),
+        Box::new(move |request| {
+            let Request::Catalog { from_bytes, .. } = request else { return Act::HangUp };
+            requests += 1;
+            let bytes = sealed(true, 0);
+            let from = usize::try_from(*from_bytes).expect("it is small");
+            let part = bytes[from..bytes.len().min(from + 20)].to_vec();
+            let (written_bytes, total_bytes) = (part.len() as u64, bytes.len() as u64);
+            // The second request of all finds that the catalog has changed.
+            let generation = if requests < 2 { 1 } else { 2 };
+            Act::Answer(part, Answer::Catalog { written_bytes, total_bytes, generation })
+        }),
+    );
+    let cluster = connect(&[&node], LONG).await.unwrap();
+    let catalog = cluster.catalog().await.unwrap();
+    assert_eq!(catalog.table("t").unwrap().definition.id, TableId(7));
+    assert!(node.kinds().len() > 3);
+}
+
+#[tokio::test]
+async fn a_half_published_table_is_completed_by_the_reader() {
+    let folder = folder();
+    let mut is_committed = false;
+    let one = FakeNode::start(
+        &addresses(&folder, 1)[0],
+        status(1),
+        Box::new(move |request| {
+            is_committed |= matches!(request, Request::CommitPublish { load: TableId(7) });
+            answer_catalog(request, 1, is_committed)
+        }),
+    );
+    let two = FakeNode::start(
+        &addresses(&folder, 2)[0],
+        status(2),
+        Box::new(|request| answer_catalog(request, 2, true)),
+    );
+    let cluster = connect(&[&one, &two], LONG).await.unwrap();
+    let catalog = cluster.catalog().await.unwrap();
+    assert_eq!(catalog.table("t").unwrap().definition.rows, 0);
+    assert_eq!(one.kinds(), ["Catalog", "CommitPublish", "Catalog"]);
+    assert_eq!(two.kinds(), ["Catalog", "Catalog"]);
+}
+
+fn answer_catalog(request: &Request, node: u16, committed: bool) -> Act {
+    let Request::Catalog { .. } = request else { return Act::Answer(Vec::new(), Answer::Done) };
+    let definition = TableDefinition { nodes: vec![NodeId(1), NodeId(2)], ..definition(0) };
+    let table = NodeTable { definition, committed, segments: Vec::new() };
+    let catalog = NodeCatalog { node: NodeId(node), tables: vec![table] };
+    let bytes = seal(Envelope::CatalogReply, &catalog).expect("it is small");
+    let total_bytes = bytes.len() as u64;
+    let generation = u64::from(committed);
+    Act::Answer(bytes, Answer::Catalog { written_bytes: total_bytes, total_bytes, generation })
+}
+
+#[tokio::test]
+async fn a_corrupt_catalog_is_an_error_that_names_the_node() {
+    let folder = folder();
+    let node = FakeNode::start(
+        &addresses(&folder, 1)[0],
+        status(1),
+        Box::new(|_| {
+            let mut bytes = sealed(true, 0);
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            let total_bytes = bytes.len() as u64;
+            Act::Answer(bytes, Answer::Catalog { written_bytes: total_bytes, total_bytes, generation: 1 })
+        }),
+    );
+    let cluster = connect(&[&node], LONG).await.unwrap();
+    let error = cluster.catalog().await.unwrap_err();
+    assert!(matches!(error, ClientError::Codec { node: NODE, .. }), "{error}");
+}
