@@ -26,6 +26,9 @@ pub use checked::CheckedPage;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 128;
+/// Where the first section begins, in bytes from the page's beginning.
+pub(crate) const FIRST_SECTION: u32 = 128;
+const _: () = assert!(FIRST_SECTION as usize == HEADER_BYTES);
 /// The first bytes of every page.
 pub const MAGIC: [u8; 8] = *b"rackpage";
 /// The version of header and encodings that this code writes and reads.
@@ -173,17 +176,14 @@ pub enum PageFault {
 }
 
 impl PageFault {
+    /// Numbers of any type; those beyond 64 bits or below 0 are shown as the largest.
     pub(crate) fn malformed(
         what: &'static str,
         found: impl TryInto<u64>,
         allowed: impl TryInto<u64>,
     ) -> Self {
-        let number = |value: Result<u64, _>| value.unwrap_or(u64::MAX);
-        Self::Malformed {
-            what,
-            found: number(found.try_into().ok().ok_or(())),
-            allowed: number(allowed.try_into().ok().ok_or(())),
-        }
+        let (found, allowed) = (found.try_into().unwrap_or(u64::MAX), allowed.try_into().unwrap_or(u64::MAX));
+        Self::Malformed { what, found, allowed }
     }
 }
 

@@ -232,3 +232,50 @@ pub(crate) fn pack(numbers: &Words, width: u8, page: &mut Vec<u8>) {
         Lane::U64 => pack_u64(numbers, width, page),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(width: u8) -> Words {
+        let mut state = 0x1234_5678_9abc_def1_u64;
+        std::array::from_fn(|row| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(row as u64);
+            if row == 7 { largest_of(width) } else { state.rotate_left(17) & largest_of(width) }
+        })
+    }
+
+    #[test]
+    fn numbers_of_every_width_come_back_from_128_bytes_per_bit() {
+        let mut scratch = Scratch::new();
+        for width in 0..=64 {
+            let numbers = numbers(width);
+            let mut page = Vec::new();
+            pack(&numbers, width, &mut page);
+            assert_eq!(page.len(), packed_bytes(width));
+            let narrow = unpack(&page, width, &mut scratch.aligned, &mut scratch.lanes);
+            assert!((0..BLOCK_ROWS).all(|row| narrow.get(row) == numbers[row]), "width {width}");
+            assert_eq!(narrow.max(BLOCK_ROWS), largest_of(width));
+        }
+    }
+
+    #[test]
+    fn lanes_at_an_odd_address_unpack_as_well() {
+        let mut scratch = Scratch::new();
+        for width in [9, 17, 33] {
+            let numbers = numbers(width);
+            let mut page = vec![0];
+            pack(&numbers, width, &mut page);
+            let narrow = unpack(&page[1..], width, &mut scratch.aligned, &mut scratch.lanes);
+            assert!((0..BLOCK_ROWS).all(|row| narrow.get(row) == numbers[row]), "width {width}");
+        }
+    }
+
+    #[test]
+    fn a_width_is_the_bits_of_the_largest_number() {
+        for (largest, width) in [(0, 0), (1, 1), (255, 8), (256, 9), (u64::MAX, 64)] {
+            assert_eq!(width_of(largest), width);
+            assert!(largest_of(width) >= largest);
+        }
+    }
+}

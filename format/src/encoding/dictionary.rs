@@ -13,6 +13,7 @@
 use super::{
     bitpack::{Narrow, Scratch},
     integer::{IntegerBlock, IntegerPage, Stored, for_each_block},
+    text::{END_BYTES, Ends, range_of, verify_ends},
 };
 use crate::{
     limits::BLOCK_ROWS,
@@ -22,13 +23,12 @@ use crate::{
 const SECTION_ENTRIES: usize = 0;
 const SECTION_ENDS: usize = 1;
 const SECTION_BYTES: usize = 2;
-const END_BYTES: usize = size_of::<u32>();
 
 /// The texts of a page as codes, and the dictionary.
 #[derive(Clone, Copy, Debug)]
 pub struct DictionaryPage<'p> {
     codes: IntegerPage<'p>,
-    ends: &'p [[u8; END_BYTES]],
+    ends: Ends<'p>,
     bytes: &'p [u8],
 }
 
@@ -41,18 +41,8 @@ impl<'p> DictionaryPage<'p> {
         }
         let length = entries.saturating_mul(END_BYTES);
         let ends = view.section("the dictionary's place", sections[SECTION_ENDS], length)?.as_chunks().0;
-        let mut before = 0;
-        let mut ascending = true;
-        for end in ends {
-            let end = u32::from_le_bytes(*end);
-            ascending &= end >= before;
-            before = end;
-        }
-        if !ascending {
-            return Err(PageFault::malformed("the end of a dictionary entry", before, before));
-        }
-        let bytes =
-            view.section("the place of the dictionary's bytes", sections[SECTION_BYTES], before as usize)?;
+        let count = verify_ends("the end of a dictionary entry", ends)?;
+        let bytes = view.section("the place of the dictionary's bytes", sections[SECTION_BYTES], count)?;
         Ok(Self { codes: IntegerPage::open(view, 1)?, ends, bytes })
     }
 
@@ -65,8 +55,7 @@ impl<'p> DictionaryPage<'p> {
     /// The text of a code below `entries()`.
     #[must_use]
     pub fn entry(&self, code: usize) -> &'p [u8] {
-        let start = if code == 0 { 0 } else { u32::from_le_bytes(self.ends[code - 1]) };
-        &self.bytes[start as usize..u32::from_le_bytes(self.ends[code]) as usize]
+        &self.bytes[range_of(self.ends, code)]
     }
 
     /// The first code whose text is not below `text`; `entries()` when all are.

@@ -7,7 +7,7 @@ use super::{Encoding, validity::Bitmap};
 use crate::{
     chunk::{ChunkEncoder, Written},
     limits::BLOCK_ROWS,
-    page::{HEADER_BYTES, PageFault, PageView},
+    page::{FIRST_SECTION, PageFault, PageView},
     zone::ZoneValue,
 };
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct FloatPage<'p> {
 impl<'p> FloatPage<'p> {
     pub(crate) fn open(view: &PageView<'p>) -> Result<Self, PageFault> {
         let length = view.rows() * size_of::<f64>();
-        Ok(Self { bytes: view.section("the doubles' place", HEADER_BYTES as u32, length)? })
+        Ok(Self { bytes: view.section("the doubles' place", FIRST_SECTION, length)? })
     }
 
     /// Appends the doubles of some rows, counted within the page.

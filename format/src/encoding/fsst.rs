@@ -19,7 +19,7 @@
 use super::{
     bitpack::Scratch,
     integer::{IntegerPage, for_each_block},
-    text::{TextBuffer, lengths_of},
+    text::{END_BYTES, Ends, TextBuffer, lengths_of, range_of, verify_ends},
 };
 use crate::{
     limits::BLOCK_ROWS,
@@ -40,12 +40,11 @@ const SECTION_SYMBOLS: usize = 1;
 const SECTION_SYMBOLS_COUNT: usize = 2;
 const SECTION_CODES: usize = 3;
 const SECTION_CODES_COUNT: usize = 4;
-const END_BYTES: usize = size_of::<u32>();
 
 /// The texts of a page, compressed.
 pub struct FsstPage<'p> {
     lengths: IntegerPage<'p>,
-    ends: &'p [[u8; END_BYTES]],
+    ends: Ends<'p>,
     codes: &'p [u8],
     table: Box<SymbolTable>,
     block_lengths: Vec<u32>,
@@ -114,13 +113,18 @@ impl<'p> FsstPage<'p> {
     pub(crate) fn open(view: &PageView<'p>) -> Result<Self, PageFault> {
         let sections = view.header().sections;
         let length = view.blocks() * BLOCK_GROUPS * END_BYTES;
-        let ends = view.section("the place of the groups' ends", sections[SECTION_ENDS], length)?;
+        let ends =
+            view.section("the place of the groups' ends", sections[SECTION_ENDS], length)?.as_chunks().0;
         let count = sections[SECTION_CODES_COUNT] as usize;
         let codes = view.section("the place of the codes", sections[SECTION_CODES], count)?;
+        let last = verify_ends("the end of a group's codes", ends)?;
+        if last > count {
+            return Err(PageFault::malformed("the end of the last group's codes", last, count));
+        }
         let table = SymbolTable::open(view, sections[SECTION_SYMBOLS], sections[SECTION_SYMBOLS_COUNT])?;
         let lengths = IntegerPage::open(view, 1)?;
         let block_lengths = Vec::with_capacity(BLOCK_ROWS);
-        Ok(Self { lengths, ends: ends.as_chunks().0, codes, table, block_lengths })
+        Ok(Self { lengths, ends, codes, table, block_lengths })
     }
 
     /// Rows of the page.
@@ -135,13 +139,10 @@ impl<'p> FsstPage<'p> {
         self.lengths.blocks()
     }
 
-    /// The codes of some groups, counted within the page.
-    fn codes(&self, groups: Range<usize>) -> Result<&'p [u8], PageFault> {
-        let end_of = |group: usize| u32::from_le_bytes(self.ends[group]) as usize;
-        let start = if groups.start == 0 { 0 } else { end_of(groups.start - 1) };
-        let end = end_of(groups.end - 1);
-        let codes = self.codes.get(start..end);
-        codes.ok_or_else(|| PageFault::malformed("the end of a group's codes", end, self.codes.len()))
+    /// The codes of some groups, at least one, counted within the page.
+    fn codes(&self, groups: Range<usize>) -> &'p [u8] {
+        let (first, last) = (range_of(self.ends, groups.start), range_of(self.ends, groups.end - 1));
+        &self.codes[first.start..last.end]
     }
 
     /// Appends the texts of a whole block.
@@ -155,7 +156,7 @@ impl<'p> FsstPage<'p> {
         out: &mut TextBuffer,
     ) -> Result<(), PageFault> {
         let sum = lengths_of(&self.lengths, block, scratch, &mut self.block_lengths)?;
-        let codes = self.codes(block * BLOCK_GROUPS..(block + 1) * BLOCK_GROUPS)?;
+        let codes = self.codes(block * BLOCK_GROUPS..(block + 1) * BLOCK_GROUPS);
         let mut end = out.end_after(0)?;
         out.end_after(usize::try_from(sum).unwrap_or(usize::MAX))?;
         self.table.decode(codes, sum, &mut out.bytes)?;
@@ -185,7 +186,7 @@ impl<'p> FsstPage<'p> {
                 let lengths = &self.block_lengths[first..self.block_lengths.len().min(first + GROUP_ROWS)];
                 let sum = lengths.iter().map(|length| u64::from(*length)).sum();
                 decoded.clear();
-                self.table.decode(self.codes(group..group + 1)?, sum, &mut decoded)?;
+                self.table.decode(self.codes(group..group + 1), sum, &mut decoded)?;
                 let (mut row_at, mut start) = (0, 0);
                 for row in rows {
                     let row = *row as usize % GROUP_ROWS;

@@ -19,7 +19,7 @@
 use super::bitpack::{self, Lane, Narrow, Scratch};
 use crate::{
     limits::BLOCK_ROWS,
-    page::{HEADER_BYTES, PageFault, PageView},
+    page::{FIRST_SECTION, PageFault, PageView},
 };
 use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
@@ -107,7 +107,7 @@ pub struct IntegerBlock<'p> {
 impl<'p> IntegerPage<'p> {
     pub(crate) fn open(view: &PageView<'p>, divisor: u64) -> Result<Self, PageFault> {
         let length = view.blocks() * DESCRIPTOR_BYTES;
-        let descriptors = view.section("the block descriptors' place", HEADER_BYTES as u32, length)?;
+        let descriptors = view.section("the block descriptors' place", FIRST_SECTION, length)?;
         let descriptors = descriptors.as_chunks().0;
         Ok(Self { view_bytes: view.bytes(), descriptors, rows: view.rows(), divisor })
     }

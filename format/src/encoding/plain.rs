@@ -11,7 +11,7 @@
 use super::{
     bitpack::Scratch,
     integer::{IntegerPage, for_each_block},
-    text::{TextBuffer, TextValues, lengths_of},
+    text::{END_BYTES, Ends, TextBuffer, TextValues, lengths_of, range_of, verify_ends},
 };
 use crate::{
     limits::BLOCK_ROWS,
@@ -21,13 +21,12 @@ use crate::{
 const SECTION_ENDS: usize = 0;
 const SECTION_BYTES: usize = 1;
 const SECTION_BYTES_COUNT: usize = 2;
-const END_BYTES: usize = size_of::<u32>();
 
 /// The texts of a page as they are.
 #[derive(Clone, Debug)]
 pub struct PlainPage<'p> {
     lengths: IntegerPage<'p>,
-    ends: &'p [[u8; END_BYTES]],
+    ends: Ends<'p>,
     bytes: &'p [u8],
     block_lengths: Vec<u32>,
 }
@@ -36,11 +35,16 @@ impl<'p> PlainPage<'p> {
     pub(crate) fn open(view: &PageView<'p>) -> Result<Self, PageFault> {
         let sections = view.header().sections;
         let length = view.blocks() * END_BYTES;
-        let ends = view.section("the place of the blocks' ends", sections[SECTION_ENDS], length)?;
+        let ends =
+            view.section("the place of the blocks' ends", sections[SECTION_ENDS], length)?.as_chunks().0;
         let count = sections[SECTION_BYTES_COUNT] as usize;
         let bytes = view.section("the place of the texts", sections[SECTION_BYTES], count)?;
+        let last = verify_ends("the end of a block's texts", ends)?;
+        if last > count {
+            return Err(PageFault::malformed("the end of the last text", last, count));
+        }
         let lengths = IntegerPage::open(view, 1)?;
-        Ok(Self { lengths, ends: ends.as_chunks().0, bytes, block_lengths: Vec::with_capacity(BLOCK_ROWS) })
+        Ok(Self { lengths, ends, bytes, block_lengths: Vec::with_capacity(BLOCK_ROWS) })
     }
 
     /// Rows of the page.
@@ -58,12 +62,11 @@ impl<'p> PlainPage<'p> {
     /// The bytes of a block, its lengths being left in `self.block_lengths`.
     fn block(&mut self, block: usize, scratch: &mut Scratch) -> Result<&'p [u8], PageFault> {
         let sum = lengths_of(&self.lengths, block, scratch, &mut self.block_lengths)?;
-        let end_of = |block: usize| u32::from_le_bytes(self.ends[block]) as usize;
-        let start = if block == 0 { 0 } else { end_of(block - 1) };
-        match self.bytes.get(start..end_of(block)) {
-            Some(bytes) if bytes.len() as u64 == sum => Ok(bytes),
-            _ => Err(PageFault::malformed("the end of a block's texts", end_of(block), sum)),
+        let range = range_of(self.ends, block);
+        if range.len() as u64 != sum {
+            return Err(PageFault::malformed("the number of bytes of a block's texts", range.len(), sum));
         }
+        Ok(&self.bytes[range])
     }
 
     /// Appends the texts of a whole block.

@@ -5,6 +5,7 @@
 
 use super::{bitpack::Scratch, integer::IntegerPage};
 use crate::{limits::BLOCK_ROWS, page::PageFault};
+use std::ops::Range;
 
 /// Texts, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,31 @@ impl<'v> TextValues<'v> {
     pub fn get(&self, row: usize) -> &'v [u8] {
         &self.bytes[self.offsets[row] as usize..self.offsets[row + 1] as usize]
     }
+}
+
+/// Little-endian ends of consecutive ranges, the first of which begins at 0.
+pub(crate) type Ends<'p> = &'p [[u8; END_BYTES]];
+/// Bytes of one end.
+pub(crate) const END_BYTES: usize = size_of::<u32>();
+
+/// Range `index`, which is below `ends.len()`.
+pub(crate) fn range_of(ends: Ends<'_>, index: usize) -> Range<usize> {
+    let end_of = |index: usize| u32::from_le_bytes(ends[index]) as usize;
+    if index == 0 { 0..end_of(0) } else { end_of(index - 1)..end_of(index) }
+}
+
+/// Fails unless ends ascend; returns the last of them. Ranges that overlapped could make a small page decode to more
+/// than any memory.
+pub(crate) fn verify_ends(what: &'static str, ends: Ends<'_>) -> Result<usize, PageFault> {
+    let mut before = 0;
+    for end in ends {
+        let end = u32::from_le_bytes(*end);
+        if end < before {
+            return Err(PageFault::malformed(what, before, end));
+        }
+        before = end;
+    }
+    Ok(before as usize)
 }
 
 /// The lengths of a block's texts, and their sum.

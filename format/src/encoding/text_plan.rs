@@ -14,7 +14,7 @@ use super::{
     integer::DESCRIPTOR_BYTES,
     integer_plan::{Domain, IntegerPlan},
     plain,
-    text::TextValues,
+    text::{END_BYTES, TextValues},
     validity::Bitmap,
 };
 use crate::{
@@ -29,7 +29,6 @@ use std::ops::Range;
 const COMPRESSED_ROWS: usize = 64 * BLOCK_ROWS;
 /// FSST is chosen over plain texts when it saves at least one byte in so many: decoding costs more than copying.
 const SAVED_PART_MIN: usize = 10;
-const END_BYTES: usize = size_of::<u32>();
 
 /// Room that is kept from chunk to chunk.
 #[derive(Debug, Default)]

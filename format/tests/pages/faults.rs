@@ -1,0 +1,154 @@
+//! Is every wrong page seen, and does none stop the process?
+
+use crate::sample::{Column, decode, encode, gather, identity, noise, one_of_each};
+use rackscan_format::{
+    encoding::{Encoding, bitpack::Scratch},
+    page::{HEADER_BYTES, PageFault, PageHeader, PageIdentity, PageView},
+};
+
+/// A small page of each kind, some rows null.
+fn pages() -> Vec<(&'static str, Vec<u8>)> {
+    let page = |(name, _, column): (&'static str, Encoding, Column)| {
+        let valid: Vec<bool> = (0..column.rows()).map(|row| name == "increments" || row % 11 > 0).collect();
+        let pages = encode(&column, Some(&valid), 131_072).expect("a sound chunk");
+        (name, pages[0].bytes.clone())
+    };
+    one_of_each().into_iter().map(page).collect()
+}
+
+/// Makes the checksum right again, as a malicious peer would.
+fn reseal(page: &mut [u8]) {
+    let checksum_at = HEADER_BYTES - 4;
+    page[checksum_at..HEADER_BYTES].fill(0);
+    let checksum = crc32c::crc32c(page);
+    page[checksum_at..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Everything a reader may do with a page.
+fn read_all(bytes: &[u8]) -> Result<(), PageFault> {
+    let view = PageView::open(bytes, &identity(0))?;
+    let _ = view.validity().map(|bitmap| bitmap.count_valid());
+    let rows: Vec<u32> = (0..view.header().rows).step_by(97).collect();
+    if view.encoding() == Encoding::Integer {
+        let page = view.integers()?;
+        let mut scratch = Scratch::new();
+        for block in 0..page.blocks() {
+            let block = page.block(block)?;
+            let _ = (block.bounds(), block.largest_number());
+            let largest = block.unpack(&mut scratch).max(block.rows());
+            assert!(largest <= block.largest_number());
+        }
+    }
+    if view.encoding() == Encoding::Dictionary {
+        let page = view.dictionary()?;
+        let _ = page.find(b"final");
+        assert!((0..page.entries()).map(|code| page.entry(code).len()).sum::<usize>() <= bytes.len());
+    }
+    decode(&view).and(gather(&view, &rows)).map(|_| ())
+}
+
+#[test]
+fn every_flipped_byte_is_seen() {
+    for (name, bytes) in pages() {
+        read_all(&bytes).unwrap();
+        let mut broken = bytes.clone();
+        for at in 0..bytes.len() {
+            broken[at] ^= 1 << (at % 8);
+            assert!(PageView::open(&broken, &identity(0)).is_err(), "{name}, byte {at}");
+            broken[at] = bytes[at];
+        }
+    }
+}
+
+#[test]
+fn a_page_cut_or_padded_is_of_a_wrong_length() {
+    for (_, mut bytes) in pages() {
+        assert!(matches!(
+            PageView::open(&bytes[..100], &identity(0)),
+            Err(PageFault::Length { found: 100, .. })
+        ));
+        let length = bytes.len();
+        assert!(matches!(PageView::open(&bytes[..length - 1], &identity(0)), Err(PageFault::Length { .. })));
+        bytes.resize(length + 4096, 0);
+        let fault = PageView::open(&bytes, &identity(0)).unwrap_err();
+        assert_eq!(fault, PageFault::Length { wanted: length as u64, found: length as u64 + 4096 });
+    }
+}
+
+#[test]
+fn another_page_is_misdirected() {
+    let (_, bytes) = pages().swap_remove(0);
+    let wanted = PageIdentity { page: rackscan_format::ids::PageNumber(1), ..identity(0) };
+    let fault = PageView::open(&bytes, &wanted).unwrap_err();
+    assert_eq!(fault, PageFault::Misdirected { wanted, found: identity(0) });
+    assert_eq!(
+        fault.to_string(),
+        "found page 0 of column 3, segment 7, table 168496141, wanted page 1 of column 3, segment 7, table 168496141: \
+         the read went to a wrong place"
+    );
+}
+
+#[test]
+fn other_rows_than_the_directory_promised_are_seen() {
+    let (_, bytes) = pages().swap_remove(0);
+    let view = PageView::open(&bytes, &identity(0)).unwrap();
+    view.expect_rows(0, 1500).unwrap();
+    assert!(matches!(
+        view.expect_rows(1024, 1500),
+        Err(PageFault::Rows { wanted_first: 1024, found_first: 0, .. })
+    ));
+}
+
+#[test]
+fn zeros_and_pages_of_another_version_say_so() {
+    assert_eq!(PageView::open(&[0; 4096], &identity(0)).unwrap_err(), PageFault::Magic { found: [0; 8] });
+    let (_, mut bytes) = pages().swap_remove(0);
+    bytes[8] = 2;
+    assert_eq!(PageView::open(&bytes, &identity(0)).unwrap_err(), PageFault::Version { found: 2 });
+}
+
+#[test]
+fn the_wrong_accessor_names_both_encodings() {
+    let (_, bytes) = pages().swap_remove(0);
+    let fault = PageView::open(&bytes, &identity(0)).unwrap().plain().unwrap_err();
+    assert_eq!(fault, PageFault::Encoding { wanted: "plain", found: 1 });
+}
+
+#[test]
+fn forged_pages_with_a_right_checksum_never_panic() {
+    let mut numbers = noise(2026);
+    let mut number = move || numbers.next().unwrap_or(0);
+    let below = |number: u64, end: usize| usize::try_from(number % end as u64).unwrap();
+    let (mut refused, mut read) = (0, 0);
+    for (_, bytes) in pages() {
+        for round in 0..4000 {
+            let mut forged = bytes.clone();
+            for _ in 0..=round % 4 {
+                // Headers and descriptors more often than values: that is where the offsets are.
+                let end = [HEADER_BYTES, 512, forged.len()][below(number(), 3)];
+                let at = below(number(), end);
+                let value = [0, 1, 0x7f, 0xff, number().to_le_bytes()[0]][below(number(), 5)];
+                let length = [1, 1, 4, 8][below(number(), 4)].min(forged.len() - at);
+                forged[at..at + length].fill(value);
+            }
+            reseal(&mut forged);
+            match read_all(&forged) {
+                Ok(()) => read += 1,
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > 1000 && read > 1000, "{refused} refused, {read} read: the forgery tests one side only");
+}
+
+#[test]
+fn codes_beyond_the_dictionary_are_refused() {
+    let (_, bytes) = pages().into_iter().find(|(name, _)| *name == "dictionary").unwrap();
+    let mut forged = bytes;
+    // One entry less than the codes need: header.sections[0] is the number of entries.
+    let entries_at = std::mem::offset_of!(PageHeader, sections);
+    assert!(u32::from_le_bytes(*forged[entries_at..].first_chunk().unwrap()) > 1);
+    forged[entries_at] -= 1;
+    reseal(&mut forged);
+    assert!(matches!(read_all(&forged), Err(PageFault::Malformed { what: "a code", .. })));
+}
