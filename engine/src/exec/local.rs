@@ -10,7 +10,7 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<(), Scan
     scan_here(work, 0, sink, async |wanted| {
         let extents: Vec<_> = wanted.iter().map(|page| page.extent).collect();
         work.tally.read(extents.iter().map(|extent| u64::from(extent.length_bytes)).sum());
-        Ok(work.query.devices.read(work.node, extents).await?)
+        Ok(work.query.devices.read(work.node, &extents).await?)
     })
     .await
 }

@@ -4,19 +4,12 @@ use super::{
     ScanError,
     segment::{SegmentWork, Sink, scan_here},
 };
-use rackscan_client::WantedPage;
 
 /// Fetches pages and scans them here, from `first_block` on.
 pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
     scan_here(work, first_block, sink, async |wanted| {
-        let pages = wanted.iter().map(|page| WantedPage {
-            column: page.column,
-            page: page.page,
-            extent: page.extent,
-        });
-        let pages: Vec<_> = pages.collect();
         let (table, segment) = (work.directory.table, work.directory.segment);
-        let fetched = work.query.cluster.fetch(work.node, table, segment, &pages).await?;
+        let fetched = work.query.cluster.fetch(work.node, table, segment, &wanted).await?;
         work.tally.fetched(&fetched);
         if let Some(load) = fetched.load {
             work.query.loads.report(work.node, load);

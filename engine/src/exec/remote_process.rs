@@ -21,9 +21,8 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Option<B
     loop {
         let asking = work.query.loads.asking(work.node);
         let began = Instant::now();
-        let program = work.program.program();
         let answer =
-            work.query.cluster.process(work.node, program, work.directory.segment, first_block).await?;
+            work.query.cluster.process(work.node, &work.program, work.directory.segment, first_block).await?;
         work.tally.waited(began.elapsed());
         drop(asking);
         let processed = match answer {
