@@ -2,7 +2,7 @@
 
 use crate::sample::{Column, decode, encode, gather, identity, noise, one_of_each};
 use rackscan_format::{
-    encoding::{Encoding, bitpack::Scratch},
+    encoding::{Encoding, bitpack::Scratch, integer::BlockDescriptor},
     page::{HEADER_BYTES, PageFault, PageHeader, PageIdentity, PageView},
 };
 
@@ -151,4 +151,72 @@ fn codes_beyond_the_dictionary_are_refused() {
     forged[entries_at] -= 1;
     reseal(&mut forged);
     assert!(matches!(read_all(&forged), Err(PageFault::Malformed { what: "a code", .. })));
+}
+
+/// A sound page of the kind named, to be forged.
+fn forge(name: &str) -> Vec<u8> {
+    let (_, bytes) = pages().into_iter().find(|(found, _)| *found == name).expect("one of each");
+    bytes
+}
+
+/// What the header says in one of its sections.
+fn section(page: &[u8], section: usize) -> usize {
+    let at = std::mem::offset_of!(PageHeader, sections) + 4 * section;
+    let [a, b, c, d] = [page[at], page[at + 1], page[at + 2], page[at + 3]];
+    usize::try_from(u32::from_le_bytes([a, b, c, d])).expect("a place in a page")
+}
+
+/// What a reader finds impossible in a forged page.
+fn fault_of(mut page: Vec<u8>) -> &'static str {
+    reseal(&mut page);
+    match read_all(&page) {
+        Err(PageFault::Malformed { what, .. }) => what,
+        other => panic!("expected a malformed page, found {other:?}"),
+    }
+}
+
+#[test]
+fn a_span_that_its_width_cannot_hold_is_refused() {
+    let mut page = forge("packed");
+    let span_at = HEADER_BYTES + std::mem::offset_of!(BlockDescriptor, span);
+    page[span_at + 1] = 1;
+    assert_eq!(fault_of(page), "a block's span");
+}
+
+#[test]
+fn codes_that_end_within_an_escape_are_refused() {
+    let mut page = forge("fsst");
+    let codes_end = section(&page, 3) + section(&page, 4);
+    assert_ne!(page[codes_end - 2], 255);
+    page[codes_end - 1] = 255;
+    assert_eq!(fault_of(page), "the number of escapes at the end of codes");
+}
+
+#[test]
+fn symbols_longer_than_a_word_are_refused() {
+    let mut page = forge("fsst");
+    let symbols_at = section(&page, 1);
+    page[symbols_at] = 9;
+    assert_eq!(fault_of(page), "the length of a symbol");
+}
+
+#[test]
+fn overlapping_texts_are_refused_before_they_multiply() {
+    for (name, ends_section, what) in [
+        ("fsst", 0, "the end of a group's codes"),
+        ("plain", 0, "the end of a block's texts"),
+        ("dictionary", 1, "the end of a dictionary entry"),
+    ] {
+        let mut page = forge(name);
+        let first_end = section(&page, ends_section);
+        page[first_end..first_end + 4].copy_from_slice(&0x00ff_ffff_u32.to_le_bytes());
+        assert_eq!(fault_of(page), what);
+    }
+}
+
+#[test]
+fn a_bitmap_that_disagrees_with_the_number_of_nulls_is_refused() {
+    let mut page = forge("packed");
+    page[std::mem::offset_of!(PageHeader, nulls)] ^= 1;
+    assert_eq!(fault_of(page), "the number of nulls in the validity bitmap");
 }
