@@ -14,7 +14,7 @@
 mod cpu;
 
 use rackscan_client::{ClientError, Cluster, ClusterTable, LocalDevices, LocalError};
-use rackscan_engine::{Calibration, Constant};
+use rackscan_planner::{Calibration, Constant};
 use rackscan_fabric::Wire;
 use rackscan_format::{ids::NodeId, limits::SECTOR_BYTES, segment::Extent};
 use rackscan_scan::ScanError;
@@ -146,8 +146,8 @@ async fn measure_device(
 async fn read_all(devices: &LocalDevices, extents: &[(NodeId, Extent)]) -> Result<Duration, LocalError> {
     let start = Instant::now();
     for together in extents.chunk_by(|a, b| a.0 == b.0).flat_map(|same_node| same_node.chunks(READS_TOGETHER)) {
-        let wanted = together.iter().map(|(_, extent)| *extent).collect();
-        devices.read(together[0].0, wanted).await?;
+        let wanted: Vec<Extent> = together.iter().map(|(_, extent)| *extent).collect();
+        devices.read(together[0].0, &wanted).await?;
     }
     Ok(start.elapsed())
 }

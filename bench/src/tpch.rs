@@ -10,7 +10,8 @@ use crate::{
     peer::{Peer, PeerError},
     record::Provenance,
 };
-use rackscan_engine::{Engine, EngineError, Placement, Policy};
+use rackscan_engine::{Engine, EngineError};
+use rackscan_planner::{Placement, Policy};
 use rackscan_queries::Query;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -69,5 +69,6 @@ from_error!(
     rackscan_bench::calibrate::CalibrateError,
     rackscan_bench::tpch::TpchError,
     rackscan_client::ClientError,
+    rackscan_datasets::LoadError,
     rackscan_engine::EngineError,
 );

@@ -12,12 +12,12 @@ use crate::{
     failure::{Failure, at_path},
 };
 use rackscan_client::{Cluster, ClusterOptions};
-use rackscan_engine::{Calibration, Engine, EngineOptions, Policy};
+use rackscan_engine::{Engine, EngineOptions};
+use rackscan_planner::{Calibration, Policy};
 use std::{
     fs::{self, File},
     future::Future,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 use tokio::runtime::Runtime;
 
@@ -53,7 +53,7 @@ impl Session {
                 calibration: calibration(&file)?,
                 ..EngineOptions::default()
             };
-            Ok::<_, Failure>(Engine::open(Arc::new(cluster), options).await?)
+            Ok::<_, Failure>(Engine::open(cluster, options).await?)
         });
         match engine {
             Ok(engine) => Ok(Self { engine, runtime, nodes, sharing, file, data }),
@@ -70,7 +70,7 @@ impl Session {
         &self.engine
     }
 
-    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+    pub(crate) fn cluster(&self) -> &Cluster {
         self.engine.cluster()
     }
 

@@ -20,7 +20,6 @@ pub mod chunk;
 pub mod codec;
 pub mod encoding;
 pub mod home;
-pub mod home;
 pub mod ids;
 pub mod label;
 pub mod limits;

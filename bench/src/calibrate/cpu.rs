@@ -1,8 +1,8 @@
 //! What does scanning cost on one core, here and in the nodes?
 
 use super::{CalibrateError, RUNS};
-use rackscan_client::{Cluster, ClusterTable, PlacedSegment, ProcessAnswer, WantedPage};
-use rackscan_engine::{Calibration, Constant, CpuCosts};
+use rackscan_client::{Cluster, ClusterTable, PlacedSegment, ProcessAnswer};
+use rackscan_planner::{Calibration, Constant, CpuCosts};
 use rackscan_format::{
     ids::ColumnId,
     page::PageView,
@@ -14,7 +14,7 @@ use rackscan_format::{
     segment::SegmentDirectory,
     zone::ZoneValue,
 };
-use rackscan_scan::{ScanLimits, SegmentScan, Step};
+use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
 use std::{
     hint::black_box,
     sync::Arc,
@@ -48,8 +48,8 @@ pub(super) async fn measure(
     }
     let (counting, building) = (verified(counting, table)?, verified(building, table)?);
     let (engine, counting_time, building_time) = engine_costs(&samples, column, &counting, &building)?;
-    let node_counting = node_time(cluster, segments, counting.program()).await?;
-    let node_building = node_time(cluster, segments, building.program()).await?;
+    let node_counting = node_time(cluster, segments, &counting).await?;
+    let node_building = node_time(cluster, segments, &building).await?;
     let slower = |node: Duration, engine: Duration| node.as_secs_f64() / engine.as_secs_f64().max(1e-9);
     let how = "the engine's, times the node's CPU time over the engine's for the same scan";
     let scaled = |constant: &Constant, factor: f64| Constant::measured(constant.value * factor, how);
@@ -156,7 +156,7 @@ fn scan_all(
 async fn node_time(
     cluster: &Cluster,
     segments: &[PlacedSegment],
-    program: &ScanProgram,
+    program: &VerifiedProgram,
 ) -> Result<Duration, CalibrateError> {
     let mut best = Duration::MAX;
     for _ in 0..RUNS {
@@ -187,9 +187,9 @@ async fn read_sample(
 ) -> Result<Sample, CalibrateError> {
     let directory = Arc::clone(&segment.directory);
     let entries = directory.chunk(column).map_or(&[][..], |chunk| chunk.pages.as_slice());
-    let wanted: Vec<WantedPage> = (0_u16..)
+    let wanted: Vec<PageWanted> = (0_u16..)
         .zip(entries)
-        .map(|(number, entry)| WantedPage {
+        .map(|(number, entry)| PageWanted {
             column,
             page: rackscan_format::ids::PageNumber(number),
             extent: entry.extent,

@@ -27,8 +27,8 @@ pub(crate) fn run(session: &Session, asked: &Calibrate) -> Result<(), Failure> {
         }
         let catalog = session.cluster().catalog().await?;
         let table = catalog.table(&asked.table)?;
-        let measured = rackscan_bench::calibrate::run(&wires, table, &mut |step| spinner.set_message(step.to_owned()));
-        Ok::<_, Failure>(measured.await?)
+        let mut on_step = |step: &str| spinner.set_message(step.to_owned());
+        Ok::<_, Failure>(rackscan_bench::calibrate::run(&wires, table, &mut on_step).await?)
     })?;
     spinner.finish_and_clear();
     let text = calibration.to_toml().map_err(|error| Failure::of(&error))?;

@@ -1,1 +1,131 @@
-//! `rackscan load`
+//! `rackscan load`: TPC-H, a Parquet file, a CSV file.
+
+use crate::{
+    args::{FileLoad, Load, LoadShape},
+    failure::Failure,
+    output::{bytes, grouped},
+    progress,
+    session::Session,
+};
+use indicatif::ProgressBar;
+use rackscan_datasets::{
+    LoadOptions, LoadSummary, Progress, TableSpec,
+    csv::{self, CsvOptions},
+    parquet,
+    tpch::{self, SortBy},
+};
+use rackscan_format::limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT};
+
+/// The scale that is loaded when a query needs TPC-H and there is none.
+const SCALE_DEFAULT: f64 = 0.1;
+
+/// Loads what the words say, in place of tables of the same names.
+pub(crate) fn run(session: &Session, load: &Load) -> Result<(), Failure> {
+    match load {
+        Load::Tpch { scale, shape, sort_by } => {
+            let sort_by = sort_by.iter().map(|text| text.parse::<SortBy>()).collect::<Result<Vec<_>, _>>();
+            let sort_by = sort_by.map_err(|error| Failure::Usage(error.to_string()))?;
+            load_tpch(session, *scale, shape, &sort_by)
+        }
+        Load::Parquet(file) => {
+            with_bar(session, &file.shape, async |options, on_progress| {
+                parquet::load(session.cluster(), &file.file, &spec(file), options, on_progress).await
+            })
+        }
+        Load::Csv { file, delimiter } => {
+            let csv = CsvOptions { delimiter: *delimiter, ..CsvOptions::default() };
+            with_bar(session, &file.shape, async |options, on_progress| {
+                csv::load(session.cluster(), &file.file, &csv, &spec(file), options, on_progress).await
+            })
+        }
+    }
+}
+
+/// Loads TPC-H at scale 0.1 if a table of it is missing; whatever scale is there is taken.
+pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
+    let there = session.engine().tables();
+    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && table.broken.is_none())) {
+        return Ok(());
+    }
+    // A table that cannot be queried may come back with its node; replacing it would lose it.
+    if let Some(broken) = there.iter().find(|table| tpch::TABLES.contains(&table.name.as_str()) && table.broken.is_some()) {
+        let reason = broken.broken.as_deref().unwrap_or_default();
+        return Err(Failure::Runtime(format!("table {} cannot be queried: {reason}", broken.name)));
+    }
+    eprintln!("TPC-H is not there yet; loading it at scale {SCALE_DEFAULT} into {}", session.data().display());
+    load_tpch(session, SCALE_DEFAULT, &default_shape(), &[])
+}
+
+/// Loads TPC-H at `scale` unless exactly that is there.
+pub(crate) fn ensure_tpch_at(session: &Session, scale: f64) -> Result<(), Failure> {
+    let there = session.engine().tables();
+    let source = tpch::source(scale);
+    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && table.source == source)) {
+        return Ok(());
+    }
+    load_tpch(session, scale, &default_shape(), &[])
+}
+
+fn default_shape() -> LoadShape {
+    LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT }
+}
+
+fn load_tpch(session: &Session, scale: f64, shape: &LoadShape, sort_by: &[SortBy]) -> Result<(), Failure> {
+    with_bar(session, shape, async |options, on_progress| {
+        tpch::load(session.cluster(), scale, sort_by, options, on_progress).await
+    })
+}
+
+fn spec(file: &FileLoad) -> TableSpec {
+    TableSpec {
+        name: file.table.clone(),
+        partition_by: file.partition_by.clone(),
+        sort_by: file.sort_by.clone(),
+    }
+}
+
+/// Runs a load under a progress bar, then makes its tables known to the engine and says what was loaded.
+fn with_bar<E: Into<Failure>>(
+    session: &Session,
+    shape: &LoadShape,
+    load: impl AsyncFnOnce(&LoadOptions, &(dyn Fn(&Progress<'_>) + Send + Sync)) -> Result<LoadSummary, E>,
+) -> Result<(), Failure> {
+    let options = LoadOptions {
+        page_size: shape.page_size,
+        segment_rows: shape.segment_rows,
+        spill_folder: session.data().to_owned(),
+        ..LoadOptions::default()
+    };
+    let bar = progress::rows(0);
+    let summary = session.block_on(load(&options, &|progress| show(&bar, progress)));
+    bar.finish_and_clear();
+    let summary = summary?;
+    session.block_on(session.engine().refresh())?;
+    report(&summary);
+    Ok(())
+}
+
+fn show(bar: &ProgressBar, progress: &Progress<'_>) {
+    if bar.message() != progress.table {
+        bar.set_message(progress.table.to_owned());
+    }
+    if let Some(total) = progress.rows_total {
+        bar.set_length(total);
+    }
+    bar.set_position(progress.rows_stored);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn report(summary: &LoadSummary) {
+    let seconds = summary.elapsed.as_secs_f64().max(1e-9);
+    let megabytes = summary.raw_bytes as f64 / 1e6;
+    let tables: Vec<&str> = summary.tables.iter().map(|table| table.name.as_str()).collect();
+    eprintln!(
+        "loaded {}: {} rows, {} raw, {} stored, {seconds:.1} s ({:.0} MB/s of raw data)",
+        tables.join(", "),
+        grouped(summary.rows),
+        bytes(summary.raw_bytes),
+        bytes(summary.stored_bytes),
+        megabytes / seconds,
+    );
+}
