@@ -10,7 +10,7 @@
 //! dictionaries and the lengths of texts.
 //!
 //! Invariants
-//! - The writer is beside it: [`super::integer_plan`].
+//! - The writer is beside it: `integer_plan.rs`.
 //! - A null row's number is 0, and so is that of rows after a short block's last.
 //! - Lanes begin on 128 bytes from the page's beginning, so they are viewed in place in a page that is so aligned.
 //! - [`IntegerBlock::bounds`] is what the writer says, good for pruning; [`IntegerBlock::largest_number`] holds whatever

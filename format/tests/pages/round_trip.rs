@@ -223,3 +223,14 @@ fn pages_are_filled_to_within_a_block_of_their_size() {
     assert!(!all_but_last.is_empty());
     assert!(all_but_last.iter().all(|page| page.bytes.len() > 131_072 - 8192));
 }
+
+#[test]
+fn a_null_integer_reads_as_the_reference_of_its_block() {
+    let values: Vec<i64> = (0..1024).map(|row| if row == 5 { i64::MAX } else { 100 + row % 8 }).collect();
+    let valid: Vec<bool> = (0..1024).map(|row| row != 5).collect();
+    let pages = encode(&Column::Integers(values), Some(&valid), 131_072).unwrap();
+    let view = PageView::open(&pages[0].bytes, &identity(0)).unwrap();
+    let block = view.integers().unwrap().block(0).unwrap();
+    assert_eq!((block.reference(), block.descriptor().width), (100, 3));
+    assert_eq!(gather(&view, &[5]).unwrap(), Decoded::Integers(vec![100]));
+}
