@@ -1,0 +1,82 @@
+//! Wrong words exit with 2, failures with 1, each with what was found and what was expected, and nothing is lost.
+
+use super::support::Data;
+
+#[test]
+fn wrong_words_are_named_before_anything_is_started() {
+    let data = Data::new("words");
+    data.run("query q23").fails(2, &["q23", "q01 to q22"]);
+    data.run("query q06 --placement moon").fails(2, &["moon", "remote-fetch"]);
+    data.run("load tpch --page-size 5000").fails(2, &["5000", "4KiB"]);
+    data.run("load tpch --segment-rows 1000").fails(2, &["1024"]);
+    data.run("frobnicate").fails(2, &["frobnicate"]);
+    data.run("query q06 --log rackscan=loud").fails(2, &["rackscan=loud"]);
+    assert!(!data.path().join("data").exists(), "nothing was made");
+}
+
+#[test]
+fn every_command_helps_with_examples() {
+    let data = Data::new("help");
+    for command in ["", "load tpch", "load csv", "load parquet", "query", "sql", "explain", "node", "bench tpch"] {
+        let help = data.run(&format!("{command} --help")).succeeds();
+        assert!(help.contains("Example"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn unknown_tables_and_columns_are_named_with_near_ones() {
+    let data = Data::new("names");
+    data.run("load tpch --scale 0.01").succeeds();
+    let sql = |text: &str| data.run_words(&["sql", text], "");
+    sql("select count(*) from linitem").fails(1, &["linitem", "lineitem"]);
+    sql("select l_quantty from lineitem").fails(1, &["l_quantty", "l_quantity"]);
+    sql("selec 1").fails(1, &["selec"]);
+    sql("drop table lineitem").fails(1, &["DROP"]);
+    data.run("tables nothing").fails(1, &["nothing"]);
+    assert!(sql("select count(*) from lineitem").succeeds().contains("60175"), "nothing was lost");
+}
+
+#[test]
+fn a_cluster_file_with_wrong_keys_is_named_with_the_key() {
+    let data = Data::new("config");
+    data.run("cluster start --nodes 1 --devices 1").succeeds();
+    data.run("cluster stop").succeeds();
+    let path = data.path().join("data/cluster.toml");
+    let good = std::fs::read_to_string(&path).expect("the cluster file");
+    for (from, to, named) in [
+        ("data_dir", "datadir", "datadir"),
+        ("key_file", "keyfile", "keyfile"),
+        ("node = 0", "node = \"zero\"", "node"),
+        ("tcp:", "smoke:", "smoke:"),
+    ] {
+        std::fs::write(&path, good.replacen(from, to, 1)).expect("the file can be written");
+        data.run("tables").fails(1, &["cluster.toml", named]);
+    }
+    std::fs::write(&path, &good).expect("the file can be written");
+    data.run("tables").succeeds();
+}
+
+#[test]
+fn a_csv_row_that_does_not_parse_is_named_and_the_table_stays_absent() {
+    let data = Data::new("bad-csv");
+    let file = data.path().join("bad.csv");
+    let rows: String = (0..20_000).map(|id| format!("{id},{}\n", if id == 15_000 { "x" } else { "7" })).collect();
+    std::fs::write(&file, format!("id,count\n{rows}")).expect("a file");
+    let file = file.to_str().expect("a UTF-8 path");
+    let load = ["load", "csv", file, "--table", "bad", "--partition-by", "id"];
+    data.run_words(&load, "").fails(1, &["bad.csv", "15002", "count", "x"]);
+    assert!(!data.run("tables").succeeds().contains("bad"));
+    data.run_words(&["load", "csv", file, "--table", "bad", "--partition-by", "nothing"], "")
+        .fails(1, &["nothing", "id, count"]);
+}
+
+#[test]
+fn a_folder_without_direct_io_is_refused_with_the_way_out() {
+    let data = Data::new("tmpfs");
+    let folder = format!("/dev/shm/rackscan-test-{}", std::process::id());
+    let ran = data.run_words(&["--data", &folder, "tables"], "");
+    if std::path::Path::new(&folder).exists() {
+        std::fs::remove_dir_all(&folder).expect("the folder can be removed");
+    }
+    ran.fails(1, &["direct IO", "tmpfs", "--data"]);
+}

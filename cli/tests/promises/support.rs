@@ -1,0 +1,121 @@
+//! Runs the program over a data folder of its own, with a time limit, and ends what it started.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+/// Nothing here takes a tenth of it; a hang must fail the test, not the build.
+const TIME_MAX: Duration = Duration::from_secs(120);
+
+/// A data folder on a filesystem with direct IO; the nodes in it are stopped and it is removed at the end.
+pub(crate) struct Data(PathBuf);
+
+impl Data {
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for the test");
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Runs `rackscan` with the words of `line`, which are separated by blanks.
+    pub(crate) fn run(&self, line: &str) -> Ran {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        self.run_words(&words, "")
+    }
+
+    pub(crate) fn run_words(&self, words: &[&str], input: &str) -> Ran {
+        use std::io::Write;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rackscan"));
+        command.arg("--data").arg(self.path().join("data")).args(words).env_remove("RUST_LOG");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdin = child.stdin.take().expect("it has a standard input");
+        stdin.write_all(input.as_bytes()).expect("it reads its input");
+        drop(stdin);
+        let pid = child.id();
+        let watchdog = std::thread::spawn(move || child.wait_with_output());
+        let deadline = Instant::now() + TIME_MAX;
+        while !watchdog.is_finished() {
+            if Instant::now() > deadline {
+                kill(pid);
+                panic!("rackscan {words:?} did not end within {TIME_MAX:?}");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let output = watchdog.join().expect("the waiting thread lives").expect("the program ran");
+        Ran { words: words.join(" "), output }
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        if self.path().join("data/cluster.toml").exists() {
+            self.run("cluster stop");
+        }
+        std::fs::remove_dir_all(self.path()).expect("the test's folder can be removed");
+    }
+}
+
+/// One run of the program.
+pub(crate) struct Ran {
+    words: String,
+    output: Output,
+}
+
+impl Ran {
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// It succeeded; its standard output.
+    #[track_caller]
+    pub(crate) fn succeeds(&self) -> String {
+        assert_eq!(self.output.status.code(), Some(0), "rackscan {}: {}", self.words, self.stderr());
+        self.stdout()
+    }
+
+    /// It failed with `code` and one message that contains all `parts`; nothing on standard output.
+    #[track_caller]
+    pub(crate) fn fails(&self, code: i32, parts: &[&str]) {
+        let stderr = self.stderr();
+        assert_eq!(self.output.status.code(), Some(code), "rackscan {}: {stderr}", self.words);
+        for part in parts {
+            assert!(stderr.contains(part), "rackscan {}: expected {part:?} in: {stderr}", self.words);
+        }
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        assert_eq!(self.stdout(), "", "rackscan {}", self.words);
+    }
+}
+
+/// Ends a process as a power cut would.
+pub(crate) fn kill(pid: u32) {
+    let status = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
+    assert!(status.success(), "kill -9 {pid}");
+}
+
+/// Processes whose command line contains `text`.
+pub(crate) fn processes_with(text: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let own = std::process::id();
+    pids.filter(|pid| *pid != own)
+        .filter(|pid| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).contains(text)
+        })
+        .collect()
+}

@@ -1,0 +1,106 @@
+//! Killed nodes, stopped nodes, interrupted loads and flipped bytes: a clear error, no hang, nothing lost.
+
+use super::support::{Data, kill};
+use std::{
+    os::unix::fs::FileExt,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+fn pids(data: &Data) -> Vec<u32> {
+    let status = data.run("cluster status --format ndjson").succeeds();
+    let rows = status.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")).collect()
+}
+
+#[test]
+fn a_killed_node_is_named_and_comes_back_with_its_data() {
+    let data = Data::new("killed");
+    data.run("load tpch --scale 0.01").succeeds();
+    data.run("cluster start").succeeds();
+    let pids = pids(&data);
+    assert_eq!(pids.len(), 4);
+    kill(pids[2]);
+    data.run("query q06").fails(1, &["node 2"]);
+    let status = data.run("cluster status");
+    assert!(status.stdout().contains("down") && status.stderr().contains("node 2"), "{}", status.stderr());
+    data.run("cluster start").succeeds();
+    assert!(data.run("query q06").succeeds().contains("1193053.2253"));
+    data.run("cluster stop").succeeds();
+}
+
+#[test]
+fn a_node_killed_in_mid_query_ends_the_query_with_its_name() {
+    let data = Data::new("mid-query");
+    data.run("load tpch --scale 0.01 --segment-rows 1024 --page-size 4KiB").succeeds();
+    data.run("cluster start").succeeds();
+    let victim = pids(&data)[1];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rackscan"))
+        .arg("--data")
+        .arg(data.path().join("data"))
+        .args(["query", "all", "--repeat", "50", "--placement", "remote-process"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().expect("a child").is_none(), "the queries were over before the node was killed");
+    kill(victim);
+    let output = child.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error")).collect();
+    assert!(errors.len() == 1 && errors[0].contains("node 1"), "{stderr}");
+}
+
+#[test]
+fn an_interrupted_load_leaves_no_table_and_a_new_load_succeeds() {
+    let data = Data::new("interrupted");
+    data.run("load tpch --scale 0.01").succeeds();
+    data.run("cluster start").succeeds();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rackscan"))
+        .arg("--data")
+        .arg(data.path().join("data"))
+        .args(["load", "tpch", "--scale", "1"])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().expect("a child").is_none(), "the load was over before it was killed");
+    kill(child.id());
+    child.wait().expect("it ends");
+    let old = data.run("query q06").succeeds();
+    assert!(old.contains("1193053.2253"), "the tables that were there still are: {old}");
+    data.run("load tpch --scale 0.01 --segment-rows 4096").succeeds();
+    assert!(data.run("query q06").succeeds().contains("1193053.2253"));
+}
+
+#[test]
+fn a_flipped_byte_on_a_device_is_reported_with_its_page_and_never_answered() {
+    let data = Data::new("flipped");
+    data.run("load tpch --scale 0.01").succeeds();
+    let sum = "select sum(l_extendedprice) from lineitem";
+    let good = data.run_words(&["sql", sum], "").succeeds();
+    let path = data.path().join("data/node1/device0");
+    let device = std::fs::File::options().read(true).write(true).open(&path).expect("the device file");
+    // Every page of the device, so that whatever the query reads there is wrong.
+    let bytes = std::os::unix::fs::MetadataExt::blocks(&device.metadata().expect("metadata")) * 512;
+    let mut sector = [0_u8; 4096];
+    let mut flipped = Vec::new();
+    for offset in (64 * 1024..64 * 1024 + bytes).step_by(4096) {
+        if device.read_exact_at(&mut sector, offset).is_ok() && sector.iter().any(|byte| *byte != 0) {
+            device.write_all_at(&[sector[300] ^ 1], offset + 300).expect("a byte");
+            flipped.push((offset + 300, sector[300]));
+        }
+    }
+    device.sync_all().expect("sync");
+    for placement in ["local", "remote-fetch", "remote-process"] {
+        let ran = data.run_words(&["sql", sum, "--placement", placement], "");
+        ran.fails(1, &["checksum", "node 1"]);
+    }
+    for (offset, byte) in flipped {
+        device.write_all_at(&[byte], offset).expect("a byte");
+    }
+    device.sync_all().expect("sync");
+    assert_eq!(data.run_words(&["sql", sum], "").succeeds(), good);
+}

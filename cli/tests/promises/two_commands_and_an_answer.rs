@@ -1,0 +1,69 @@
+//! A fresh folder, one command, the right rows, nothing left behind. The expected value is an independent engine's
+//! (`queries/tpch/answers`).
+
+use super::support::{Data, processes_with};
+
+const Q06_AT_001: &str = "1193053.2253";
+
+#[test]
+fn a_query_on_a_fresh_folder_loads_answers_and_leaves_nothing_running() {
+    let data = Data::new("fresh");
+    data.run("load tpch --scale 0.01").succeeds();
+    let ran = data.run("query q06 --placement remote-process");
+    assert!(ran.succeeds().contains(Q06_AT_001), "{}", ran.stdout());
+    assert!(ran.stderr().contains("remote-process"), "where the scans ran: {}", ran.stderr());
+    assert_eq!(processes_with(data.path().to_str().expect("a UTF-8 path")), Vec::<u32>::new());
+}
+
+#[test]
+fn every_placement_and_wire_and_format_gives_the_same_rows() {
+    let data = Data::new("formats");
+    data.run("load tpch --scale 0.01 --page-size 16KiB --segment-rows 8192").succeeds();
+    data.run("cluster start").succeeds();
+    for wire in ["shm", "tcp"] {
+        for placement in ["local", "remote-fetch", "remote-process", "auto"] {
+            let line = format!("query q06 --wire {wire} --placement {placement} --format csv");
+            let ran = data.run(&line);
+            assert_eq!(ran.succeeds(), format!("revenue\n{Q06_AT_001}\n"), "{line}");
+            let named = placement == "auto" || ran.stderr().contains(placement);
+            assert!(named, "{line} ran elsewhere: {}", ran.stderr());
+        }
+    }
+    let ndjson = data.run("query 6 --format ndjson").succeeds();
+    let row: serde_json::Value = serde_json::from_str(&ndjson).expect("a JSON object");
+    assert!(row["revenue"].to_string().contains(Q06_AT_001), "{ndjson}");
+    data.run("cluster stop").succeeds();
+}
+
+#[test]
+fn after_scans_the_page_cache_holds_nothing_of_the_devices() {
+    let data = Data::new("page-cache");
+    data.run("load tpch --scale 0.01").succeeds();
+    for placement in ["local", "remote-fetch", "remote-process"] {
+        data.run(&format!("query q01 --placement {placement}")).succeeds();
+    }
+    let mut devices = 0;
+    for node in 0..4 {
+        for device in 0..2 {
+            let path = data.path().join(format!("data/node{node}/device{device}"));
+            assert_eq!(rackscan_device::resident_bytes(&path).expect("mincore"), 0, "{}", path.display());
+            devices += 1;
+        }
+    }
+    assert_eq!(devices, 8);
+}
+
+#[test]
+fn a_csv_file_becomes_a_table_and_the_shell_reads_scripts() {
+    let data = Data::new("csv");
+    let file = data.path().join("cities.csv");
+    std::fs::write(&file, "id,name,people\n1,Basel,178120\n2,\"Bad, Homburg\",55197\n3,,\n").expect("a file");
+    let file = file.to_str().expect("a UTF-8 path");
+    data.run_words(&["load", "csv", file, "--table", "cities", "--partition-by", "id"], "").succeeds();
+    let script = "\\timing off\nselect name,\n people from cities\n order by id;\n";
+    let rows = data.run_words(&["shell", "--format", "csv"], script).succeeds();
+    assert_eq!(rows, "name,people\nBasel,178120\n\"Bad, Homburg\",55197\n,\n");
+    assert!(data.run("tables").succeeds().contains("cities"));
+    data.run("drop cities").succeeds();
+    assert!(!data.run("tables").succeeds().contains("cities"));
+}
