@@ -26,7 +26,7 @@ def generate(folder: pathlib.Path, scale: float) -> None:
     if done.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    command = ["tpchgen-cli", "--scale-factor", f"{scale:g}", "--format", "parquet", "--output-dir", str(folder)]
+    command = ["tpchgen-cli", "parquet", "--scale-factor", f"{scale:g}", "--output-dir", str(folder)]
     result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)} failed: {result.stderr.strip()}")

@@ -51,7 +51,7 @@ pub struct PageWanted {
 pub enum Request {
     /// Who are you, how busy, what have you done? Answered by [`Answer::Status`].
     Status,
-    /// The catalog from byte `from_bytes` on, as a sealed [`CatalogPart`], into the target. [`Answer::Catalog`].
+    /// The catalog from byte `from_bytes` on, as a sealed [`NodeCatalog`], into the target. [`Answer::Catalog`].
     Catalog {
         /// Bytes already read; 0 the first time. A catalog that changed since is reported by its generation.
         from_bytes: u64,
@@ -81,7 +81,7 @@ pub enum Request {
         target: Target,
     },
     /// Store one segment of a load that is not published yet. The source holds the sealed
-    /// [`SegmentDirectory`](crate::segment::SegmentDirectory), zero-padded to a sector, and then the pages one behind
+    /// [`SegmentDirectory`], zero-padded to a sector, and then the pages one behind
     /// the other in the directory's order (chunk by chunk). The directory's extents say only lengths: the node
     /// chooses devices and offsets. [`Answer::Appended`].
     Append {
