@@ -108,6 +108,14 @@ impl Tables {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
+    #[cfg(test)]
+    pub(crate) fn insert(&self, name: &str, table: Arc<Table>) {
+        self.known
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.to_owned(), Known::Whole(table));
+    }
+
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.known.read().unwrap_or_else(PoisonError::into_inner).contains_key(name)
     }
@@ -166,7 +174,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn new(snapshot: TableSnapshot) -> Self {
+    pub(crate) fn new(snapshot: TableSnapshot) -> Self {
         Self { statistics: snapshot.statistics(), snapshot: Arc::new(snapshot) }
     }
 
@@ -203,7 +211,7 @@ impl Table {
     }
 
     /// The conjuncts of logical filters as physical expressions over all columns of the table.
-    fn physical(&self, filter: &Expr) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
+    pub(crate) fn physical(&self, filter: &Expr) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
         let schema = DFSchema::try_from(Schema::clone(&self.snapshot.schema))?;
         let (properties, context) = (ExecutionProps::new(), PhysicalPlanningContext::default());
         let unqualified = datafusion::logical_expr::expr_rewriter::unnormalize_col(filter.clone());

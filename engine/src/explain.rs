@@ -56,6 +56,14 @@ pub(crate) fn explain_plan(plan: &Arc<dyn ExecutionPlan>) -> Explanation {
 }
 
 impl Explanation {
+    /// The same facts for programs.
+    ///
+    /// # Errors
+    /// When a figure has no form in JSON.
+    pub fn to_json(&self) -> Result<serde_json::Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+
     /// Adds what running it took.
     pub(crate) fn ran(&mut self, rows: u64, report: &QueryReport) {
         self.run = Some(Run {

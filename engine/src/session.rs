@@ -407,7 +407,10 @@ fn lines(text: &str, started: Instant) -> QueryOutcome {
     QueryOutcome { schema, batches, report }
 }
 
-fn session_state(options: &EngineOptions, tables: &Arc<Tables>) -> Result<SessionState, EngineError> {
+pub(crate) fn session_state(
+    options: &EngineOptions,
+    tables: &Arc<Tables>,
+) -> Result<SessionState, EngineError> {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.threads.max(1))
         .with_batch_size(BATCH_ROWS)

@@ -54,7 +54,6 @@ pub struct Prices {
 
 impl Prices {
     /// The price of `placement`.
-    #[must_use]
     pub fn of(&self, placement: Placement) -> &Price {
         match placement {
             Placement::Local => &self.local,

@@ -314,3 +314,6 @@ fn without_dead_nodes(mut program: ScanProgram) -> ScanProgram {
     }
     ScanProgram { inputs: new_inputs, nodes, ..program }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Does EXPLAIN say what happened? Goal: the figures of a run add up and agree between placements. Method: the same
+//! query under each placement, its figures held against each other and against the table.
+
+use crate::cluster::{Shape, TestCluster, options};
+use rackscan_engine::{AggregatePushdown, EngineOptions, ExplainMode, Explanation, ScanFigures};
+use rackscan_fabric::Wire;
+use rackscan_planner::{Placement, Policy};
+
+const SHAPE: Shape = Shape { segment_rows: 8192, page_size: 16 << 10 };
+const SQL: &str =
+    "select l_orderkey, l_comment from lineitem where l_shipdate < date '1992-03-01' and l_quantity / 2 < 10";
+
+async fn figures(cluster: &TestCluster, policy: Policy) -> (Explanation, ScanFigures) {
+    let options = EngineOptions { aggregates: AggregatePushdown::Never, ..options(policy) };
+    let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
+    let explanation = engine.explain(SQL, ExplainMode::Analyze).await.expect("it runs");
+    let figures = explanation.scans[0].actual.clone().expect("it ran");
+    (explanation, figures)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn placements_differ_only_in_where_the_work_is_done() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let (explanation, local) = figures(&cluster, Policy::Local).await;
+    let (_, fetch) = figures(&cluster, Policy::RemoteFetch).await;
+    let (_, process) = figures(&cluster, Policy::RemoteProcess).await;
+
+    let scan = &explanation.scans[0];
+    assert_eq!(scan.table, "lineitem");
+    assert_eq!(scan.pushed_filter, ["l_shipdate < DATE '1992-03-01'"]);
+    assert_eq!(
+        scan.remaining_filter.len(),
+        1,
+        "a division stays above the scan: {:?}",
+        scan.remaining_filter
+    );
+    assert_eq!(scan.prices.len(), Placement::ALL.len());
+    assert!(scan.prices.values().all(|price| price.milliseconds.is_some_and(|ms| ms > 0.0)));
+    assert!(scan.estimated_rows > 0 && scan.estimated_rows < scan.rows);
+
+    for figures in [&local, &fetch, &process] {
+        assert_eq!(figures.segments.total(), scan.segments);
+        assert_eq!(figures.nodes, 2);
+        assert_eq!(figures.rows_selected, local.rows_selected);
+        assert_eq!(figures.rows_scanned, local.rows_scanned);
+        assert_eq!(figures.rows_out, local.rows_out);
+        assert_eq!(figures.pages_read, local.pages_read);
+        assert_eq!(figures.pages_skipped(), local.pages_skipped());
+        assert_eq!(figures.disk_bytes, local.disk_bytes);
+        assert!(figures.pages_read > 0 && figures.disk_bytes > 0);
+    }
+    assert_eq!((local.wire_bytes, local.round_trips), (0, 0));
+    assert!(fetch.wire_bytes >= fetch.disk_bytes, "every page travels");
+    assert!(process.wire_bytes < fetch.wire_bytes, "few rows travel");
+    assert!(process.round_trips >= scan.segments);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explanations_are_readable_by_people_and_programs() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let (explanation, _) = figures(&cluster, Policy::RemoteProcess).await;
+    let text = explanation.to_string();
+    for expected in [
+        "scan 1 of lineitem",
+        "pushed filter      l_shipdate < DATE '1992-03-01'",
+        "remaining filter   l_quantity",
+        "placement          remote-process -> ",
+        "remote-fetch",
+        "bytes on the wire",
+        "round trips",
+    ] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+    let json = explanation.to_json().expect("it is JSON");
+    assert_eq!(json["scans"][0]["table"], "lineitem");
+    assert!(json["scans"][0]["actual"]["disk_bytes"].as_u64().is_some_and(|bytes| bytes > 0));
+    assert!(json["scans"][0]["prices"]["remote-fetch"]["milliseconds"].is_number());
+
+    let engine = cluster.engine(Wire::Shm, options(Policy::Auto)).await.expect("an engine");
+    let planned =
+        engine.sql("explain select count(*) from orders where o_custkey < 10").await.expect("it plans");
+    assert_eq!(planned.schema.field(0).name(), "plan");
+    assert!(planned.rows() > 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_summary_says_where_the_scans_ran() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let engine = cluster.engine(Wire::Shm, options(Policy::RemoteFetch)).await.expect("an engine");
+    let outcome = engine.sql("select sum(o_totalprice) from orders").await.expect("it runs");
+    let summary = outcome.report.summary();
+    assert!(
+        summary.starts_with("scans: ") && summary.contains(" remote-fetch (2 nodes), 0 bounced; "),
+        "{summary}"
+    );
+    let outcome = engine.sql("select 1").await.expect("it runs");
+    assert_eq!(outcome.report.summary(), "scans: none");
+}

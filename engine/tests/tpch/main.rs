@@ -1,0 +1,9 @@
+//! Does the engine keep its promises on TPC-H? One file per promise, over clusters of in-process nodes.
+
+mod answers;
+mod cluster;
+mod every_query;
+mod explained;
+mod lost_node;
+mod plans;
+mod refused;

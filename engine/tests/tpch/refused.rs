@@ -1,0 +1,57 @@
+//! What does bad SQL get? Goal: each mistake is named with what was found and what would do. Method: a table of
+//! statements and the messages they must get.
+
+use crate::cluster::{Shape, TestCluster, options};
+use rackscan_engine::{EngineError, EngineOptions};
+use rackscan_fabric::Wire;
+use rackscan_planner::Policy;
+
+const SHAPE: Shape = Shape { segment_rows: 8192, page_size: 64 << 10 };
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_mistake_is_named() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let engine = cluster.engine(Wire::Shm, options(Policy::Auto)).await.expect("an engine");
+    for (sql, expected) in [
+        ("", "this is not SQL: the text is empty, expected one statement"),
+        ("selec 1", "this is not SQL"),
+        ("select 1; select 2", "a text of several statements is not supported"),
+        ("select * from lineitems", "there is no table \"lineitems\"; did you mean lineitem?"),
+        ("select l_quantit from lineitem", "l_quantit"),
+        ("insert into region values (9, 'x', 'y')", "INSERT INTO is not supported"),
+        ("delete from region", "DELETE FROM is not supported"),
+        ("update region set r_name = 'x'", "UPDATE region is not supported"),
+        ("create table x (y int)", "CREATE TABLE is not supported"),
+        ("drop table region", "DROP TABLE is not supported"),
+        ("set datafusion.execution.batch_size = 1", "is not supported"),
+        ("explain delete from region", "DELETE FROM is not supported"),
+        ("select 1 / 0", "ivide by zero"),
+        ("select cast('x' as int)", "x"),
+    ] {
+        let error = engine.sql(sql).await.expect_err(sql).to_string();
+        assert!(error.contains(expected), "{sql}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_loaded_after_the_engine_was_opened_is_found() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    let engine = cluster.engine(Wire::Shm, options(Policy::Auto)).await.expect("an engine");
+    let error = engine.sql("select * from region").await.expect_err("nothing is loaded");
+    assert!(matches!(error, EngineError::UnknownTable { .. }), "{error}");
+    cluster.load(SHAPE).await.expect("data");
+    let outcome = engine.sql("select r_name from region").await.expect("it is there now");
+    assert_eq!(outcome.rows(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_little_memory_is_an_error_that_says_so() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let options = EngineOptions { memory_bytes: Some(100 << 10), ..options(Policy::RemoteFetch) };
+    let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
+    let sql = "select count(*) from orders a join orders b on a.o_orderkey = b.o_orderkey + 1";
+    let error = engine.sql(sql).await.expect_err("a join of 15,000 rows does not fit 100 KiB");
+    assert!(matches!(error, EngineError::Memory(_)), "{error}");
+}
