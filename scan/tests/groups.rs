@@ -1,0 +1,130 @@
+//! Do the partial groups add up to those of a row-by-row aggregation in 128 bits?
+//!
+//! Method: random tables and groupings from printed seeds; groups that repeat across batches are merged first, as
+//! whoever asked for them merges them.
+
+mod support;
+
+use proptest::{prelude::*, test_runner::Config};
+use rackscan_format::program::{Aggregate, AggregateFunction, Node, Output, VerifiedProgram};
+use rackscan_scan::{ScanBatch, ScanLimits};
+use std::collections::BTreeMap;
+use support::{
+    Datum, Table,
+    draw::{Draw, Program, table},
+    interpret::{self, name_of, order},
+    rows_of, same,
+};
+
+/// Groups by key, repeated ones merged.
+fn merged(program: &VerifiedProgram, batches: &[ScanBatch]) -> Vec<Vec<Datum>> {
+    let Output::Groups { keys, aggregates } = &program.program().output else { panic!("groups") };
+    let mut groups: BTreeMap<String, Vec<Datum>> = BTreeMap::new();
+    for row in rows_of(batches.iter().map(|batch| &batch.batch)) {
+        let name = if keys.is_empty() { String::new() } else { name_of(&row[..keys.len()]) };
+        let Some(known) = groups.get_mut(&name) else {
+            groups.insert(name, row);
+            continue;
+        };
+        for (index, aggregate) in aggregates.iter().enumerate() {
+            let at = keys.len() + index;
+            let before = std::mem::replace(&mut known[at], Datum::Null);
+            known[at] = merge(aggregate, program, before, row[at].clone());
+        }
+    }
+    groups.into_values().collect()
+}
+
+fn merge(aggregate: &Aggregate, program: &VerifiedProgram, one: Datum, two: Datum) -> Datum {
+    use rackscan_format::program::ValueType;
+    match (aggregate.function, one, two) {
+        (_, Datum::Null, other) | (_, other, Datum::Null) => other,
+        (AggregateFunction::Min, one, two) => if order(&one, &two).is_le() { one } else { two },
+        (AggregateFunction::Max, one, two) => if order(&one, &two).is_ge() { one } else { two },
+        (AggregateFunction::Sum, Datum::Number(one), Datum::Number(two)) => {
+            let argument = aggregate.argument.map(|node| program.node_types()[usize::from(node)]);
+            if argument == Some(ValueType::Int64) {
+                let narrow = |number: i128| i64::try_from(number).expect("an Int64");
+                Datum::Number(narrow(one).wrapping_add(narrow(two)).into())
+            } else {
+                Datum::Number(one + two)
+            }
+        }
+        (_, Datum::Number(one), Datum::Number(two)) => Datum::Number(one + two),
+        (_, one, two) => panic!("{one:?} and {two:?} cannot be merged"),
+    }
+}
+
+fn found(table: &Table, program: &std::sync::Arc<VerifiedProgram>, limits: ScanLimits) -> Vec<Vec<Datum>> {
+    let (batches, _) = table.scan(program, limits).expect("the scan succeeds");
+    for batch in &batches {
+        let Output::Groups { keys, .. } = &program.program().output else { panic!("groups") };
+        let mut names: Vec<String> =
+            rows_of([&batch.batch]).iter().map(|row| name_of(&row[..keys.len()])).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all, "groups are unique within a batch");
+    }
+    merged(program, &batches)
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 150, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn random_groupings_yield_the_groups_of_their_interpretation(seed: u64) {
+        let mut draw = Draw(seed);
+        let table = table(&mut draw);
+        for _ in 0..6 {
+            let mut nodes = Program::new();
+            let filter = (0..draw.below(2)).map(|_| nodes.predicate(&mut draw, &table, 1)).collect();
+            let output = nodes.groups(&mut draw, &table);
+            let program = table.program(nodes.nodes, filter, output);
+            let mut expected = interpret::rows(&table, &program);
+            let Output::Groups { keys, .. } = &program.program().output else { panic!("groups") };
+            if !keys.is_empty() {
+                expected.sort_by_key(|row| name_of(&row[..keys.len()]));
+            }
+            for limits in [ScanLimits::default(), ScanLimits { memory_bytes: 2000, batch_rows: 1 }] {
+                let found = found(&table, &program, limits);
+                prop_assert!(
+                    same(&found, &expected),
+                    "seed {}: {:?}\nfound {:?}\nexpected {:?}",
+                    seed, program.program(), &found[..found.len().min(5)], &expected[..expected.len().min(5)]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn without_keys_there_is_one_group_even_of_no_rows() {
+    let table = table(&mut Draw(5));
+    let nodes = vec![Node::Literal(rackscan_format::program::Literal::Boolean(false)), Node::Column(0)];
+    let aggregates = vec![
+        Aggregate { function: AggregateFunction::CountRows, argument: None },
+        Aggregate { function: AggregateFunction::Sum, argument: Some(1) },
+    ];
+    let program = table.program(nodes, vec![0], Output::Groups { keys: vec![], aggregates });
+    assert_eq!(found(&table, &program, ScanLimits::default()), [[Datum::Number(0), Datum::Null]]);
+}
+
+#[test]
+fn a_small_memory_bound_puts_groups_out_early() {
+    let values = (0..20_000).map(|row| Datum::Number(row)).collect();
+    let column = support::Column { column_type: rackscan_format::schema::ColumnType::Int64, values };
+    let table = Table::new(vec![column], 4096);
+    let aggregates = vec![Aggregate { function: AggregateFunction::CountRows, argument: None }];
+    let program = table.program(vec![Node::Column(0)], vec![], Output::Groups { keys: vec![0], aggregates });
+    let limits = ScanLimits { memory_bytes: 100_000, batch_rows: 1024 };
+    let (batches, _) = table.scan(&program, limits).unwrap();
+    assert!(batches.len() > 4, "{} batches", batches.len());
+    assert!(batches.iter().all(|batch| batch.batch.num_rows() < 4096));
+    let mut next = 0;
+    for batch in &batches {
+        assert_eq!(batch.first_block, next, "batches cover the blocks one after the other");
+        next = batch.end_block;
+    }
+    assert_eq!(next, 20);
+}
