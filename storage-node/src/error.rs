@@ -5,7 +5,12 @@ use std::path::PathBuf;
 use rackscan_device::{OpenError, PinError, PoolError, RingError};
 use rackscan_fabric::{ClusterKeyError, ListenError, RegionError};
 
-use crate::config::ConfigError;
+use rackscan_format::codec::CodecError;
+
+use crate::{
+    config::ConfigError,
+    store::{CatalogFault, CatalogFileError, LabelFault},
+};
 
 /// Why a node does not start. Nothing is left behind but device files and a catalog that are complete.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +43,29 @@ pub enum StartError {
     NoSize {
         /// The file.
         path: PathBuf,
+    },
+    /// A device's label.
+    #[error(transparent)]
+    Label(#[from] LabelFault),
+    /// The catalog's file.
+    #[error("catalog {0}")]
+    CatalogFile(#[from] CatalogFileError),
+    /// What the catalog says.
+    #[error("catalog {file}: {fault}; restore it from a copy", file = file.display())]
+    Catalog {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        fault: CatalogFault,
+    },
+    /// The catalog could not be encoded for readers.
+    #[error("encoding the catalog: {0}")]
+    Encode(#[from] CodecError),
+    /// The memory budget.
+    #[error("memory_budget: {reason}")]
+    Memory {
+        /// What is needed.
+        reason: String,
     },
     /// Memory for buffers.
     #[error(transparent)]

@@ -97,7 +97,7 @@ mod tests {
     use rackscan_format::ids::NodeId;
 
     fn config(budget_bytes: u64, reactors: u16, scan_workers: u16) -> Config {
-        let device = DeviceConfig { path: "device".into(), size: None };
+        let device = DeviceConfig { path: "device".into(), size: None, reserve: false };
         let mut config = Config::new(NodeId(0), ClusterId(1), "data".into(), device, "key".into());
         config.memory_budget = ByteSize(budget_bytes);
         config.reactors = reactors;

@@ -1,24 +1,48 @@
 //! What does a node consist of, and in which order does it start and stop?
+//!
+//! ```text
+//! start: configuration, key, catalog and devices, memory, scan workers, publisher, reactors, listeners
+//! stop:  reactors refuse and finish, their connections close, workers and publisher end, devices close
+//! ```
+//!
+//! Invariants
+//! - A node that has started has taken all its memory and made all its threads; a start that fails leaves no thread behind.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::{
+    sync::{Arc, OnceLock, mpsc},
+    thread::JoinHandle,
+    time::Instant,
+};
 
-use rackscan_fabric::{Address, ClusterKey, Listener};
+use rackscan_device::{BufferPool, BufferRegistration, Ring, RingConfig, RingReport, pin_current_thread};
+use rackscan_fabric::{Address, ClusterKey, Listener, Region};
 
 use crate::{
+    bridge::{Core, NodeParts, Reactor, ReactorParts},
     config::Config,
     error::{StartError, Stopped},
+    lifecycle::Lifecycle,
+    limits::{BUFFER_BYTES_MAX, ECHO_BYTES},
+    mailbox::Mailbox,
+    memory_plan::MemoryPlan,
+    metrics::Metrics,
+    scan_pool::{self, Programs, ScanQueue, WorkerParts},
+    staging::Staging,
+    store::{Publisher, Store},
 };
 
 /// A storage node.
 #[derive(Debug)]
-pub struct Node {}
+pub struct Node;
 
-/// A running node. Dropping the handle stops it.
+/// A running node. Dropping the handle stops it and waits for its end.
 #[derive(Debug)]
 pub struct NodeHandle {
     addresses: Vec<Address>,
-    stopping: Arc<(Mutex<bool>, Condvar)>,
-    _listeners: Vec<Listener>,
+    lifecycle: Arc<Lifecycle>,
+    scans: Arc<ScanQueue>,
+    reactors: Vec<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
 }
 
 impl Node {
@@ -28,15 +52,63 @@ impl Node {
     /// [`StartError`] names what is in the way.
     pub fn start(config: Config) -> Result<NodeHandle, StartError> {
         config.check()?;
-        let file = &config.key_file;
-        let text = std::fs::read_to_string(file)
-            .map_err(|source| StartError::KeyFile { file: file.clone(), source })?;
-        let key: ClusterKey =
-            text.parse().map_err(|source| StartError::Key { file: file.clone(), source })?;
+        let key = read_key(&config)?;
+        let plan =
+            MemoryPlan::of(&config).map_err(|small| StartError::Memory { reason: small.to_string() })?;
+        let metrics = Arc::new(Metrics::default());
+        let lifecycle = Arc::new(Lifecycle::default());
+        let (store, file) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
+        let store = Arc::new(store);
+        let scans = Arc::new(ScanQueue::new(config.scan_queue.into()));
+        let mut handle = NodeHandle {
+            addresses: Vec::new(),
+            lifecycle: Arc::clone(&lifecycle),
+            scans: Arc::clone(&scans),
+            reactors: Vec::new(),
+            others: Vec::new(),
+        };
+        let mut reports = start_workers(&mut handle, &config, &plan, &store, &metrics)?;
+        let (publisher, thread) =
+            Publisher::start(&config, Arc::clone(&store), file, Arc::clone(&lifecycle))?;
+        handle.others.push(thread);
+        let mailboxes = (0..config.reactors)
+            .map(|_| Mailbox::new().map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|source| StartError::Os { action: "make a mailbox", source })?;
+        lifecycle.watch_over(mailboxes.clone());
         let listeners: Vec<Listener> =
-            config.listen.iter().map(|address| Listener::bind(address, &key)).collect::<Result<_, _>>()?;
-        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
-        Ok(NodeHandle { addresses, stopping: Arc::default(), _listeners: listeners })
+            config.listen.iter().map(|address| listen(address, &key)).collect::<Result<_, _>>()?;
+        handle.addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let node = Arc::new(NodeParts {
+            plan,
+            started: Instant::now(),
+            host: boot_id()?,
+            store,
+            metrics,
+            scans,
+            lifecycle,
+            registered_buffers: OnceLock::new(),
+            config,
+        });
+        let mut listeners = Some(listeners);
+        for (number, mailbox) in (0_u16..).zip(&mailboxes) {
+            let parts =
+                ReactorParts { listeners: listeners.take().unwrap_or_default(), reactors: mailboxes.clone() };
+            let start = ReactorStart {
+                number,
+                node: Arc::clone(&node),
+                publisher: publisher.clone(),
+                mailbox: Arc::clone(mailbox),
+            };
+            let (thread, report) = start.spawn(parts)?;
+            handle.reactors.push(thread);
+            reports.push(report);
+        }
+        // Set once, here.
+        let _ = node.registered_buffers.set(registration(&reports));
+        let addresses: Vec<String> = handle.addresses.iter().map(ToString::to_string).collect();
+        tracing::info!(node = %node.config.node, ?addresses, "the node is ready");
+        Ok(handle)
     }
 }
 
@@ -49,21 +121,163 @@ impl NodeHandle {
 
     /// Asks the node to stop: requests in progress are finished, new ones are refused. Returns at once.
     pub fn stop(&self) {
-        let (stopping, changed) = &*self.stopping;
-        *stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        changed.notify_all();
+        self.lifecycle.stop();
     }
 
     /// Waits until the node has stopped, because it was told to or because it cannot go on.
     ///
     /// # Errors
     /// [`Stopped`] when it stopped by itself.
-    pub fn wait(self) -> Result<(), Stopped> {
-        let (stopping, changed) = &*self.stopping;
-        let mut stopped = stopping.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*stopped {
-            stopped = changed.wait(stopped).unwrap_or_else(PoisonError::into_inner);
+    pub fn wait(mut self) -> Result<(), Stopped> {
+        self.join();
+        self.lifecycle.failure().map_or(Ok(()), Err)
+    }
+
+    fn join(&mut self) {
+        // A thread that panicked has said so and has stopped the node (`Lifecycle::guard`).
+        for reactor in self.reactors.drain(..) {
+            let _ = reactor.join();
         }
-        Ok(())
+        self.scans.close();
+        for thread in self.others.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for NodeHandle {
+    fn drop(&mut self) {
+        self.stop();
+        self.join();
+    }
+}
+
+fn read_key(config: &Config) -> Result<ClusterKey, StartError> {
+    let file = &config.key_file;
+    let read = |source| StartError::KeyFile { file: file.clone(), source };
+    let text = std::fs::read_to_string(file).map_err(read)?;
+    text.parse().map_err(|source| StartError::Key { file: file.clone(), source })
+}
+
+fn listen(address: &Address, key: &ClusterKey) -> Result<Listener, StartError> {
+    if let Address::Shm { path } = address
+        && let Some(folder) = path.parent()
+    {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| StartError::Os { action: "make the folder of a socket", source })?;
+    }
+    Ok(Listener::bind(address, key)?)
+}
+
+/// The kernel's boot id: the same for all processes of a host, another one after it restarts.
+fn boot_id() -> Result<String, StartError> {
+    let read = |source| StartError::Os { action: "read /proc/sys/kernel/random/boot_id", source };
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(read)?.trim().to_owned())
+}
+
+/// The core of the thread with this number: reactors first, then scan workers, in turn.
+fn core_of(config: &Config, thread: usize) -> Option<usize> {
+    config.pin_cores.get(thread % config.pin_cores.len().max(1)).copied()
+}
+
+fn start_workers(
+    handle: &mut NodeHandle,
+    config: &Config,
+    plan: &MemoryPlan,
+    store: &Arc<Store>,
+    metrics: &Arc<Metrics>,
+) -> Result<Vec<RingReport>, StartError> {
+    let programs = Arc::new(Programs::default());
+    let mut reports = Vec::new();
+    for worker in 0..config.scan_workers {
+        let parts = WorkerParts {
+            queue: Arc::clone(&handle.scans),
+            programs: Arc::clone(&programs),
+            devices: store.devices().to_vec(),
+            depth: config.scan_depth,
+            page_bytes: plan.scan_page_bytes,
+            metrics: Arc::clone(metrics),
+            lifecycle: Arc::clone(&handle.lifecycle),
+            core: core_of(config, usize::from(config.reactors) + usize::from(worker)),
+        };
+        let (thread, report) = scan_pool::start(worker, parts)?;
+        handle.others.push(thread);
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// Whether every ring could register its buffers, and what to do if not.
+fn registration(reports: &[RingReport]) -> Result<(), String> {
+    let refused = reports.iter().find_map(|report| match report.buffers {
+        BufferRegistration::Refused { needed_bytes, limit_bytes, source } => {
+            let limit = limit_bytes.map_or_else(|| "none".to_owned(), |bytes| bytes.to_string());
+            Some(format!(
+                "the kernel refused to register {needed_bytes} bytes of buffers: {source} (limit of locked memory: {limit}); \
+                 transfers work, with more CPU for each; raise the limit with `ulimit -l` or LimitMEMLOCK"
+            ))
+        }
+        BufferRegistration::NotAsked | BufferRegistration::Registered { .. } => None,
+    });
+    refused.map_or(Ok(()), |reason| {
+        tracing::warn!(reason, "buffers are not registered");
+        Err(reason)
+    })
+}
+
+/// What a reactor thread needs to begin.
+struct ReactorStart {
+    number: u16,
+    node: Arc<NodeParts>,
+    publisher: Publisher,
+    mailbox: Arc<Mailbox>,
+}
+
+impl ReactorStart {
+    /// Starts the thread; returns when it is ready.
+    fn spawn(self, parts: ReactorParts) -> Result<(JoinHandle<()>, RingReport), StartError> {
+        let (ready, is_ready) = mpsc::sync_channel(1);
+        let name = format!("reactor-{}", self.number);
+        let run = move || {
+            let lifecycle = Arc::clone(&self.node.lifecycle);
+            match self.build(parts) {
+                Ok((reactor, report)) => {
+                    // The other side waits for exactly this.
+                    let _ = ready.send(Ok(report));
+                    let _guard = lifecycle.guard("a reactor");
+                    reactor.run();
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(run);
+        let thread = thread.map_err(|source| StartError::Os { action: "start a reactor", source })?;
+        let report = is_ready.recv().map_err(|_| StartError::Os {
+            action: "start a reactor",
+            source: std::io::Error::other("it ended at once"),
+        })??;
+        Ok((thread, report))
+    }
+
+    fn build(self, parts: ReactorParts) -> Result<(Reactor, RingReport), StartError> {
+        let Self { number, node, publisher, mailbox } = self;
+        if let Some(core) = core_of(&node.config, number.into()) {
+            pin_current_thread(core)?;
+        }
+        let pool = BufferPool::new(node.plan.append_bytes, BUFFER_BYTES_MAX)?;
+        let ring = Ring::new(RingConfig {
+            depth: node.config.reactor_depth,
+            devices: node.store.devices().to_vec(),
+            buffers: Some(pool.clone()),
+        })?;
+        let report = ring.report();
+        let staging = Staging::new(node.plan.staging_bytes, Arc::clone(&node.metrics))?;
+        let echo = Region::allocate(ECHO_BYTES)?;
+        let core = Core { node, publisher, mailbox, ring, pool, staging, echo, links: Vec::new() };
+        let reactor = Reactor::new(core, parts, number)
+            .map_err(|source| StartError::Os { action: "watch the reactor's descriptors", source })?;
+        Ok((reactor, report))
     }
 }

@@ -83,7 +83,8 @@ impl Config {
         Ok(config)
     }
 
-    fn make_relative_to(&mut self, folder: &Path) {
+    /// Makes relative paths, those of `shm` addresses included, relative to `folder`.
+    pub fn make_relative_to(&mut self, folder: &Path) {
         // Joining leaves absolute paths alone.
         self.data_dir = folder.join(&self.data_dir);
         self.key_file = folder.join(&self.key_file);

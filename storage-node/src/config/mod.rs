@@ -42,6 +42,10 @@ pub struct DeviceConfig {
     /// Size of a file to be made; needed only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
+    /// Whether a file to be made takes all its disk space at once; otherwise it takes it as pages are written, and a
+    /// load fails when the filesystem is full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserve: bool,
 }
 
 /// Everything a node is told.

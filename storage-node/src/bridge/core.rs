@@ -1,0 +1,220 @@
+//! What may a request use while it is served?
+//!
+//! The ring, the memory and the connections of one reactor, apart from the table of its requests, so that a request can be
+//! given both itself and these.
+//!
+//! Invariants
+//! - Every device operation and wire transfer carries the place of its task and reports to it.
+//! - Nothing here waits.
+
+use std::{sync::Arc, time::Instant};
+
+use rackscan_device::{
+    Buffer, BufferPool, DeviceIndex, DeviceIo, IoFault, IoMemory, Read, Ring, SubmitError, Token, Write,
+};
+use rackscan_fabric::{Region, RegionSlice};
+use rackscan_format::{
+    message::{LoadReport, Refusal, RefusalCode, Target},
+    segment::Extent,
+};
+use rustix::io::Errno;
+
+use crate::{
+    config::Config,
+    lifecycle::Lifecycle,
+    link::Link,
+    mailbox::Mailbox,
+    memory_plan::MemoryPlan,
+    metrics::{Metrics, add},
+    scan_pool::ScanQueue,
+    staging::{Slot, Staging},
+    store::{Publisher, Store},
+    task::{Place, bad_memory},
+};
+
+/// What all reactors of a node share.
+#[derive(Debug)]
+pub(crate) struct NodeParts {
+    pub(crate) config: Config,
+    pub(crate) plan: MemoryPlan,
+    pub(crate) started: Instant,
+    /// The kernel's boot id.
+    pub(crate) host: String,
+    pub(crate) store: Arc<Store>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) scans: Arc<ScanQueue>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    /// Whether every ring could register its buffers; set when all threads are there.
+    pub(crate) registered_buffers: std::sync::OnceLock<Result<(), String>>,
+}
+
+/// What became of a device operation that was asked for.
+#[derive(Debug)]
+pub(crate) enum Submitted {
+    /// It will be reported.
+    Underway,
+    /// The ring is full; the memory is back.
+    NoRoom(IoMemory),
+    /// It cannot be done.
+    Refused(Refusal),
+}
+
+/// The parts of one reactor.
+pub(crate) struct Core {
+    pub(crate) node: Arc<NodeParts>,
+    pub(crate) publisher: Publisher,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) ring: Ring,
+    /// Pages being checked before they are written.
+    pub(crate) pool: BufferPool,
+    pub(crate) staging: Staging,
+    /// Zeroes, for echo.
+    pub(crate) echo: Region,
+    pub(crate) links: Vec<Option<Link>>,
+}
+
+impl Core {
+    /// The connection of a task, if it is still there.
+    pub(crate) fn link(&mut self, place: Place) -> Option<&mut Link> {
+        self.links.get_mut(place.link)?.as_mut()
+    }
+
+    /// Whether a device operation would be accepted.
+    pub(crate) fn has_room(&self) -> bool {
+        self.ring.in_flight() < self.ring.depth()
+    }
+
+    /// Reads an extent of a device.
+    pub(crate) fn read(&mut self, place: Place, part: u32, extent: Extent, into: IoMemory) -> Submitted {
+        let read = Read {
+            device: DeviceIndex(extent.device.0.into()),
+            offset_bytes: extent.offset_bytes,
+            length_bytes: extent.length_bytes,
+            into,
+            token: Token(place.operation(part)),
+        };
+        match self.ring.submit_read(read) {
+            Ok(()) => Submitted::Underway,
+            Err(refused) => submitted(refused.reason, refused.request.into),
+        }
+    }
+
+    /// Writes an extent of a device.
+    pub(crate) fn write(&mut self, place: Place, part: u32, extent: Extent, from: IoMemory) -> Submitted {
+        let write = Write {
+            device: DeviceIndex(extent.device.0.into()),
+            offset_bytes: extent.offset_bytes,
+            length_bytes: extent.length_bytes,
+            from,
+            token: Token(place.operation(part)),
+        };
+        match self.ring.submit_write(write) {
+            Ok(()) => Submitted::Underway,
+            Err(refused) => submitted(refused.reason, refused.request.from),
+        }
+    }
+
+    /// What a device's fault means for its request; a fault that leaves the device unknown stops the node.
+    pub(crate) fn storage_fault(&self, what: &dyn std::fmt::Display, fault: &IoFault) -> Refusal {
+        if fault.must_stop() {
+            self.node.lifecycle.fail(&fault.to_string());
+        }
+        if let IoFault::Os { source: Errno::NOSPC | Errno::DQUOT, .. } = fault {
+            return Refusal::new(RefusalCode::Full, format!("{what}: {fault}"));
+        }
+        Refusal::new(RefusalCode::Storage, format!("{what}: {fault}"))
+    }
+
+    /// Takes staging memory for a task, if there is some and its connection does not hold too much already.
+    pub(crate) fn take_slot(&mut self, place: Place, bytes: usize) -> Option<Slot> {
+        let half = self.staging.total_bytes() / 2;
+        let held = self.link(place)?.staged_bytes;
+        if held > 0 && held + bytes > half {
+            return None;
+        }
+        let slot = self.staging.take(bytes)?;
+        if let Some(link) = self.link(place) {
+            link.staged_bytes += slot.bytes();
+        }
+        Some(slot)
+    }
+
+    /// Gives staging memory back.
+    pub(crate) fn give_back(&mut self, place: Place, slot: &Slot) {
+        self.staging.give_back(slot);
+        if let Some(link) = self.link(place) {
+            link.staged_bytes -= slot.bytes();
+        }
+    }
+
+    /// Takes a buffer for a page that is to be checked and written.
+    pub(crate) fn take_buffer(&self, bytes: usize) -> Option<Buffer> {
+        let buffer = self.pool.take(bytes).ok()?;
+        self.node.metrics.memory_taken(buffer.len() as u64);
+        Some(buffer)
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn return_buffer(&self, buffer: Buffer) {
+        self.node.metrics.memory_returned(buffer.len() as u64);
+        drop(buffer);
+    }
+
+    /// Begins a write into the requester's memory.
+    pub(crate) fn send(
+        &mut self,
+        place: Place,
+        part: u32,
+        source: RegionSlice,
+        target: &Target,
+        target_offset: u64,
+    ) -> Result<(), Refusal> {
+        let bytes = source.len() as u64;
+        let Some(link) = self.link(place) else { return Err(lost()) };
+        let posted = link.write(place.operation(part), source, target, target_offset);
+        posted.map_err(|error| bad_memory(format!("writing the target: {error}")))?;
+        add(&self.node.metrics.wire_written_bytes, bytes);
+        Ok(())
+    }
+
+    /// Begins a read from the requester's memory.
+    pub(crate) fn fetch(
+        &mut self,
+        place: Place,
+        part: u32,
+        source: &Target,
+        source_offset: u64,
+        into: RegionSlice,
+    ) -> Result<(), Refusal> {
+        let bytes = into.len() as u64;
+        let Some(link) = self.link(place) else { return Err(lost()) };
+        let posted = link.read(place.operation(part), source, source_offset, into);
+        posted.map_err(|error| bad_memory(format!("reading the source: {error}")))?;
+        add(&self.node.metrics.wire_read_bytes, bytes);
+        Ok(())
+    }
+
+    /// How busy the node is.
+    pub(crate) fn load_report(&self) -> LoadReport {
+        let (queued, running) = self.node.scans.load();
+        let short = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+        LoadReport {
+            scans_queued: short(queued),
+            scans_running: short(running),
+            scan_workers: self.node.config.scan_workers,
+            reads_in_flight: short(self.ring.in_flight() as usize),
+        }
+    }
+}
+
+fn submitted(reason: SubmitError, memory: IoMemory) -> Submitted {
+    match reason {
+        SubmitError::QueueFull { .. } => Submitted::NoRoom(memory),
+        reason => Submitted::Refused(Refusal::new(RefusalCode::Storage, reason.to_string())),
+    }
+}
+
+/// The end of a request whose connection is gone; nobody will read it.
+pub(crate) fn lost() -> Refusal {
+    bad_memory("the connection is gone")
+}

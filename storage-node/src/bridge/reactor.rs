@@ -1,0 +1,450 @@
+//! How does one thread serve many connections and devices, and sleep when there is nothing to do?
+//!
+//! ```text
+//! mail, listeners, connections, ring -- each looked at without waiting --> requests advance --> replies
+//! nothing happened for a moment: arm every connection, then sleep in one system call on the ring, which watches the
+//! connections, the listeners and the mailbox's bell
+//! ```
+//!
+//! Invariants
+//! - A request's task is removed only when nothing it started is under way; its connection may go earlier.
+//! - Requests that wait for memory are served in the order in which they began to wait.
+//! - An idle reactor costs nothing: it is asleep.
+
+use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
+
+use rackscan_device::{Completion, DeviceIo, Interest, Repeat, Token, Wait, Watch};
+use rackscan_fabric::{Connection, Ending, Event, Listener};
+use rackscan_format::message::{Answer, Refusal, RefusalCode, ReplyMessage, RequestMessage};
+
+use super::core::Core;
+use crate::{
+    limits::{
+        CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_REACTOR_MAX,
+        STOP_TIME_MAX,
+    },
+    link::{Link, REPLY},
+    mailbox::{Mail, Mailbox, TaskIndex},
+    metrics::add,
+    serve,
+    store::ConnectionId,
+    task::{Place, Progress, Task, Tasks},
+};
+
+/// Watches have this bit; what they watch does not matter, because everything is looked at after a sleep.
+const WATCH: u64 = 1 << 63;
+/// The place of a task whose connection is gone.
+const NO_LINK: usize = usize::MAX;
+
+/// Where a reactor's connections come from.
+pub(crate) struct ReactorParts {
+    /// The node's listeners; with the first reactor only.
+    pub(crate) listeners: Vec<Listener>,
+    /// All reactors, this one included, among whom connections are dealt.
+    pub(crate) reactors: Vec<Arc<Mailbox>>,
+}
+
+/// One reactor thread.
+pub(crate) struct Reactor {
+    core: Core,
+    parts: ReactorParts,
+    tasks: Tasks,
+    /// Tasks that wait for memory or room.
+    starved: VecDeque<TaskIndex>,
+    dealt: usize,
+    next_connection: u64,
+    stop_deadline: Option<Instant>,
+}
+
+impl Reactor {
+    /// Watches what a sleeping reactor must wake for. `number` tells its connections' names from other reactors'.
+    pub(crate) fn new(mut core: Core, parts: ReactorParts, number: u16) -> Result<Self, std::io::Error> {
+        let mailbox = Arc::clone(&core.mailbox);
+        watch(&mut core, mailbox.as_fd())?;
+        for listener in &parts.listeners {
+            watch(&mut core, listener.wait_fd())?;
+        }
+        Ok(Self {
+            core,
+            parts,
+            tasks: Tasks::default(),
+            starved: VecDeque::new(),
+            dealt: 0,
+            next_connection: u64::from(number) << 48,
+            stop_deadline: None,
+        })
+    }
+
+    /// Serves until the node stops.
+    pub(crate) fn run(mut self) {
+        let mut last_work = Instant::now();
+        loop {
+            if self.turn() {
+                last_work = Instant::now();
+            }
+            if self.is_over() {
+                break;
+            }
+            if last_work.elapsed() < REACTOR_SPIN {
+                std::thread::yield_now();
+                continue;
+            }
+            self.sleep();
+            last_work = Instant::now();
+        }
+        for link in self.core.links.iter_mut().filter_map(Option::take) {
+            add(&self.core.node.metrics.connections_open, 0_u64.wrapping_sub(1));
+            drop(link);
+        }
+    }
+
+    /// Looks at everything once, without waiting. Whether anything happened.
+    fn turn(&mut self) -> bool {
+        let mut happened = self.take_mail();
+        happened |= self.accept();
+        happened |= self.poll_links();
+        happened |= self.reap(Wait::Now);
+        happened | self.feed_starved()
+    }
+
+    /// Whether the node stops and nothing is left to do here, or time is over.
+    fn is_over(&mut self) -> bool {
+        if !self.core.node.lifecycle.is_stopping() {
+            return false;
+        }
+        let deadline = *self.stop_deadline.get_or_insert_with(|| Instant::now() + STOP_TIME_MAX);
+        self.tasks.len() == 0 || Instant::now() >= deadline
+    }
+
+    /// Sleeps until a device, a connection, a listener or another thread has something.
+    fn sleep(&mut self) {
+        let armed = self.core.links.iter_mut().flatten().all(Link::arm);
+        if !armed || self.core.mailbox.has_mail() {
+            return;
+        }
+        let wait = self.stop_deadline.map_or(Wait::ForOne, Wait::Until);
+        self.reap(wait);
+    }
+
+    fn reap(&mut self, wait: Wait) -> bool {
+        let mut ended = Vec::new();
+        let reaped = self.core.ring.reap(wait, &mut |completion| ended.push(completion));
+        if let Err(error) = reaped {
+            self.core.node.lifecycle.fail(&format!("a reactor cannot wait for its devices: {error}"));
+            // Without its ring nothing that is under way can be waited for.
+            self.stop_deadline = Some(Instant::now());
+        }
+        let happened = !ended.is_empty();
+        for completion in ended {
+            self.completed(completion);
+        }
+        happened
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let (token, memory, outcome) = match completion {
+            Completion::Read { token, memory, outcome } | Completion::Write { token, memory, outcome } => {
+                (token, memory, outcome)
+            }
+            // A flush is nobody's here; a watch has done its work by waking us.
+            Completion::Fsync { .. } | Completion::Ready { .. } => return,
+        };
+        let (index, part) = Place::of_operation(token.0);
+        let Some(task) = self.tasks.get_mut(index) else { return };
+        task.work.device_done(&mut self.core, task.place, part, memory, outcome);
+        self.advance(index);
+    }
+
+    fn take_mail(&mut self) -> bool {
+        if !self.core.mailbox.has_mail() {
+            return false;
+        }
+        for mail in self.core.mailbox.take() {
+            match mail {
+                Mail::Connected(connection) => self.connected(*connection),
+                Mail::Published(index, outcome) => {
+                    if let Some(task) = self.tasks.get_mut(index) {
+                        task.work.published(outcome);
+                    }
+                    self.advance(index);
+                }
+                Mail::Scanned(index, result) => {
+                    if let Some(task) = self.tasks.get_mut(index) {
+                        task.work.scanned(&mut self.core, *result);
+                    }
+                    self.advance(index);
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes new connections from the listeners and deals them round-robin.
+    fn accept(&mut self) -> bool {
+        let mut happened = false;
+        for listener in &mut self.parts.listeners {
+            loop {
+                match listener.accept() {
+                    Ok(Some(connection)) => {
+                        let reactor = &self.parts.reactors[self.dealt % self.parts.reactors.len()];
+                        reactor.send(Mail::Connected(Box::new(connection)));
+                        self.dealt += 1;
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection was refused");
+                        add(&self.core.node.metrics.connections_refused, 1);
+                    }
+                }
+                happened = true;
+            }
+        }
+        happened
+    }
+
+    fn connected(&mut self, connection: Connection) {
+        let metrics = Arc::clone(&self.core.node.metrics);
+        let open = self.core.links.iter().flatten().count();
+        let all_open = metrics.counters().connections_open;
+        let most = self.core.node.plan.connections;
+        if open >= CONNECTIONS_PER_REACTOR_MAX || all_open >= most || self.core.node.lifecycle.is_stopping() {
+            tracing::warn!(peer = connection.peer(), all_open, most, "a connection was refused: too many");
+            add(&metrics.connections_refused, 1);
+            return;
+        }
+        let watched = watch(&mut self.core, connection.wait_fd());
+        let watched = match watched {
+            Ok(watched) => watched,
+            Err(error) => {
+                tracing::warn!(peer = connection.peer(), %error, "a connection was refused: it cannot be watched");
+                add(&metrics.connections_refused, 1);
+                return;
+            }
+        };
+        add(&metrics.connections_accepted, 1);
+        add(&metrics.connections_open, 1);
+        metrics.memory_taken(crate::limits::CONNECTION_BYTES);
+        self.next_connection += 1;
+        tracing::debug!(peer = connection.peer(), "connected");
+        let link = Link::new(connection, ConnectionId(self.next_connection), watched);
+        match self.core.links.iter().position(Option::is_none) {
+            Some(free) => self.core.links[free] = Some(link),
+            None => self.core.links.push(Some(link)),
+        }
+    }
+
+    fn poll_links(&mut self) -> bool {
+        let mut happened = false;
+        let mut events = Vec::new();
+        for index in 0..self.core.links.len() {
+            let Some(link) = &mut self.core.links[index] else { continue };
+            happened |= link.poll(&mut events);
+            for event in events.drain(..) {
+                self.handle(index, event);
+            }
+        }
+        happened
+    }
+
+    fn handle(&mut self, link: usize, event: Event) {
+        match event {
+            Event::Completed { id: REPLY, .. } | Event::Immediate { .. } => {}
+            Event::Completed { id, outcome } => self.transferred(id, outcome.map(drop)),
+            Event::Message { bytes } => self.request(link, &bytes),
+            Event::Closed(ending) => self.disconnected(link, &ending),
+        }
+    }
+
+    fn transferred(&mut self, id: u64, outcome: Result<(), rackscan_fabric::OperationError>) {
+        let (index, part) = Place::of_operation(id);
+        let Some(task) = self.tasks.get_mut(index) else { return };
+        task.work.wire_done(&mut self.core, task.place, part, outcome);
+        self.advance(index);
+    }
+
+    /// A connection is gone. Its requests end as soon as nothing they started is under way.
+    fn disconnected(&mut self, index: usize, ending: &Ending) {
+        let Some(mut link) = self.core.links[index].take() else { return };
+        tracing::debug!(peer = link.peer(), %ending, "disconnected");
+        if self.core.ring.unwatch(link.watch()).is_err() {
+            // The watch stays and may wake us for nothing; its descriptor is closed with the connection.
+            tracing::debug!("a watch could not be ended");
+        }
+        let metrics = &self.core.node.metrics;
+        add(&metrics.connections_open, 0_u64.wrapping_sub(1));
+        metrics.memory_returned(crate::limits::CONNECTION_BYTES);
+        self.core.node.store.connection_closed(link.id());
+        let abandoned = link.abandon();
+        drop(link);
+        let mut orphans = Vec::new();
+        for task in self.tasks.iter_mut().filter(|task| task.place.link == index) {
+            task.place.link = NO_LINK;
+            orphans.push(task.place.task);
+        }
+        for id in abandoned {
+            self.transferred(id, Err(rackscan_fabric::OperationError::Closed(ending.clone())));
+        }
+        for task in orphans {
+            self.advance(task);
+        }
+    }
+
+    /// A message has arrived: a request, or nonsense, which ends the connection.
+    fn request(&mut self, link_index: usize, bytes: &[u8]) {
+        let Some(link) = self.core.links[link_index].as_mut() else { return };
+        let message = match RequestMessage::decode(bytes) {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::warn!(peer = link.peer(), %error, "not a request; the connection is closed");
+                add(&self.core.node.metrics.refused_requests, 1);
+                let reason = error.to_string();
+                self.disconnected(link_index, &Ending::Violation { reason });
+                return;
+            }
+        };
+        let in_progress = link.requests;
+        link.requests += 1;
+        let kind = serve::kind(&message.request);
+        add(serve::counter(&self.core.node.metrics, &kind), 1);
+        let span = tracing::debug_span!(
+            "request",
+            kind = kind.name,
+            table = kind.table.map(|table| table.0),
+            segment = kind.segment.map(|segment| segment.0),
+            bytes = tracing::field::Empty,
+            us = tracing::field::Empty,
+        );
+        let refused = self.admit(in_progress);
+        let RequestMessage { id, request } = message;
+        let core = &mut self.core;
+        let index = self.tasks.insert(|task| {
+            let place = Place { task, link: link_index };
+            let began = Instant::now();
+            let entered = span.clone().entered();
+            let started = refused.map_or_else(|| serve::start(core, place, request), Err);
+            drop(entered);
+            let work = started.unwrap_or_else(|refusal| Box::new(Refused(Some(refusal))));
+            Task { request: id, place, queued: false, began, span, work }
+        });
+        self.advance(index);
+    }
+
+    /// Why a request is not even begun.
+    fn admit(&self, in_progress: usize) -> Option<Refusal> {
+        let busy = |found: usize, most: usize, whose: &str| {
+            let text = format!(
+                "{found} requests of {whose} are in progress, at most {most} are possible; ask again"
+            );
+            Some(Refusal::new(RefusalCode::Busy, text))
+        };
+        if self.core.node.lifecycle.is_stopping() {
+            return Some(Refusal::new(RefusalCode::Stopping, "the node is stopping"));
+        }
+        if in_progress >= REQUESTS_PER_CONNECTION_MAX {
+            return busy(in_progress, REQUESTS_PER_CONNECTION_MAX, "this connection");
+        }
+        if self.tasks.len() >= REQUESTS_PER_REACTOR_MAX {
+            return busy(self.tasks.len(), REQUESTS_PER_REACTOR_MAX, "this reactor");
+        }
+        None
+    }
+
+    /// Lets a task go on after something has happened to it.
+    fn advance(&mut self, index: TaskIndex) {
+        let Some(task) = self.tasks.get_mut(index) else { return };
+        if task.queued {
+            // Its turn comes in order.
+            return;
+        }
+        match task.work.advance(&mut self.core, task.place) {
+            Progress::Working => {}
+            Progress::Starved => {
+                task.queued = true;
+                self.starved.push_back(index);
+            }
+            Progress::Finished(outcome) => self.finish(index, outcome),
+        }
+    }
+
+    /// Lets waiting tasks go on, in order, until one still has to wait. Whether any could.
+    fn feed_starved(&mut self) -> bool {
+        let mut happened = false;
+        while let Some(index) = self.starved.front().copied() {
+            let Some(task) = self.tasks.get_mut(index) else {
+                self.starved.pop_front();
+                continue;
+            };
+            match task.work.advance(&mut self.core, task.place) {
+                Progress::Starved => break,
+                Progress::Working => task.queued = false,
+                Progress::Finished(outcome) => self.finish(index, outcome),
+            }
+            self.starved.pop_front();
+            happened = true;
+        }
+        happened
+    }
+
+    fn finish(&mut self, index: TaskIndex, mut outcome: Result<Answer, Refusal>) {
+        let Some(task) = self.tasks.remove(index) else { return };
+        let us = u64::try_from(task.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let bytes = stamp(&mut outcome, us);
+        let entered = task.span.enter();
+        task.span.record("us", us);
+        task.span.record("bytes", bytes);
+        match &outcome {
+            Ok(_) => tracing::debug!(bytes, us, "served"),
+            Err(refusal) => {
+                add(&self.core.node.metrics.refused_requests, 1);
+                tracing::debug!(us, code = ?refusal.code, reason = refusal.text, "refused");
+            }
+        }
+        drop(entered);
+        let load = self.core.load_report();
+        let Some(link) = self.core.link(task.place) else { return };
+        link.requests -= 1;
+        let encoded = ReplyMessage { id: task.request, outcome, load }.encode().or_else(|error| {
+            let refusal = Refusal::new(RefusalCode::Malformed, format!("the answer cannot be sent: {error}"));
+            ReplyMessage { id: task.request, outcome: Err(refusal), load }.encode()
+        });
+        match encoded {
+            Ok(bytes) => link.reply(bytes),
+            Err(error) => tracing::error!(%error, "a refusal cannot be sent"),
+        }
+    }
+}
+
+/// Work that was refused before it began.
+struct Refused(Option<Refusal>);
+
+impl crate::task::Work for Refused {
+    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
+        self.0.take().map_or(Progress::Working, |refusal| Progress::Finished(Err(refusal)))
+    }
+}
+
+/// Puts the time a request took into its answer, and tells how many bytes it was about.
+fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
+    match outcome {
+        Ok(Answer::Fetched { cost }) => {
+            cost.elapsed_us = us;
+            cost.disk_bytes
+        }
+        Ok(Answer::Processed { cost, written_bytes, .. }) => {
+            cost.elapsed_us = us;
+            *written_bytes
+        }
+        Ok(Answer::Catalog { written_bytes, .. }) => *written_bytes,
+        Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
+        Ok(Answer::Status(_) | Answer::Done) | Err(_) => 0,
+    }
+}
+
+/// Wakes the reactor's sleep when `fd` becomes readable.
+fn watch(
+    core: &mut Core,
+    fd: std::os::fd::BorrowedFd<'_>,
+) -> Result<rackscan_device::WatchId, std::io::Error> {
+    let watch = Watch { fd, interest: Interest::Readable, repeat: Repeat::EveryChange, token: Token(WATCH) };
+    core.ring.watch(watch).map_err(std::io::Error::other)
+}

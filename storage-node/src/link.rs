@@ -1,0 +1,149 @@
+//! What does a reactor know of one connection?
+//!
+//! Invariants
+//! - Operations go out in the order they were asked for; what the connection's queue has no room for waits here.
+//! - What waits is bounded by the connection's requests, each of which has a bounded number of operations under way.
+
+use std::collections::VecDeque;
+
+use rackscan_device::WatchId;
+use rackscan_fabric::{
+    Access, Connection, Event, Operation, PostError, RawSlice, RegionSlice, RemoteRegion, Wire,
+};
+use rackscan_format::message::Target;
+
+use crate::store::ConnectionId;
+
+/// The name of a reply's send operation, whose completion nobody waits for.
+pub(crate) const REPLY: u64 = u64::MAX;
+
+/// An operation that waits for room.
+#[derive(Debug)]
+enum Waiting {
+    Transfer(u64, Operation<'static>),
+    Reply(Vec<u8>),
+}
+
+/// A connection of a reactor.
+#[derive(Debug)]
+pub(crate) struct Link {
+    connection: Connection,
+    id: ConnectionId,
+    watch: WatchId,
+    waiting: VecDeque<Waiting>,
+    /// Requests in progress.
+    pub(crate) requests: usize,
+    /// Staging memory in use by them.
+    pub(crate) staged_bytes: usize,
+}
+
+/// The peer's memory that a target names.
+pub(crate) fn remote(target: &Target) -> RemoteRegion {
+    RemoteRegion { key: target.key, address: target.offset_bytes, length: target.length_bytes }
+}
+
+impl Link {
+    pub(crate) fn new(connection: Connection, id: ConnectionId, watch: WatchId) -> Self {
+        Self { connection, id, watch, waiting: VecDeque::new(), requests: 0, staged_bytes: 0 }
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    pub(crate) fn watch(&self) -> WatchId {
+        self.watch
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        self.connection.peer()
+    }
+
+    /// Whether the peer's memory can be mapped here.
+    pub(crate) fn maps_memory(&self) -> bool {
+        self.connection.wire() == Wire::Shm
+    }
+
+    /// The mapped memory of a target; `None` if it does not exist or does not grant that access.
+    pub(crate) fn map(&mut self, target: &Target, access: Access) -> Option<RawSlice> {
+        self.connection.map_remote(&remote(target), 0, target.length_bytes, access)
+    }
+
+    /// Copies a part of our memory into the peer's.
+    pub(crate) fn write(
+        &mut self,
+        id: u64,
+        source: RegionSlice,
+        target: &Target,
+        target_offset: u64,
+    ) -> Result<(), PostError> {
+        self.transfer(id, Operation::Write { source, target: remote(target), target_offset })
+    }
+
+    /// Copies a part of the peer's memory into ours.
+    pub(crate) fn read(
+        &mut self,
+        id: u64,
+        source: &Target,
+        source_offset: u64,
+        target: RegionSlice,
+    ) -> Result<(), PostError> {
+        self.transfer(id, Operation::Read { source: remote(source), source_offset, target })
+    }
+
+    fn transfer(&mut self, id: u64, operation: Operation<'static>) -> Result<(), PostError> {
+        if self.waiting.is_empty() {
+            match self.connection.post(id, operation.clone()) {
+                Err(PostError::QueueFull { .. }) => {}
+                accepted => return accepted,
+            }
+        }
+        self.waiting.push_back(Waiting::Transfer(id, operation));
+        Ok(())
+    }
+
+    /// Sends a reply.
+    pub(crate) fn reply(&mut self, bytes: Vec<u8>) {
+        if self.waiting.is_empty() {
+            match self.connection.post(REPLY, Operation::Send { bytes: &bytes }) {
+                Err(PostError::QueueFull { .. }) => {}
+                Err(error) => {
+                    tracing::debug!(peer = self.peer(), %error, "a reply was not sent");
+                    return;
+                }
+                Ok(()) => return,
+            }
+        }
+        self.waiting.push_back(Waiting::Reply(bytes));
+    }
+
+    /// Takes what has happened, and lets what waits go out where there is room now. Returns whether anything happened.
+    pub(crate) fn poll(&mut self, events: &mut Vec<Event>) -> bool {
+        let happened = self.connection.poll(events) > 0;
+        while let Some(next) = self.waiting.pop_front() {
+            let posted = match &next {
+                Waiting::Transfer(id, operation) => self.connection.post(*id, operation.clone()),
+                Waiting::Reply(bytes) => self.connection.post(REPLY, Operation::Send { bytes }),
+            };
+            if let Err(PostError::QueueFull { .. } | PostError::Closed(_)) = posted {
+                self.waiting.push_front(next);
+                break;
+            }
+        }
+        happened
+    }
+
+    /// The transfers that will never go out because the connection has ended.
+    pub(crate) fn abandon(&mut self) -> Vec<u64> {
+        let transfers = self.waiting.drain(..).filter_map(|waiting| match waiting {
+            Waiting::Transfer(id, _) => Some(id),
+            Waiting::Reply(_) => None,
+        });
+        transfers.collect()
+    }
+
+    /// Announces that the reactor is about to sleep; false means that there is something to do.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.connection.arm()
+    }
+}

@@ -1,0 +1,94 @@
+//! How does another thread hand something to a reactor?
+//!
+//! Invariants
+//! - Senders never wait; what is sent is bounded by the reactor's own requests and by its connections.
+//! - Ringing after sending wakes a reactor that sleeps, however the two interleave: the bell stays rung until drained.
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rackscan_fabric::Connection;
+use rackscan_format::message::Refusal;
+use rustix::event::EventfdFlags;
+
+use crate::scan_pool::ScanResult;
+
+/// A request in progress: its place in the reactor's table, its own until it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskIndex(pub(crate) u32);
+
+/// What arrives.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// A peer that has proved itself.
+    Connected(Box<Connection>),
+    /// A catalog change has ended.
+    Published(TaskIndex, Result<(), Refusal>),
+    /// A scan has ended.
+    Scanned(TaskIndex, Box<ScanResult>),
+}
+
+/// The mail of one reactor, and the bell by which it wakes.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    mail: Mutex<VecDeque<Mail>>,
+    bell: OwnedFd,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { mail: Mutex::default(), bell })
+    }
+
+    /// Leaves something and wakes the reactor.
+    pub(crate) fn send(&self, mail: Mail) {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner).push_back(mail);
+        self.ring();
+    }
+
+    /// Wakes the reactor.
+    pub(crate) fn ring(&self) {
+        // The only failure is a counter that is full, and then the bell is rung already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_le_bytes());
+    }
+
+    /// Takes everything. The bell is silenced first, so that what comes meanwhile rings it again.
+    pub(crate) fn take(&self) -> VecDeque<Mail> {
+        // Nothing to read means nothing to silence.
+        let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+        std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether there is something.
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.mail.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// Where the outcome of work on another thread goes.
+#[derive(Debug)]
+pub(crate) struct ReplyTo<T> {
+    mailbox: Arc<Mailbox>,
+    task: TaskIndex,
+    wrap: fn(TaskIndex, T) -> Mail,
+}
+
+impl<T> ReplyTo<T> {
+    pub(crate) fn new(mailbox: Arc<Mailbox>, task: TaskIndex, wrap: fn(TaskIndex, T) -> Mail) -> Self {
+        Self { mailbox, task, wrap }
+    }
+
+    pub(crate) fn send(self, outcome: T) {
+        self.mailbox.send((self.wrap)(self.task, outcome));
+    }
+}

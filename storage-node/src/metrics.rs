@@ -1,0 +1,82 @@
+//! What has the node done since it started?
+//!
+//! Invariants
+//! - One structure of plain counters, always compiled; every thread of the node adds to it.
+//! - Counters never go back; the gauges are `connections_open` and `memory_used_bytes`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rackscan_format::message::NodeCounters;
+
+macro_rules! metrics {
+    ($($name:ident),* $(,)?) => {
+        /// See [`NodeCounters`], whose fields these become.
+        #[derive(Debug, Default)]
+        pub(crate) struct Metrics {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        impl Metrics {
+            /// The counters now. Each is exact; together they may be of slightly different moments.
+            pub(crate) fn counters(&self) -> NodeCounters {
+                NodeCounters { $($name: self.$name.load(Relaxed),)* }
+            }
+        }
+    };
+}
+
+metrics!(
+    fetch_requests,
+    process_requests,
+    append_requests,
+    other_requests,
+    refused_requests,
+    bounced_requests,
+    pages_read,
+    disk_read_bytes,
+    disk_written_bytes,
+    wire_written_bytes,
+    wire_read_bytes,
+    rows_scanned,
+    rows_selected,
+    scan_cpu_us,
+    connections_accepted,
+    connections_refused,
+    connections_open,
+    memory_used_bytes,
+    memory_peak_bytes,
+);
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Relaxed);
+}
+
+impl Metrics {
+    /// Memory of the budget was taken.
+    pub(crate) fn memory_taken(&self, bytes: u64) {
+        let used = self.memory_used_bytes.fetch_add(bytes, Relaxed) + bytes;
+        self.memory_peak_bytes.fetch_max(used, Relaxed);
+    }
+
+    /// Memory of the budget was returned.
+    pub(crate) fn memory_returned(&self, bytes: u64) {
+        self.memory_used_bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_of_memory_outlives_its_use() {
+        let metrics = Metrics::default();
+        metrics.memory_taken(10);
+        metrics.memory_taken(20);
+        metrics.memory_returned(25);
+        metrics.memory_taken(1);
+        let counters = metrics.counters();
+        assert_eq!((counters.memory_used_bytes, counters.memory_peak_bytes), (6, 30));
+    }
+}

@@ -1,0 +1,11 @@
+//! How is each kind of request served? One file per kind.
+
+pub(crate) mod append;
+pub(crate) mod catalog;
+pub(crate) mod drop;
+pub(crate) mod echo;
+pub(crate) mod fetch;
+pub(crate) mod process;
+pub(crate) mod publish;
+pub(crate) mod status;
+pub(crate) mod stop;

@@ -1,0 +1,199 @@
+//! How is a scan run next to its data?
+//!
+//! The reactor checks that the segment is here and that the result has a place to go, and queues the job; a scan worker does the
+//! rest (`scan_pool`). Where the requester's memory is mapped the worker writes the result there itself; elsewhere it
+//! leaves it in staging memory and the reactor sends it.
+//!
+//! Invariants
+//! - A full queue or short memory is a refusal with [`RefusalCode::Busy`], counted as bounced: the engine fetches instead.
+
+use rackscan_fabric::{Access, OperationError};
+use rackscan_format::{
+    ids::SegmentId,
+    message::{Answer, Cost, Refusal, RefusalCode, Target},
+    program::ScanProgram,
+};
+
+use crate::{
+    bridge::Core,
+    limits::{RESULT_BYTES_MAX, RESULT_STAGED_BYTES_MAX},
+    mailbox::{Mail, ReplyTo},
+    metrics::add,
+    scan_pool::{ScanJob, ScanResult, Sink},
+    staging::Slot,
+    task::{Place, Progress, Work, bad_memory},
+};
+
+/// What is asked for.
+pub(crate) struct Wanted {
+    pub(crate) program: ScanProgram,
+    pub(crate) segment: SegmentId,
+    pub(crate) first_block: u32,
+    pub(crate) target: Target,
+}
+
+enum Stage {
+    Asked(Box<Wanted>),
+    Scanning,
+    Scanned(Box<ScanResult>),
+    Sending(Answer),
+    Ended(Result<Answer, Refusal>),
+    Over,
+}
+
+struct Process {
+    target: Target,
+    slot: Option<Slot>,
+    stage: Stage,
+}
+
+/// Begins to serve it.
+pub(crate) fn start(core: &Core, wanted: Wanted) -> Result<Box<dyn Work>, Refusal> {
+    // Found missing at once rather than after a wait for a worker.
+    core.node.store.segment(wanted.program.table, wanted.segment)?;
+    let target = wanted.target;
+    Ok(Box::new(Process { target, slot: None, stage: Stage::Asked(Box::new(wanted)) }))
+}
+
+impl Process {
+    fn queue(&mut self, core: &mut Core, place: Place, wanted: Wanted) -> Result<(), Refusal> {
+        let Wanted { program, segment, first_block, target } = wanted;
+        let (table, segment) = core.node.store.segment(program.table, segment)?;
+        let (sink, sink_bytes) = self.sink(core, place, &target)?;
+        core.node.scans.push(ScanJob {
+            program,
+            table,
+            segment,
+            first_block,
+            sink,
+            sink_bytes,
+            queued_at: std::time::Instant::now(),
+            reply_to: ReplyTo::new(core.mailbox.clone(), place.task, Mail::Scanned),
+        })
+    }
+
+    fn sink(&mut self, core: &mut Core, place: Place, target: &Target) -> Result<(Sink, usize), Refusal> {
+        let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
+        if link.maps_memory() {
+            let used = Target { length_bytes: target.length_bytes.min(RESULT_BYTES_MAX), ..*target };
+            let mapped = link.map(&used, Access::Write);
+            let memory = mapped.filter(rackscan_fabric::RawSlice::is_writable).ok_or_else(|| {
+                bad_memory(format!(
+                    "the target {:#018x}, bytes {}..+{}, is not registered for writing on this connection",
+                    target.key, target.offset_bytes, target.length_bytes
+                ))
+            })?;
+            let bytes = memory.len();
+            return Ok((Sink::Mapped(memory), bytes));
+        }
+        let bytes = usize::try_from(target.length_bytes.min(RESULT_STAGED_BYTES_MAX)).unwrap_or(usize::MAX);
+        let slot = core.take_slot(place, bytes).ok_or_else(|| {
+            let text = format!(
+                "no {bytes} bytes of staging memory are free for a result; fetch the segment or ask again"
+            );
+            Refusal::new(RefusalCode::Busy, text)
+        })?;
+        let slice = core.staging.slice(&slot, bytes);
+        self.slot = Some(slot);
+        let slice = slice.map_err(|error| bad_memory(error.to_string()))?;
+        Ok((Sink::Staged(slice), bytes))
+    }
+
+    fn release(&mut self, core: &mut Core, place: Place) {
+        if let Some(slot) = self.slot.take() {
+            core.give_back(place, &slot);
+        }
+    }
+
+    /// The result is where it should be, or begins to travel there.
+    fn deliver(&mut self, core: &mut Core, place: Place, result: ScanResult) -> Stage {
+        let ScanResult { outcome, cost } = result;
+        let output = match outcome {
+            Ok(output) => output,
+            Err(refusal) => return Stage::Ended(Err(self.staged_limit(refusal))),
+        };
+        let written_bytes = output.written_bytes as u64;
+        let answer = Answer::Processed {
+            written_bytes,
+            batches: output.batches,
+            rows: output.rows,
+            next_block: output.next_block,
+            cost: Cost { elapsed_us: 0, ..cost },
+        };
+        let Some(slot) = &self.slot else {
+            add(&core.node.metrics.wire_written_bytes, written_bytes);
+            return Stage::Ended(Ok(answer));
+        };
+        if output.written_bytes == 0 {
+            return Stage::Ended(Ok(answer));
+        }
+        let source = core.staging.slice(slot, output.written_bytes);
+        let source = source.map_err(|error| bad_memory(error.to_string()));
+        match source.and_then(|source| core.send(place, 0, source, &self.target, 0)) {
+            Ok(()) => Stage::Sending(answer),
+            Err(refusal) => Stage::Ended(Err(refusal)),
+        }
+    }
+
+    /// A larger target does not help where the result is staged: then the segment must be fetched.
+    fn staged_limit(&self, refusal: Refusal) -> Refusal {
+        let too_large =
+            refusal.code == RefusalCode::TargetTooSmall && refusal.needed_bytes > RESULT_STAGED_BYTES_MAX;
+        if self.slot.is_none() || !too_large {
+            return refusal;
+        }
+        let text = format!(
+            "the result of one block takes {} bytes, this wire carries at most {RESULT_STAGED_BYTES_MAX}; fetch the segment",
+            refusal.needed_bytes
+        );
+        Refusal::new(RefusalCode::Busy, text)
+    }
+}
+
+impl Work for Process {
+    fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Asked(wanted) => match self.queue(core, place, *wanted) {
+                Ok(()) => Stage::Scanning,
+                Err(refusal) => Stage::Ended(Err(refusal)),
+            },
+            Stage::Scanned(result) => self.deliver(core, place, *result),
+            stage => stage,
+        };
+        if let Stage::Ended(_) = self.stage {
+            self.release(core, place);
+        }
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Ended(outcome) => {
+                if matches!(&outcome, Err(refusal) if refusal.code == RefusalCode::Busy) {
+                    add(&core.node.metrics.bounced_requests, 1);
+                }
+                Progress::Finished(outcome)
+            }
+            stage => {
+                self.stage = stage;
+                Progress::Working
+            }
+        }
+    }
+
+    fn scanned(&mut self, _core: &mut Core, result: ScanResult) {
+        self.stage = Stage::Scanned(Box::new(result));
+    }
+
+    fn wire_done(
+        &mut self,
+        _core: &mut Core,
+        _place: Place,
+        _part: u32,
+        outcome: Result<(), OperationError>,
+    ) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Sending(answer) => {
+                let written = outcome.map_err(|error| bad_memory(format!("writing the target: {error}")));
+                Stage::Ended(written.map(|()| answer))
+            }
+            stage => stage,
+        };
+    }
+}

@@ -1,0 +1,63 @@
+//! How does a load become a table, in two steps that a crash cannot tear?
+//!
+//! The catalog's own thread does the work; the request waits for its word.
+
+use rackscan_format::{
+    ids::TableId,
+    message::{Answer, Refusal},
+    schema::TableDefinition,
+};
+
+use crate::{
+    bridge::Core,
+    mailbox::{Mail, ReplyTo},
+    store::Change,
+    task::{Place, Progress, Work},
+};
+
+/// A change of the catalog on its way.
+pub(super) struct Publish {
+    change: Option<Change>,
+    outcome: Option<Result<(), Refusal>>,
+}
+
+impl Publish {
+    #[expect(clippy::unnecessary_wraps, reason = "every kind of request begins alike")]
+    pub(super) fn of(change: Change) -> Result<Box<dyn Work>, Refusal> {
+        Ok(Box::new(Self { change: Some(change), outcome: None }))
+    }
+}
+
+/// Begins to make a load ready.
+pub(crate) fn prepare(definition: TableDefinition, segments: u32) -> Result<Box<dyn Work>, Refusal> {
+    Publish::of(Change::Prepare { definition, segments: segments as usize })
+}
+
+/// Begins to publish a prepared table.
+pub(crate) fn commit(load: TableId) -> Result<Box<dyn Work>, Refusal> {
+    Publish::of(Change::Commit(load))
+}
+
+/// Begins to forget a load.
+pub(crate) fn abort(load: TableId) -> Result<Box<dyn Work>, Refusal> {
+    Publish::of(Change::Abort(load))
+}
+
+impl Work for Publish {
+    fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
+        if let Some(change) = self.change.take() {
+            let reply_to = ReplyTo::new(core.mailbox.clone(), place.task, Mail::Published);
+            if let Err(refusal) = core.publisher.submit(change, reply_to) {
+                self.outcome = Some(Err(refusal));
+            }
+        }
+        match self.outcome.take() {
+            Some(outcome) => Progress::Finished(outcome.map(|()| Answer::Done)),
+            None => Progress::Working,
+        }
+    }
+
+    fn published(&mut self, outcome: Result<(), Refusal>) {
+        self.outcome = Some(outcome);
+    }
+}

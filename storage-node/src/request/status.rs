@@ -1,0 +1,42 @@
+//! Who is this node, how busy is it, what has it done?
+
+use rackscan_format::message::{Answer, NodeStatus, Refusal};
+
+use crate::{
+    bridge::Core,
+    task::{Place, Progress, Work},
+};
+
+struct Status {
+    status: Option<Box<NodeStatus>>,
+}
+
+/// Begins to serve it.
+#[expect(clippy::unnecessary_wraps, reason = "every kind of request begins alike")]
+pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
+    let node = &core.node;
+    let status = NodeStatus {
+        node: node.config.node,
+        cluster: node.config.cluster.0,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: node.host.clone(),
+        process_id: std::process::id(),
+        uptime_s: node.started.elapsed().as_secs(),
+        devices: node.store.device_statuses(),
+        reactors: node.config.reactors,
+        scan_workers: node.config.scan_workers,
+        memory_budget_bytes: node.plan.budget_bytes,
+        registered_buffers: node.registered_buffers.get().cloned().unwrap_or(Ok(())),
+        counters: node.metrics.counters(),
+    };
+    Ok(Box::new(Status { status: Some(Box::new(status)) }))
+}
+
+impl Work for Status {
+    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
+        match self.status.take() {
+            Some(status) => Progress::Finished(Ok(Answer::Status(status))),
+            None => Progress::Working,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What does a scan worker get, and what does it give back?
+
+use std::{sync::Arc, time::Instant};
+
+use rackscan_fabric::{OutOfBounds, RawSlice, RegionSlice};
+use rackscan_format::{
+    message::{Cost, Refusal},
+    program::ScanProgram,
+};
+
+use crate::{
+    mailbox::ReplyTo,
+    store::{StoredSegment, Table},
+};
+
+/// Where a result goes: the requester's memory where that is mapped here, else our own, from where the wire takes it.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// The requester's memory.
+    Mapped(RawSlice),
+    /// A part of the reactor's staging memory.
+    Staged(RegionSlice),
+}
+
+impl Sink {
+    /// Copies `bytes` in at `offset`.
+    pub(super) fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        match self {
+            Self::Mapped(memory) => memory.copy_in(offset, bytes),
+            Self::Staged(slice) => slice.region().copy_in(slice.offset() + offset, bytes),
+        }
+    }
+}
+
+/// One scan of one segment.
+#[derive(Debug)]
+pub(crate) struct ScanJob {
+    pub(crate) program: ScanProgram,
+    pub(crate) table: Arc<Table>,
+    pub(crate) segment: Arc<StoredSegment>,
+    pub(crate) first_block: u32,
+    pub(crate) sink: Sink,
+    /// Bytes that the result may take.
+    pub(crate) sink_bytes: usize,
+    pub(crate) queued_at: Instant,
+    pub(crate) reply_to: ReplyTo<Box<ScanResult>>,
+}
+
+/// How a scan went.
+#[derive(Debug)]
+pub(crate) struct ScanResult {
+    pub(crate) outcome: Result<ScanOutput, Refusal>,
+    pub(crate) cost: Cost,
+}
+
+/// What a scan left in its sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScanOutput {
+    pub(crate) written_bytes: usize,
+    pub(crate) batches: u32,
+    pub(crate) rows: u64,
+    pub(crate) next_block: Option<u32>,
+}

@@ -1,0 +1,340 @@
+//! How does a worker scan a segment?
+//!
+//! ```text
+//! job -> verified program -> SegmentScan
+//!          Step::Read  : direct reads into pool buffers, each checked as it arrives  (read)
+//!          Step::Batch : encoded into scratch, copied into the sink                  (fill)
+//!          target full : the answer ends before that batch and says where to go on
+//! ```
+//!
+//! Invariants
+//! - Pages in memory never exceed the worker's pool; a scan that needs more is refused as busy, and the engine fetches.
+//! - The scratch memory never exceeds the sink.
+
+use std::{sync::Arc, thread::JoinHandle};
+
+use rackscan_device::{
+    Buffer, BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoFault, IoMemory, Read, Ring, RingConfig,
+    RingReport, Token, Wait, pin_current_thread,
+};
+use rackscan_format::{
+    ids::{ColumnId, PageNumber},
+    message::{Cost, Refusal, RefusalCode},
+    program::{Output, VerifiedProgram},
+};
+use rackscan_scan::{
+    BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN, PageWanted, ScanError, ScanLimits, SegmentScan, Step, wire,
+};
+
+use super::{
+    Programs, ScanQueue,
+    job::{ScanJob, ScanOutput, ScanResult},
+};
+use crate::{
+    error::StartError,
+    lifecycle::Lifecycle,
+    limits::BUFFER_BYTES_MAX,
+    metrics::{Metrics, add},
+};
+
+/// What a worker is made of.
+pub(crate) struct WorkerParts {
+    pub(crate) queue: Arc<ScanQueue>,
+    pub(crate) programs: Arc<Programs>,
+    pub(crate) devices: Vec<Arc<Device>>,
+    pub(crate) depth: u32,
+    pub(crate) page_bytes: usize,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) core: Option<usize>,
+}
+
+/// Page bytes of a worker's pool that a scan may ask for at a time; the rest is lost between buffers of different sizes.
+fn scan_window_bytes(pool_bytes: usize) -> usize {
+    pool_bytes / 8 * 5
+}
+
+/// Starts a worker; returns when it is ready.
+pub(crate) fn start(index: u16, parts: WorkerParts) -> Result<(JoinHandle<()>, RingReport), StartError> {
+    let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
+    let run = move || {
+        let lifecycle = Arc::clone(&parts.lifecycle);
+        match Worker::new(parts) {
+            Ok(mut worker) => {
+                // The other side waits for exactly this.
+                let _ = ready.send(Ok(worker.ring.report()));
+                let _guard = lifecycle.guard("a scan worker");
+                worker.run();
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+        }
+    };
+    let spawned = std::thread::Builder::new().name(format!("scan-{index}")).spawn(run);
+    let thread = spawned.map_err(|source| StartError::Os { action: "start a scan worker", source })?;
+    let report = is_ready.recv().map_err(|_| StartError::Os {
+        action: "start a scan worker",
+        source: std::io::Error::other("it ended at once"),
+    })??;
+    Ok((thread, report))
+}
+
+struct Worker {
+    parts: WorkerParts,
+    ring: Ring,
+    pool: BufferPool,
+    scratch: Vec<u8>,
+}
+
+/// Why a scan was not finished.
+enum Failure {
+    Refused(Refusal),
+    /// A batch of this many bytes does not fit an empty sink.
+    TooLarge(usize),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Worker {
+    fn new(parts: WorkerParts) -> Result<Self, StartError> {
+        if let Some(core) = parts.core {
+            pin_current_thread(core)?;
+        }
+        let pool = BufferPool::new(parts.page_bytes, BUFFER_BYTES_MAX)?;
+        let (depth, devices) = (parts.depth, parts.devices.clone());
+        let ring = Ring::new(RingConfig { depth, devices, buffers: Some(pool.clone()) })?;
+        Ok(Self { parts, ring, pool, scratch: Vec::new() })
+    }
+
+    fn run(&mut self) {
+        let queue = Arc::clone(&self.parts.queue);
+        while let Some(job) = queue.pop() {
+            let queued_us = micros(job.queued_at.elapsed());
+            let cpu_before = thread_cpu_us();
+            let mut cost = Cost { queued_us, ..Cost::default() };
+            let outcome = self.scan(&job, &mut cost);
+            cost.cpu_us = thread_cpu_us().saturating_sub(cpu_before);
+            self.count(&cost);
+            queue.done();
+            job.reply_to.send(Box::new(ScanResult { outcome, cost }));
+        }
+    }
+
+    fn count(&self, cost: &Cost) {
+        let metrics = &self.parts.metrics;
+        add(&metrics.pages_read, cost.pages_read.into());
+        add(&metrics.disk_read_bytes, cost.disk_bytes);
+        add(&metrics.rows_scanned, cost.rows_scanned);
+        add(&metrics.rows_selected, cost.rows_selected);
+        add(&metrics.scan_cpu_us, cost.cpu_us);
+    }
+
+    /// Scans with batches of the usual size, and with the smallest ones if the first of those does not fit.
+    fn scan(&mut self, job: &ScanJob, cost: &mut Cost) -> Result<ScanOutput, Refusal> {
+        let program = self.parts.programs.verified(&job.program, &job.table.definition)?;
+        let mut needed_bytes = 0;
+        for batch_rows in [BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN] {
+            match self.fill(job, &program, batch_rows, cost) {
+                Ok(output) => return Ok(output),
+                Err(Failure::Refused(refusal)) => return Err(refusal),
+                Err(Failure::TooLarge(bytes)) => needed_bytes = bytes,
+            }
+        }
+        let text = format!(
+            "the result of one block takes {needed_bytes} bytes, the target has {}; ask again with a larger target",
+            job.sink_bytes
+        );
+        let mut refusal = Refusal::new(RefusalCode::TargetTooSmall, text);
+        refusal.needed_bytes = needed_bytes as u64;
+        Err(refusal)
+    }
+
+    fn fill(
+        &mut self,
+        job: &ScanJob,
+        program: &Arc<VerifiedProgram>,
+        batch_rows: usize,
+        cost: &mut Cost,
+    ) -> Result<ScanOutput, Failure> {
+        let directory = Arc::clone(job.segment.directory());
+        let blocks = u32::try_from(directory.blocks()).unwrap_or(u32::MAX);
+        let limits = ScanLimits { memory_bytes: scan_window_bytes(self.pool.total_bytes()), batch_rows };
+        let mut scan: SegmentScan<ScanPage> =
+            SegmentScan::new(Arc::clone(program), directory, job.first_block, limits).map_err(refused)?;
+        let mut output = ScanOutput::default();
+        let outcome = loop {
+            match scan.step() {
+                Ok(Step::Read(pages)) => {
+                    if let Err(refusal) = self.read(&pages, &mut scan) {
+                        break Err(refusal.into());
+                    }
+                }
+                Ok(Step::Batch(batch)) => {
+                    self.scratch.clear();
+                    if let Err(error) = wire::encode(&batch.batch, &mut self.scratch) {
+                        break Err(computation(&error).into());
+                    }
+                    let bytes = self.scratch.len();
+                    if output.written_bytes + bytes > job.sink_bytes {
+                        if output.batches == 0 {
+                            break Err(Failure::TooLarge(bytes));
+                        }
+                        output.next_block = Some(batch.first_block);
+                        break Ok(());
+                    }
+                    if let Err(error) = job.sink.put(output.written_bytes, &self.scratch) {
+                        break Err(Refusal::new(RefusalCode::Memory, error.to_string()).into());
+                    }
+                    output.written_bytes += bytes;
+                    output.batches += 1;
+                    output.rows += batch.batch.num_rows() as u64;
+                    // Groups are unique within an answer only if it ends with the batch that holds them.
+                    if is_grouped(program) && batch.end_block < blocks {
+                        output.next_block = Some(batch.end_block);
+                        break Ok(());
+                    }
+                }
+                Ok(Step::Done) => break Ok(()),
+                Err(error) => break Err(refused(error).into()),
+            }
+        };
+        let stats = scan.stats();
+        cost.pages_read += u32::try_from(stats.pages_read).unwrap_or(u32::MAX);
+        let skipped = stats.pages_skipped_by_zone + stats.pages_skipped_by_selection;
+        cost.pages_skipped += u32::try_from(skipped).unwrap_or(u32::MAX);
+        cost.disk_bytes += stats.bytes_read;
+        cost.rows_scanned += stats.rows_scanned;
+        cost.rows_selected += stats.rows_selected;
+        outcome.map(|()| output)
+    }
+
+    /// Reads pages into buffers of the pool and hands each to the scan as it arrives.
+    fn read(&mut self, pages: &[PageWanted], scan: &mut SegmentScan<ScanPage>) -> Result<(), Refusal> {
+        let mut outcome = Ok(());
+        let mut wanted = pages.iter().enumerate();
+        let mut exhausted = false;
+        loop {
+            while outcome.is_ok() && !exhausted && self.ring.in_flight() < self.ring.depth() {
+                match wanted.next() {
+                    Some((index, page)) => outcome = self.submit(index, page),
+                    None => exhausted = true,
+                }
+            }
+            if self.ring.in_flight() == 0 {
+                return outcome;
+            }
+            let mut ended = Vec::new();
+            let reaped = self.ring.reap(Wait::ForOne, &mut |completion| ended.push(completion));
+            if let Err(error) = reaped {
+                // What is in flight cannot be waited for, so this worker cannot go on.
+                self.parts.lifecycle.fail(&error.to_string());
+                return Err(Refusal::new(RefusalCode::Storage, error.to_string()));
+            }
+            for completion in ended {
+                let supplied = self.supply(pages, completion, scan);
+                outcome = outcome.and(supplied);
+            }
+        }
+    }
+
+    fn submit(&mut self, index: usize, page: &PageWanted) -> Result<(), Refusal> {
+        let extent = page.extent;
+        let buffer = self.pool.take(extent.length_bytes as usize).map_err(|error| {
+            let text = format!(
+                "a scan needs more page memory than its worker has: {error}; fetch the segment instead"
+            );
+            Refusal::new(RefusalCode::Busy, text)
+        })?;
+        let read = Read {
+            device: DeviceIndex(extent.device.0.into()),
+            offset_bytes: extent.offset_bytes,
+            length_bytes: extent.length_bytes,
+            into: IoMemory::Buffer(buffer),
+            token: Token(index as u64),
+        };
+        let submitted = self.ring.submit_read(read);
+        submitted.map_err(|refused| Refusal::new(RefusalCode::Storage, refused.reason.to_string()))
+    }
+
+    fn supply(
+        &self,
+        pages: &[PageWanted],
+        completion: Completion,
+        scan: &mut SegmentScan<ScanPage>,
+    ) -> Result<(), Refusal> {
+        let Completion::Read { token, memory, outcome } = completion else { return Ok(()) };
+        let page = usize::try_from(token.0).ok().and_then(|index| pages.get(index));
+        let Some(&PageWanted { column, page, extent }) = page else { return Ok(()) };
+        outcome.map_err(|fault| self.storage(column, page, &fault))?;
+        let Ok(buffer) = memory.into_buffer() else { return Ok(()) };
+        let bytes = ScanPage::new(buffer, extent.length_bytes as usize, &self.parts.metrics);
+        scan.supply(column, page, bytes).map_err(refused)
+    }
+
+    fn storage(&self, column: ColumnId, page: PageNumber, fault: &IoFault) -> Refusal {
+        if fault.must_stop() {
+            self.parts.lifecycle.fail(&fault.to_string());
+        }
+        Refusal::new(RefusalCode::Storage, format!("page {page} of column {column}: {fault}"))
+    }
+}
+
+/// A page in a buffer of the worker's pool, counted as memory in use.
+struct ScanPage {
+    buffer: Buffer,
+    bytes: usize,
+    metrics: Arc<Metrics>,
+}
+
+impl ScanPage {
+    fn new(buffer: Buffer, bytes: usize, metrics: &Arc<Metrics>) -> Self {
+        metrics.memory_taken(buffer.len() as u64);
+        Self { bytes: bytes.min(buffer.len()), buffer, metrics: Arc::clone(metrics) }
+    }
+}
+
+impl AsRef<[u8]> for ScanPage {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.bytes]
+    }
+}
+
+impl Drop for ScanPage {
+    fn drop(&mut self) {
+        self.metrics.memory_returned(self.buffer.len() as u64);
+    }
+}
+
+fn is_grouped(program: &VerifiedProgram) -> bool {
+    matches!(program.program().output, Output::Groups { .. })
+}
+
+/// What the client is told about a scan that cannot go on.
+fn refused(error: ScanError) -> Refusal {
+    let code = match &error {
+        ScanError::Mismatch { .. } => RefusalCode::Malformed,
+        ScanError::Page { .. } | ScanError::NotWanted { .. } => RefusalCode::Storage,
+        ScanError::Computation { .. } => RefusalCode::Computation,
+    };
+    Refusal::new(code, error.to_string())
+}
+
+fn computation(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(RefusalCode::Computation, error.to_string())
+}
+
+fn micros(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// CPU time of this thread so far, in microseconds.
+fn thread_cpu_us() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(time.tv_sec) * 1_000_000 + part(time.tv_nsec) / 1000
+}

@@ -1,0 +1,78 @@
+//! Which file serves a request?
+//!
+//! The only match on a request's kind. Each arm checks what can be checked at once and makes the [`Work`] that the reactor
+//! then drives.
+
+use std::sync::atomic::AtomicU64;
+
+use rackscan_format::{
+    ids::{SegmentId, TableId},
+    message::{Refusal, Request},
+};
+
+use crate::{
+    bridge::Core,
+    metrics::Metrics,
+    request::{append, catalog, drop, echo, fetch, process, publish, status, stop},
+    task::{Place, Work},
+};
+
+/// What is said of a request in spans and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) table: Option<TableId>,
+    pub(crate) segment: Option<SegmentId>,
+}
+
+/// Begins to serve a request.
+pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<Box<dyn Work>, Refusal> {
+    match request {
+        Request::Status => status::start(core),
+        Request::Catalog { from_bytes, target } => catalog::start(core, from_bytes, target),
+        Request::Fetch { table, segment, pages, target } => {
+            let wanted = fetch::Wanted { table, segment, pages, target };
+            fetch::start(core, place, &wanted)
+        }
+        Request::Process { program, segment, first_block, target } => {
+            process::start(core, process::Wanted { program, segment, first_block, target })
+        }
+        Request::Append { load, directory_bytes, source } => {
+            append::start(core, place, load, directory_bytes, source)
+        }
+        Request::PreparePublish { definition, segments } => publish::prepare(definition, segments),
+        Request::CommitPublish { load } => publish::commit(load),
+        Request::AbortLoad { load } => publish::abort(load),
+        Request::Drop { table } => drop::start(table),
+        Request::Echo { bytes, target } => echo::start(bytes, target),
+        Request::Stop => stop::start(),
+    }
+}
+
+/// What a request is called.
+pub(crate) fn kind(request: &Request) -> Kind {
+    let (name, table, segment) = match request {
+        Request::Status => ("status", None, None),
+        Request::Catalog { .. } => ("catalog", None, None),
+        Request::Fetch { table, segment, .. } => ("fetch", Some(*table), Some(*segment)),
+        Request::Process { program, segment, .. } => ("process", Some(program.table), Some(*segment)),
+        Request::Append { load, .. } => ("append", Some(*load), None),
+        Request::PreparePublish { definition, .. } => ("prepare", Some(definition.id), None),
+        Request::CommitPublish { load } => ("commit", Some(*load), None),
+        Request::AbortLoad { load } => ("abort", Some(*load), None),
+        Request::Drop { table } => ("drop", Some(*table), None),
+        Request::Echo { .. } => ("echo", None, None),
+        Request::Stop => ("stop", None, None),
+    };
+    Kind { name, table, segment }
+}
+
+/// The counter of a kind.
+pub(crate) fn counter<'m>(metrics: &'m Metrics, kind: &Kind) -> &'m AtomicU64 {
+    match kind.name {
+        "fetch" => &metrics.fetch_requests,
+        "process" => &metrics.process_requests,
+        "append" => &metrics.append_requests,
+        _ => &metrics.other_requests,
+    }
+}

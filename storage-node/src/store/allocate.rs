@@ -1,0 +1,332 @@
+//! Where on the devices do new pages go?
+//!
+//! The pages of a segment are striped over the devices round-robin, page by page in the directory's order, beginning with a
+//! device that the segment's number chooses, so that a scan of one segment and a scan of one column both keep every
+//! device busy. What a segment has on one device is one range if there is one, so neighbouring pages can be read at once.
+//!
+//! Invariants
+//! - An extent is free, or belongs to exactly one [`StoredSegment`], which gives it back when the last user lets go of
+//!   it: a page is never overwritten while a request may still read it.
+//! - Whoever removes a segment from the catalog lets go of it only after that removal is durable.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rackscan_format::{
+    ids::DeviceId,
+    label::DATA_OFFSET_BYTES,
+    segment::{Extent, PageEntry, SegmentDirectory},
+    zone::ZoneValue,
+};
+
+use super::free_space::FreeSpace;
+use crate::metrics::Metrics;
+
+/// A device's room, as the allocator sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    /// For messages.
+    pub(crate) path: PathBuf,
+    /// Bytes that may be used, labels included.
+    pub(crate) capacity_bytes: u64,
+}
+
+/// What segments take: extents of the devices, and memory for their directories.
+#[derive(Debug)]
+pub(crate) struct Space {
+    rooms: Vec<Room>,
+    free: Mutex<Vec<FreeSpace>>,
+    metadata_bytes: AtomicU64,
+    metadata_bytes_max: u64,
+    metrics: Arc<Metrics>,
+}
+
+/// A device without enough room.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "device {path} is full: {needed_bytes} bytes are needed there, {free_bytes} bytes are free (perhaps in pieces); \
+     drop a table or add a device",
+    path = path.display()
+)]
+pub(crate) struct Full {
+    path: PathBuf,
+    needed_bytes: u64,
+    free_bytes: u64,
+}
+
+/// Too many directories for the memory budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the directories of all tables take {used_bytes} of at most {max_bytes} bytes of memory, {needed_bytes} more are \
+     needed; raise memory_budget, use larger pages, or drop a table"
+)]
+pub struct MetadataFull {
+    used_bytes: u64,
+    max_bytes: u64,
+    needed_bytes: u64,
+}
+
+impl Space {
+    /// Devices that hold nothing but their labels, and memory for directories.
+    pub(crate) fn new(rooms: Vec<Room>, metadata_bytes_max: u64, metrics: Arc<Metrics>) -> Self {
+        let free = rooms.iter().map(|room| FreeSpace::new(DATA_OFFSET_BYTES, room.capacity_bytes)).collect();
+        Self { rooms, free: Mutex::new(free), metadata_bytes: AtomicU64::new(0), metadata_bytes_max, metrics }
+    }
+
+    fn admit_metadata(&self, bytes: u64) -> Result<(), MetadataFull> {
+        let max_bytes = self.metadata_bytes_max;
+        let admit = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= max_bytes);
+        let admitted = self.metadata_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit);
+        admitted.map_err(|used_bytes| MetadataFull { used_bytes, max_bytes, needed_bytes: bytes })?;
+        self.metrics.memory_taken(bytes);
+        Ok(())
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<FreeSpace>> {
+        // A panic in here is a broken invariant that was reported; giving back while unwinding must not abort.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Devices.
+    pub(crate) fn devices(&self) -> usize {
+        self.rooms.len()
+    }
+
+    /// Bytes in use on a device, labels included.
+    pub(crate) fn used_bytes(&self, device: usize) -> u64 {
+        self.rooms[device].capacity_bytes.saturating_sub(self.free()[device].free())
+    }
+
+    /// Claims the extent of a page that the catalog lists; false if it is outside of its device or overlaps another.
+    pub(crate) fn claim(&self, extent: Extent) -> bool {
+        let mut free = self.free();
+        let Some(device) = free.get_mut(usize::from(extent.device.0)) else { return false };
+        device.take_at(extent.offset_bytes, extent.length_bytes.into())
+    }
+
+    /// Extents for pages of these lengths, in order; nothing is taken on failure.
+    pub(crate) fn allocate(&self, first_device: u32, lengths: &[u32]) -> Result<Vec<Extent>, Full> {
+        let mut free = self.free();
+        let devices = self.rooms.len();
+        let first = first_device as usize % devices;
+        let mut extents =
+            vec![Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: 0 }; lengths.len()];
+        for (turn, device) in (0..devices).map(|turn| (turn, (first + turn) % devices)) {
+            let id = DeviceId(u8::try_from(device).unwrap_or(u8::MAX));
+            let mine = || (turn..lengths.len()).step_by(devices);
+            let needed_bytes: u64 = mine().map(|page| u64::from(lengths[page])).sum();
+            if needed_bytes == 0 {
+                continue;
+            }
+            let mut whole = free[device].take(needed_bytes);
+            for page in mine() {
+                let length_bytes = lengths[page];
+                let begin = match &mut whole {
+                    Some(next) => {
+                        let begin = *next;
+                        *next += u64::from(length_bytes);
+                        Some(begin)
+                    }
+                    None => free[device].take(length_bytes.into()),
+                };
+                let Some(offset_bytes) = begin else {
+                    let taken = extents.iter().filter(|extent| extent.length_bytes > 0);
+                    taken.for_each(|extent| give_back(&mut free, *extent));
+                    let free_bytes = free[device].free();
+                    return Err(Full { path: self.rooms[device].path.clone(), needed_bytes, free_bytes });
+                };
+                extents[page] = Extent { device: id, offset_bytes, length_bytes };
+            }
+        }
+        Ok(extents)
+    }
+}
+
+fn give_back(free: &mut [FreeSpace], extent: Extent) {
+    if let Some(device) = free.get_mut(usize::from(extent.device.0)) {
+        device.give_back(extent.offset_bytes, extent.length_bytes.into());
+    }
+}
+
+/// Bytes of memory that a directory takes, with its share of the encoded catalog, about.
+fn memory_bytes(directory: &SegmentDirectory) -> u64 {
+    let text = |value: &Option<ZoneValue>| match value {
+        Some(ZoneValue::Text(bytes)) => bytes.len(),
+        _ => 0,
+    };
+    let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+    let page = |page: &PageEntry| size_of::<PageEntry>() + text(&page.zone.min) + text(&page.zone.max);
+    let parsed = size_of::<SegmentDirectory>() + pages.map(page).sum::<usize>();
+    // Once parsed, once encoded for readers; the encoded form is the smaller one.
+    2 * parsed as u64
+}
+
+/// A segment whose extents and memory are taken. Dropping the last handle gives them back.
+#[derive(Debug)]
+pub(crate) struct StoredSegment {
+    directory: Arc<SegmentDirectory>,
+    metadata_bytes: u64,
+    space: Arc<Space>,
+}
+
+/// Why there is no room for a segment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoRoom {
+    /// On a device.
+    #[error(transparent)]
+    Device(#[from] Full),
+    /// In memory.
+    #[error(transparent)]
+    Metadata(#[from] MetadataFull),
+}
+
+impl StoredSegment {
+    /// Takes room for the pages of a directory, whose extents say only lengths so far.
+    pub(crate) fn allocate(mut directory: SegmentDirectory, space: &Arc<Space>) -> Result<Self, NoRoom> {
+        let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+        let lengths: Vec<u32> = pages.map(|page| page.extent.length_bytes).collect();
+        let extents = space.allocate(directory.segment.0, &lengths)?;
+        let pages = directory.chunks.iter_mut().flat_map(|chunk| &mut chunk.pages);
+        for (page, extent) in pages.zip(extents) {
+            page.extent = extent;
+        }
+        let metadata_bytes = memory_bytes(&directory);
+        let admitted = space.admit_metadata(metadata_bytes);
+        // From here on dropping it gives the extents back; memory that was not admitted is not given back.
+        let counted = if admitted.is_ok() { metadata_bytes } else { 0 };
+        let stored =
+            Self { directory: Arc::new(directory), metadata_bytes: counted, space: Arc::clone(space) };
+        admitted?;
+        Ok(stored)
+    }
+
+    /// Takes over the extents of a directory that the catalog lists, which were claimed.
+    pub(crate) fn recovered(directory: SegmentDirectory, space: &Arc<Space>) -> Result<Self, MetadataFull> {
+        let metadata_bytes = memory_bytes(&directory);
+        space.admit_metadata(metadata_bytes)?;
+        Ok(Self { directory: Arc::new(directory), metadata_bytes, space: Arc::clone(space) })
+    }
+
+    /// Its directory, with its extents.
+    pub(crate) fn directory(&self) -> &Arc<SegmentDirectory> {
+        &self.directory
+    }
+}
+
+impl Drop for StoredSegment {
+    fn drop(&mut self) {
+        {
+            let mut free = self.space.free();
+            let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+            pages.for_each(|page| give_back(&mut free, page.extent));
+        }
+        self.space.metadata_bytes.fetch_sub(self.metadata_bytes, Ordering::Relaxed);
+        self.space.metrics.memory_returned(self.metadata_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_format::{
+        ids::{SegmentId, TableId},
+        segment::{ChunkDirectory, PageEntry},
+        zone::Zone,
+    };
+
+    fn space(devices: usize, pages: u64) -> Arc<Space> {
+        let room =
+            |n| Room { path: format!("d{n}").into(), capacity_bytes: DATA_OFFSET_BYTES + pages * 4096 };
+        Arc::new(Space::new((0..devices).map(room).collect(), 4096, Arc::default()))
+    }
+
+    fn directory(lengths: &[u32]) -> SegmentDirectory {
+        let extent = |length_bytes| Extent { device: DeviceId(0), offset_bytes: 0, length_bytes };
+        let page = |length: &u32| PageEntry {
+            extent: extent(*length),
+            first_row: 0,
+            rows: 1,
+            zone: Zone::default(),
+        };
+        let chunks = vec![ChunkDirectory { pages: lengths.iter().map(page).collect() }];
+        SegmentDirectory { table: TableId(1), segment: SegmentId(0), rows: 1, chunks }
+    }
+
+    fn stored(space: &Arc<Space>, lengths: &[u32]) -> StoredSegment {
+        StoredSegment::allocate(directory(lengths), space).unwrap()
+    }
+
+    #[test]
+    fn pages_go_round_the_devices_and_lie_together_on_each() {
+        let space = space(3, 8);
+        let extents = space.allocate(4, &[4096, 8192, 4096, 4096, 4096]).unwrap();
+        let places: Vec<(u8, u64)> =
+            extents.iter().map(|e| (e.device.0, (e.offset_bytes - DATA_OFFSET_BYTES) / 4096)).collect();
+        assert_eq!(places, [(1, 0), (2, 0), (0, 0), (1, 1), (2, 2)]);
+    }
+
+    #[test]
+    fn a_full_device_is_named_and_nothing_is_taken() {
+        let space = space(2, 4);
+        let full = space.allocate(0, &[4096; 10]).unwrap_err();
+        assert_eq!(full, Full { path: "d0".into(), needed_bytes: 20_480, free_bytes: 16_384 });
+        assert_eq!(space.used_bytes(0), DATA_OFFSET_BYTES);
+        assert_eq!(space.allocate(0, &[4096; 8]).unwrap().len(), 8);
+    }
+
+    #[test]
+    fn pieces_are_used_when_nothing_whole_is_left() {
+        let space = space(1, 4);
+        let held: Vec<StoredSegment> = (0..4).map(|_| stored(&space, &[4096])).collect();
+        let mut held = held.into_iter();
+        let _first = held.next();
+        drop(held.next());
+        let _third = held.next();
+        drop(held.next());
+        assert_eq!(space.allocate(0, &[4096, 4096]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn extents_come_back_with_the_last_handle_and_not_before() {
+        let space = space(1, 4);
+        let segment = Arc::new(stored(&space, &[8192]));
+        let reader = Arc::clone(&segment);
+        drop(segment);
+        assert_eq!(space.used_bytes(0), DATA_OFFSET_BYTES + 8192);
+        drop(reader);
+        assert_eq!(space.used_bytes(0), DATA_OFFSET_BYTES);
+    }
+
+    #[test]
+    fn directories_are_refused_beyond_their_memory_and_leave_nothing_taken() {
+        let space = space(1, 1000);
+        let mut held = Vec::new();
+        let refused = loop {
+            match StoredSegment::allocate(directory(&[4096]), &space) {
+                Ok(segment) => held.push(segment),
+                Err(refused) => break refused,
+            }
+        };
+        assert!(matches!(refused, NoRoom::Metadata(_)) && !held.is_empty(), "{refused}");
+        assert_eq!(space.used_bytes(0), DATA_OFFSET_BYTES + held.len() as u64 * 4096);
+        drop(held);
+        assert_eq!(space.metadata_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(space.used_bytes(0), DATA_OFFSET_BYTES);
+    }
+
+    #[test]
+    fn overlapping_and_outside_extents_cannot_be_claimed() {
+        let space = space(1, 4);
+        let extent = |offset_bytes| Extent { device: DeviceId(0), offset_bytes, length_bytes: 8192 };
+        assert!(space.claim(extent(DATA_OFFSET_BYTES)));
+        for offset_bytes in [0, DATA_OFFSET_BYTES + 4096, DATA_OFFSET_BYTES + 3 * 4096] {
+            assert!(!space.claim(extent(offset_bytes)), "{offset_bytes}");
+        }
+        assert!(!space.claim(Extent { device: DeviceId(1), ..extent(DATA_OFFSET_BYTES) }));
+    }
+}

@@ -1,0 +1,224 @@
+//! How does the catalog survive a crash at any moment?
+//!
+//! ```text
+//! write catalog.new, fsync it, rename it to catalog, fsync the folder
+//! ```
+//!
+//! Invariants
+//! - `catalog` is always whole: the one before a change or the one after it. `catalog.new` is never read.
+//! - The file lists the labels of the node's devices, so that a lost or swapped device is noticed before it is read.
+//! - A file that does not parse stops the start; it is never taken for an empty one.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use rackscan_format::{
+    codec::{self, CodecError, Envelope},
+    ids::NodeId,
+    message::NodeCatalog,
+    schema::TableDefinition,
+    segment::SegmentDirectory,
+};
+use serde::{Deserialize, Serialize};
+
+const NAME: &str = "catalog";
+const NAME_NEW: &str = "catalog.new";
+
+/// What the file holds.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CatalogContent {
+    /// The random labels of the node's devices, in order.
+    pub(crate) device_labels: Vec<u64>,
+    /// The cluster.
+    pub(crate) cluster: u64,
+    /// Everything a reader may see.
+    pub(crate) catalog: NodeCatalog,
+}
+
+/// As [`CatalogContent`], borrowed from memory; encoded alike.
+#[derive(Debug, Serialize)]
+pub(crate) struct CatalogContentRef<'c> {
+    pub(crate) device_labels: &'c [u64],
+    pub(crate) cluster: u64,
+    pub(crate) catalog: NodeCatalogRef<'c>,
+}
+
+/// As [`NodeCatalog`], borrowed; encoded alike.
+#[derive(Debug, Serialize)]
+pub(crate) struct NodeCatalogRef<'c> {
+    pub(crate) node: NodeId,
+    pub(crate) tables: Vec<NodeTableRef<'c>>,
+}
+
+/// As [`rackscan_format::message::NodeTable`], borrowed; encoded alike.
+#[derive(Debug, Serialize)]
+pub(crate) struct NodeTableRef<'c> {
+    pub(crate) definition: &'c TableDefinition,
+    pub(crate) committed: bool,
+    pub(crate) segments: Vec<&'c SegmentDirectory>,
+}
+
+/// Why the catalog could not be read or replaced.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogFileError {
+    /// The system refused.
+    #[error("{file}: {action} failed: {source}", file = file.display())]
+    Os {
+        /// The file or folder.
+        file: PathBuf,
+        /// What was attempted.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The successor may or may not be in place; only a restart can tell.
+    #[error("{file}: {action} failed: {source}; whether the change is durable will show after a restart", file = file.display())]
+    InDoubt {
+        /// The file.
+        file: PathBuf,
+        /// What was attempted.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file is damaged.
+    #[error("{file}: {source}; restore it from a copy, or remove it and the node's devices to begin anew", file = file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: CodecError,
+    },
+    /// The folder forgets everything when the host stops.
+    #[error(
+        "data_dir {folder} lies on {filesystem}, which keeps nothing when the host stops; \
+         name a folder on ext4, xfs or btrfs (for example `--data DIR`)",
+        folder = folder.display()
+    )]
+    MemoryOnly {
+        /// The folder.
+        folder: PathBuf,
+        /// Its filesystem.
+        filesystem: &'static str,
+    },
+}
+
+/// The catalog's place.
+#[derive(Debug)]
+pub(crate) struct CatalogFile {
+    folder: PathBuf,
+}
+
+const TMPFS_MAGIC: u32 = 0x0102_1994;
+const RAMFS_MAGIC: u32 = 0x8584_58f6;
+
+impl CatalogFile {
+    /// Makes the folder if it is not there, and makes sure that it keeps what is written to it.
+    pub(crate) fn in_folder(folder: &Path) -> Result<Self, CatalogFileError> {
+        let os = |action| move |source| CatalogFileError::Os { file: folder.to_owned(), action, source };
+        fs::create_dir_all(folder).map_err(os("making the folder"))?;
+        let status = rustix::fs::statfs(folder).map_err(io::Error::from).map_err(os("statfs"))?;
+        // The kernel's magic numbers have 32 bits; some arrive sign-extended.
+        let kind = i128::from(status.f_type).rem_euclid(1 << 32);
+        for (magic, filesystem) in [(TMPFS_MAGIC, "tmpfs"), (RAMFS_MAGIC, "ramfs")] {
+            if kind == i128::from(magic) {
+                return Err(CatalogFileError::MemoryOnly { folder: folder.to_owned(), filesystem });
+            }
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(NAME)
+    }
+
+    /// Its content; `None` if there is no catalog yet.
+    pub(crate) fn read(&self) -> Result<Option<CatalogContent>, CatalogFileError> {
+        let file = self.path();
+        let bytes = match fs::read(&file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(CatalogFileError::Os { file, action: "reading it", source }),
+        };
+        let content = codec::unseal(Envelope::Catalog, "the catalog", &bytes);
+        content.map(Some).map_err(|source| CatalogFileError::Damaged { file, source })
+    }
+
+    /// Replaces the content; durable when it returns. On failure the old content stands, but for
+    /// [`CatalogFileError::InDoubt`].
+    pub(crate) fn replace(&self, content: &CatalogContentRef<'_>) -> Result<(), CatalogFileError> {
+        let new = self.folder.join(NAME_NEW);
+        let damaged = |source| CatalogFileError::Damaged { file: new.clone(), source };
+        let bytes = codec::seal(Envelope::Catalog, content).map_err(damaged)?;
+        let os = |action| {
+            let file = new.clone();
+            move |source| CatalogFileError::Os { file, action, source }
+        };
+        let mut file = File::create(&new).map_err(os("making it"))?;
+        file.write_all(&bytes).map_err(os("writing it"))?;
+        file.sync_all().map_err(os("syncing it"))?;
+        let folder = File::open(&self.folder).map_err(os("opening its folder"))?;
+        let in_doubt = |action| {
+            let file = self.path();
+            move |source| CatalogFileError::InDoubt { file, action, source }
+        };
+        fs::rename(&new, self.path()).map_err(in_doubt("putting it in place"))?;
+        folder.sync_all().map_err(in_doubt("syncing its folder"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beside the test's own program: /tmp may be a tmpfs.
+    fn folder() -> tempfile::TempDir {
+        let program = std::env::current_exe().unwrap();
+        tempfile::TempDir::new_in(program.parent().unwrap()).unwrap()
+    }
+
+    fn content(labels: &[u64]) -> CatalogContentRef<'_> {
+        let catalog = NodeCatalogRef { node: NodeId(7), tables: vec![] };
+        CatalogContentRef { device_labels: labels, cluster: 9, catalog }
+    }
+
+    #[test]
+    fn a_replaced_catalog_comes_back_and_a_half_written_successor_is_ignored() {
+        let folder = folder();
+        let file = CatalogFile::in_folder(folder.path()).unwrap();
+        assert!(file.read().unwrap().is_none());
+        file.replace(&content(&[1, 2])).unwrap();
+        let whole = fs::read(file.path()).unwrap();
+        fs::write(folder.path().join(NAME_NEW), &whole[..whole.len() / 2]).unwrap();
+        let found = file.read().unwrap().unwrap();
+        assert_eq!((found.device_labels, found.cluster, found.catalog.node), (vec![1, 2], 9, NodeId(7)));
+        file.replace(&content(&[3])).unwrap();
+        assert_eq!(file.read().unwrap().unwrap().device_labels, [3]);
+    }
+
+    #[test]
+    fn a_damaged_catalog_is_an_error_that_names_the_file_and_not_an_empty_catalog() {
+        let folder = folder();
+        let file = CatalogFile::in_folder(folder.path()).unwrap();
+        file.replace(&content(&[1])).unwrap();
+        let mut bytes = fs::read(file.path()).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(file.path(), &bytes).unwrap();
+        let error = file.read().unwrap_err().to_string();
+        assert!(error.contains("catalog") && error.contains("checksum"), "{error}");
+        fs::write(file.path(), b"").unwrap();
+        assert!(matches!(file.read(), Err(CatalogFileError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_folder_in_memory_is_refused_with_the_way_out() {
+        let folder = tempfile::TempDir::new_in("/dev/shm").unwrap();
+        let error = CatalogFile::in_folder(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("tmpfs") && error.contains("ext4"), "{error}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Which ranges of an address space are free?
+//!
+//! Used for the extents of a device and for the parts of staging memory. First fit: the lowest range that is large
+//! enough, so that what is in use stays together and allocation is deterministic.
+//!
+//! Invariants
+//! - Free ranges are disjoint, not empty, and never touch (neighbours are merged).
+
+use std::collections::BTreeMap;
+
+/// The free ranges of `[0, end)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FreeSpace {
+    /// Begin to length.
+    ranges: BTreeMap<u64, u64>,
+    free: u64,
+}
+
+impl FreeSpace {
+    /// All of `[begin, end)` is free.
+    pub(crate) fn new(begin: u64, end: u64) -> Self {
+        let free = end.saturating_sub(begin);
+        let ranges = if free > 0 { BTreeMap::from([(begin, free)]) } else { BTreeMap::new() };
+        Self { ranges, free }
+    }
+
+    /// How much is free, possibly in pieces.
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Takes the lowest free range of `length`; `None` if there is none in one piece.
+    pub(crate) fn take(&mut self, length: u64) -> Option<u64> {
+        if length == 0 {
+            return None;
+        }
+        let (begin, found) =
+            self.ranges.iter().find(|(_, found)| **found >= length).map(|(b, f)| (*b, *f))?;
+        self.ranges.remove(&begin);
+        if found > length {
+            self.ranges.insert(begin + length, found - length);
+        }
+        self.free -= length;
+        Some(begin)
+    }
+
+    /// Takes exactly this range; false, and nothing happens, if a part of it is not free.
+    pub(crate) fn take_at(&mut self, begin: u64, length: u64) -> bool {
+        let Some(end) = begin.checked_add(length).filter(|_| length > 0) else { return false };
+        let Some((&found_begin, &found)) = self.ranges.range(..=begin).next_back() else { return false };
+        let found_end = found_begin + found;
+        if end > found_end {
+            return false;
+        }
+        self.ranges.remove(&found_begin);
+        if begin > found_begin {
+            self.ranges.insert(found_begin, begin - found_begin);
+        }
+        if found_end > end {
+            self.ranges.insert(end, found_end - end);
+        }
+        self.free -= length;
+        true
+    }
+
+    /// Gives a range back that was taken.
+    pub(crate) fn give_back(&mut self, begin: u64, length: u64) {
+        let (mut begin, mut merged) = (begin, length);
+        if let Some((&before, &before_length)) = self.ranges.range(..begin).next_back() {
+            debug_assert!(before + before_length <= begin, "a range was given back twice");
+            if before + before_length == begin {
+                self.ranges.remove(&before);
+                begin = before;
+                merged += before_length;
+            }
+        }
+        if let Some(after_length) = self.ranges.remove(&(begin + merged)) {
+            merged += after_length;
+        }
+        self.ranges.insert(begin, merged);
+        self.free += length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_range_that_fits_is_taken_and_neighbours_merge_again() {
+        let mut space = FreeSpace::new(100, 200);
+        assert_eq!((space.take(30), space.take(30), space.take(30)), (Some(100), Some(130), Some(160)));
+        assert_eq!((space.take(30), space.free()), (None, 10));
+        space.give_back(130, 30);
+        assert_eq!(space.take(31), None, "two pieces of 30 and 10 are not one of 31");
+        space.give_back(100, 30);
+        space.give_back(160, 30);
+        assert_eq!(space, FreeSpace::new(100, 200));
+    }
+
+    #[test]
+    fn a_range_that_is_not_wholly_free_is_not_taken() {
+        let mut space = FreeSpace::new(0, 100);
+        assert!(space.take_at(40, 20));
+        for (begin, length) in
+            [(30, 20), (50, 20), (40, 20), (45, 1), (90, 11), (100, 1), (u64::MAX, 2), (0, 0)]
+        {
+            assert!(!space.take_at(begin, length), "{begin}+{length}");
+        }
+        assert!(space.take_at(0, 40) && space.take_at(60, 40));
+        assert_eq!(space.free(), 0);
+        space.give_back(0, 100);
+        assert_eq!(space, FreeSpace::new(0, 100));
+    }
+}

@@ -1,0 +1,209 @@
+//! Which tables are on this node's devices, and how do they come and go without ever being half there?
+//!
+//! ```text
+//! append   -> extents taken, pages written, segment remembered in memory   (allocate, loads)
+//! prepare  -> devices flushed, catalog with the table as prepared durable  (publish, catalog_file)
+//! commit   -> catalog with the table as committed, its predecessor gone    (publish)
+//! drop     -> catalog without it; extents free when the last reader is done
+//! start    -> catalog read, directories verified, free extents derived     (recover)
+//! ```
+//!
+//! Invariants
+//! - What readers see changes only after the catalog that says so is durable.
+//! - One thread changes the catalog (`publish`); readers take a snapshot of one table and keep it as long as they need.
+
+mod allocate;
+mod catalog_file;
+mod devices;
+mod free_space;
+mod loads;
+mod publish;
+mod recover;
+mod table;
+
+pub use allocate::MetadataFull;
+pub use catalog_file::CatalogFileError;
+pub use devices::LabelFault;
+pub use recover::CatalogFault;
+
+pub(crate) use allocate::StoredSegment;
+pub(crate) use free_space::FreeSpace;
+pub(crate) use loads::ConnectionId;
+pub(crate) use publish::{Change, Publisher};
+pub(crate) use table::Table;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use rackscan_device::Device;
+use rackscan_format::{
+    codec::{self, CodecError, Envelope},
+    ids::{DeviceId, NodeId, SegmentId, TableId},
+    label::DeviceLabel,
+    message::{DeviceStatus, Refusal, RefusalCode},
+    segment::SegmentDirectory,
+};
+
+use crate::{config::Config, error::StartError, metrics::Metrics};
+use allocate::Space;
+use catalog_file::{CatalogContentRef, CatalogFile};
+use loads::Loads;
+use table::{Tables, catalog_of};
+
+/// What readers see: replaced as a whole.
+#[derive(Debug)]
+struct Published {
+    tables: Tables,
+    /// The sealed catalog for readers.
+    encoded: Arc<Vec<u8>>,
+    generation: u64,
+}
+
+/// The pages and tables of one node.
+#[derive(Debug)]
+pub(crate) struct Store {
+    devices: Vec<Arc<Device>>,
+    labels: Vec<DeviceLabel>,
+    space: Arc<Space>,
+    published: RwLock<Arc<Published>>,
+    loads: Mutex<Loads>,
+}
+
+impl Store {
+    /// Recovers what there is, or begins anew in empty places.
+    pub(crate) fn open(
+        config: &Config,
+        metadata_bytes_max: u64,
+        metrics: Arc<Metrics>,
+    ) -> Result<(Self, CatalogFile), StartError> {
+        let file = CatalogFile::in_folder(&config.data_dir)?;
+        let recovered = recover::recover(config, &file, metadata_bytes_max, metrics)?;
+        let labels: Vec<u64> = recovered.labels.iter().map(|label| label.label).collect();
+        if recovered.is_new {
+            let catalog = catalog_of(config.node, &recovered.tables);
+            let cluster = config.cluster.0;
+            file.replace(&CatalogContentRef { device_labels: &labels, cluster, catalog })?;
+        }
+        recover::complete_labels(&recovered)?;
+        let encoded = encode_for_readers(config.node, &recovered.tables)?;
+        let published =
+            Published { tables: recovered.tables, encoded: Arc::new(encoded), generation: random_u64()? };
+        let store = Self {
+            devices: recovered.devices,
+            labels: recovered.labels,
+            space: recovered.space,
+            published: RwLock::new(Arc::new(published)),
+            loads: Mutex::default(),
+        };
+        Ok((store, file))
+    }
+
+    fn published(&self) -> Arc<Published> {
+        // The lock is held for a clone or a swap of one pointer; neither panics.
+        Arc::clone(&self.published.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn publish(&self, published: Published) {
+        let successor = Arc::new(published);
+        let predecessor = {
+            let mut current = self.published.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, successor)
+        };
+        // Outside of the lock: this may give many extents back.
+        drop(predecessor);
+    }
+
+    fn loads(&self) -> MutexGuard<'_, Loads> {
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The devices, in the order of their ids.
+    pub(crate) fn devices(&self) -> &[Arc<Device>] {
+        &self.devices
+    }
+
+    /// A published or prepared table.
+    pub(crate) fn table(&self, table: TableId) -> Result<Arc<Table>, Refusal> {
+        self.published().tables.get(&table).cloned().ok_or_else(|| {
+            Refusal::new(RefusalCode::NotFound, format!("no table {table} here; read the catalog anew"))
+        })
+    }
+
+    /// A segment of a published or prepared table.
+    pub(crate) fn segment(
+        &self,
+        table: TableId,
+        segment: SegmentId,
+    ) -> Result<(Arc<Table>, Arc<StoredSegment>), Refusal> {
+        let table = self.table(table)?;
+        let found = table.segments.get(&segment).cloned();
+        let id = table.definition.id;
+        let missing =
+            || Refusal::new(RefusalCode::NotFound, format!("table {id} has no segment {segment} here"));
+        found.ok_or_else(missing).map(|found| (table, found))
+    }
+
+    /// The sealed catalog and its generation.
+    pub(crate) fn catalog(&self) -> (Arc<Vec<u8>>, u64) {
+        let published = self.published();
+        (Arc::clone(&published.encoded), published.generation)
+    }
+
+    /// An append of a load begins; it must be ended.
+    pub(crate) fn begin_append(&self, load: TableId, from: ConnectionId) -> Result<(), Refusal> {
+        if self.published().tables.contains_key(&load) {
+            let text = format!("table {load} is prepared or published already; a load needs a fresh id");
+            return Err(Refusal::new(RefusalCode::Malformed, text));
+        }
+        self.loads().begin(load, from)
+    }
+
+    /// An append of a load has ended.
+    pub(crate) fn end_append(
+        &self,
+        load: TableId,
+        segment: Option<Arc<StoredSegment>>,
+    ) -> Result<(), Refusal> {
+        self.loads().end(load, segment)
+    }
+
+    /// A connection is gone, and with it the loads that only it appended to.
+    pub(crate) fn connection_closed(&self, connection: ConnectionId) {
+        self.loads().connection_closed(connection);
+    }
+
+    /// Takes room for the pages of a directory, whose extents say only lengths so far.
+    pub(crate) fn allocate(&self, directory: SegmentDirectory) -> Result<StoredSegment, Refusal> {
+        let stored = StoredSegment::allocate(directory, &self.space);
+        stored.map_err(|no_room| Refusal::new(RefusalCode::Full, no_room.to_string()))
+    }
+
+    /// The devices as others see them.
+    pub(crate) fn device_statuses(&self) -> Vec<DeviceStatus> {
+        let devices = self.devices.iter().zip(&self.labels).enumerate();
+        devices
+            .map(|(index, (device, label))| DeviceStatus {
+                device: DeviceId(u8::try_from(index).unwrap_or(u8::MAX)),
+                path: absolute(device.path()),
+                label: label.label,
+                capacity_bytes: label.capacity_bytes,
+                used_bytes: self.space.used_bytes(index),
+            })
+            .collect()
+    }
+}
+
+fn absolute(path: &std::path::Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+fn encode_for_readers(node: NodeId, tables: &Tables) -> Result<Vec<u8>, CodecError> {
+    codec::seal(Envelope::CatalogReply, &catalog_of(node, tables))
+}
+
+/// A number that nobody can guess.
+fn random_u64() -> Result<u64, StartError> {
+    getrandom::u64().map_err(|error| StartError::Os {
+        action: "draw a random number",
+        source: std::io::Error::other(error.to_string()),
+    })
+}

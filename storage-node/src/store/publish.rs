@@ -1,0 +1,265 @@
+//! How does a change of the catalog become durable, and only then visible?
+//!
+//! One thread makes the changes, one after the other, so that reactors never wait for a flush. For each: check it against
+//! what is there, flush the devices if it adds pages, replace the catalog file, and only then let readers see it.
+//!
+//! Invariants
+//! - A change that was answered with success survives a crash that follows; one that was not is wholly there or wholly not.
+//! - A flush that failed stops the node: nobody knows which pages are on the medium.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, TrySendError},
+    },
+    thread::JoinHandle,
+};
+
+use rackscan_device::{Completion, DeviceIndex, DeviceIo, Fsync, Ring, RingConfig, Token, Wait};
+use rackscan_format::{
+    ids::{NodeId, SegmentId, TableId},
+    message::{Refusal, RefusalCode},
+    schema::TableDefinition,
+};
+
+use super::{
+    Published, Store, StoredSegment,
+    catalog_file::{CatalogContentRef, CatalogFile, CatalogFileError},
+    encode_for_readers,
+    table::{Table, Tables, catalog_of},
+};
+use crate::{
+    config::Config, error::StartError, lifecycle::Lifecycle, limits::PUBLISH_QUEUE_MAX, mailbox::ReplyTo,
+};
+
+/// A change of the catalog.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// A load becomes a prepared table.
+    Prepare {
+        /// The table.
+        definition: TableDefinition,
+        /// Segments this node must hold.
+        segments: usize,
+    },
+    /// A prepared table is published.
+    Commit(TableId),
+    /// A load, prepared or not, is forgotten.
+    Abort(TableId),
+    /// A published table is forgotten.
+    Drop(TableId),
+}
+
+type Job = (Change, ReplyTo<Result<(), Refusal>>);
+
+/// The way to the publishing thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Publisher {
+    queue: SyncSender<Job>,
+}
+
+impl Publisher {
+    /// Starts the thread. It ends when the last `Publisher` is gone.
+    pub(crate) fn start(
+        config: &Config,
+        store: Arc<Store>,
+        file: CatalogFile,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Result<(Self, JoinHandle<()>), StartError> {
+        let (queue, jobs) = std::sync::mpsc::sync_channel(PUBLISH_QUEUE_MAX);
+        let (node, cluster) = (config.node, config.cluster.0);
+        let run = move || Publishing { node, cluster, store, file, lifecycle }.run(&jobs);
+        let thread = std::thread::Builder::new().name("publish".to_owned()).spawn(run);
+        let thread =
+            thread.map_err(|source| StartError::Os { action: "start the publishing thread", source })?;
+        Ok((Self { queue }, thread))
+    }
+
+    /// Queues a change; the outcome goes to `reply_to`, unless the change comes back as refused.
+    pub(crate) fn submit(
+        &self,
+        change: Change,
+        reply_to: ReplyTo<Result<(), Refusal>>,
+    ) -> Result<(), Refusal> {
+        self.queue.try_send((change, reply_to)).map_err(|refused| match refused {
+            TrySendError::Full(_) => {
+                let text = format!("{PUBLISH_QUEUE_MAX} catalog changes are waiting; ask again");
+                Refusal::new(RefusalCode::Busy, text)
+            }
+            TrySendError::Disconnected(_) => Refusal::new(RefusalCode::Stopping, "the node is stopping"),
+        })
+    }
+}
+
+/// The publishing thread.
+struct Publishing {
+    node: NodeId,
+    cluster: u64,
+    store: Arc<Store>,
+    file: CatalogFile,
+    lifecycle: Arc<Lifecycle>,
+}
+
+impl Publishing {
+    fn run(&self, jobs: &Receiver<Job>) {
+        while let Ok((change, reply_to)) = jobs.recv() {
+            let began = std::time::Instant::now();
+            let what = format!("{change:?}");
+            let outcome = self.apply(change);
+            let us = began.elapsed().as_micros();
+            match &outcome {
+                Ok(()) => tracing::info!(change = what, us, "catalog changed"),
+                Err(refusal) => {
+                    tracing::warn!(change = what, us, reason = refusal.text, "catalog not changed")
+                }
+            }
+            reply_to.send(outcome);
+        }
+    }
+
+    fn apply(&self, change: Change) -> Result<(), Refusal> {
+        match change {
+            Change::Prepare { definition, segments } => self.prepare(definition, segments),
+            Change::Commit(table) => self.commit(table),
+            Change::Abort(table) => self.abort(table),
+            Change::Drop(table) => self.drop_table(table),
+        }
+    }
+
+    fn prepare(&self, definition: TableDefinition, expected: usize) -> Result<(), Refusal> {
+        let malformed = |text: String| Refusal::new(RefusalCode::Malformed, text);
+        definition.verify().map_err(|error| malformed(error.to_string()))?;
+        let published = self.store.published();
+        if let Some(table) = published.tables.get(&definition.id) {
+            if *table.definition == definition && table.segments.len() == expected {
+                return Ok(());
+            }
+            return Err(malformed(format!(
+                "table {} is here already, with another definition",
+                definition.id
+            )));
+        }
+        let segments = self.store.loads().complete(definition.id, expected)?;
+        check_segments(&definition, &segments)?;
+        if !segments.is_empty() {
+            self.flush_devices()?;
+        }
+        let id = definition.id;
+        let mut tables = published.tables.clone();
+        tables.insert(id, Arc::new(Table { definition: Arc::new(definition), committed: false, segments }));
+        self.replace(tables)?;
+        self.store.loads().published(id);
+        Ok(())
+    }
+
+    fn commit(&self, id: TableId) -> Result<(), Refusal> {
+        let published = self.store.published();
+        let Some(table) = published.tables.get(&id) else {
+            let text = format!("table {id} was not prepared here; load it anew");
+            return Err(Refusal::new(RefusalCode::NotFound, text));
+        };
+        if table.committed {
+            return Ok(());
+        }
+        let name = &table.definition.name;
+        let is_predecessor = |other: &Table| other.committed && other.definition.name == *name;
+        let mut tables = published.tables.clone();
+        tables.retain(|_, other| !is_predecessor(other));
+        tables.insert(id, Arc::new(Table { committed: true, ..(**table).clone() }));
+        self.replace(tables)
+    }
+
+    fn abort(&self, id: TableId) -> Result<(), Refusal> {
+        self.store.loads().abort(id);
+        let published = self.store.published();
+        match published.tables.get(&id) {
+            None => Ok(()),
+            Some(table) if table.committed => {
+                let text = format!("table {id} is published and no load any more; drop it instead");
+                Err(Refusal::new(RefusalCode::Malformed, text))
+            }
+            Some(_) => self.remove(&published, id),
+        }
+    }
+
+    fn drop_table(&self, id: TableId) -> Result<(), Refusal> {
+        let published = self.store.published();
+        if published.tables.contains_key(&id) { self.remove(&published, id) } else { Ok(()) }
+    }
+
+    fn remove(&self, published: &Published, id: TableId) -> Result<(), Refusal> {
+        let mut tables = published.tables.clone();
+        tables.remove(&id);
+        self.replace(tables)
+    }
+
+    /// Makes these tables durable and then visible.
+    fn replace(&self, tables: Tables) -> Result<(), Refusal> {
+        let storage = |text: String| Refusal::new(RefusalCode::Storage, text);
+        let labels: Vec<u64> = self.store.labels.iter().map(|label| label.label).collect();
+        let catalog = catalog_of(self.node, &tables);
+        let content = CatalogContentRef { device_labels: &labels, cluster: self.cluster, catalog };
+        self.file.replace(&content).map_err(|error| {
+            if matches!(error, CatalogFileError::InDoubt { .. }) {
+                self.lifecycle.fail(&error.to_string());
+            }
+            storage(format!("the catalog was not changed: {error}"))
+        })?;
+        let encoded = encode_for_readers(self.node, &tables).map_err(|error| storage(error.to_string()))?;
+        let generation = self.store.published().generation.wrapping_add(1);
+        self.store.publish(Published { tables, encoded: Arc::new(encoded), generation });
+        Ok(())
+    }
+
+    fn flush_devices(&self) -> Result<(), Refusal> {
+        flush(&self.store).map_err(|reason| {
+            let reason = format!("flushing the devices failed: {reason}");
+            self.lifecycle.fail(&reason);
+            Refusal::new(RefusalCode::Storage, reason)
+        })
+    }
+}
+
+/// Whether the segments of a load are of the table that is to be made of them.
+fn check_segments(
+    definition: &TableDefinition,
+    segments: &BTreeMap<SegmentId, Arc<StoredSegment>>,
+) -> Result<(), Refusal> {
+    for (id, segment) in segments {
+        let directory = segment.directory();
+        let (found, columns) = (directory.chunks.len(), definition.columns.len());
+        let too_long = directory.rows > definition.segment_rows;
+        if found != columns || too_long {
+            let text = format!(
+                "segment {id} of load {} has {found} columns and {} rows, expected {columns} columns and at most {} rows",
+                definition.id, directory.rows, definition.segment_rows
+            );
+            return Err(Refusal::new(RefusalCode::Malformed, text));
+        }
+    }
+    Ok(())
+}
+
+/// Makes every page written so far durable.
+fn flush(store: &Store) -> Result<(), String> {
+    let devices = store.devices.clone();
+    let count = u16::try_from(devices.len()).unwrap_or(u16::MAX);
+    let depth = u32::from(count.max(1));
+    let mut ring =
+        Ring::new(RingConfig { depth, devices, buffers: None }).map_err(|error| error.to_string())?;
+    for device in 0..count {
+        let fsync = Fsync { device: DeviceIndex(device), token: Token(u64::from(device)) };
+        ring.submit_fsync(fsync).map_err(|refused| refused.reason.to_string())?;
+    }
+    let mut failed = None;
+    while ring.in_flight() > 0 {
+        let mut on_completion = |completion| {
+            if let Completion::Fsync { outcome: Err(fault), .. } = completion {
+                failed = Some(fault.to_string());
+            }
+        };
+        ring.reap(Wait::ForOne, &mut on_completion).map_err(|error| error.to_string())?;
+    }
+    failed.map_or(Ok(()), Err)
+}

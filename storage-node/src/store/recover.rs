@@ -1,0 +1,238 @@
+//! What does a node have when it starts?
+//!
+//! Reads the catalog, opens the devices and checks each against the other; makes both at the first start. What was staged
+//! and not prepared before a crash is in no catalog, so its extents are free again without anything being done.
+//!
+//! Invariants
+//! - Nothing is written before everything that exists has been found right.
+//! - Every directory is verified, every extent lies inside of its device and belongs to one page only.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use rackscan_device::Device;
+use rackscan_format::{
+    ids::{DeviceId, NodeId, TableId},
+    label::DeviceLabel,
+    message::{NodeCatalog, NodeTable},
+    schema::DefinitionError,
+    segment::DirectoryError,
+};
+
+use super::{
+    allocate::{MetadataFull, Room, Space, StoredSegment},
+    catalog_file::{CatalogContent, CatalogFile},
+    devices::{self, LabelFault, Labels, Opened},
+    table::{Table, Tables},
+};
+use crate::{config::Config, error::StartError, metrics::Metrics};
+
+/// What is wrong with a catalog whose bytes are whole.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogFault {
+    /// It belongs to another node or cluster.
+    #[error("is of cluster {found_cluster}, node {found_node}; expected cluster {cluster}, node {node}")]
+    Foreign {
+        /// From the file.
+        found_cluster: u64,
+        /// From the file.
+        found_node: NodeId,
+        /// From the configuration.
+        cluster: u64,
+        /// From the configuration.
+        node: NodeId,
+    },
+    /// A table's definition.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    /// A segment's directory.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// It does not fit in memory.
+    #[error(transparent)]
+    Memory(#[from] MetadataFull),
+    /// Two things that must not be the same.
+    #[error("lists {what} twice")]
+    Twice {
+        /// What.
+        what: String,
+    },
+    /// A segment of another table.
+    #[error("lists a segment of table {found} under table {table}")]
+    Stray {
+        /// The table.
+        table: TableId,
+        /// The segment's table.
+        found: TableId,
+    },
+    /// An extent that cannot be.
+    #[error(
+        "table {table}: an extent of segment {segment} lies outside of its device or overlaps another one"
+    )]
+    Extent {
+        /// The table.
+        table: TableId,
+        /// The segment.
+        segment: rackscan_format::ids::SegmentId,
+    },
+}
+
+/// A node's devices and tables.
+pub(super) struct Recovered {
+    pub(super) devices: Vec<Arc<Device>>,
+    pub(super) labels: Vec<DeviceLabel>,
+    pub(super) space: Arc<Space>,
+    pub(super) tables: Tables,
+    /// Whether the catalog must be written because there is none yet or it misses a device.
+    pub(super) is_new: bool,
+}
+
+/// Opens everything, changes nothing but making missing device files.
+pub(super) fn recover(
+    config: &Config,
+    file: &CatalogFile,
+    metadata_bytes_max: u64,
+    metrics: Arc<Metrics>,
+) -> Result<Recovered, StartError> {
+    let content = file.read()?;
+    if let Some(content) = &content {
+        check_owner(config, content).map_err(|fault| StartError::Catalog { file: file.path(), fault })?;
+    }
+    let opened = open_devices(config)?;
+    let labels = labels_wanted(config, file.path(), content.as_ref(), &opened)?;
+    let is_new = content.as_ref().is_none_or(|content| content.device_labels.len() < labels.len());
+    let rooms = opened.iter().zip(&labels).map(|(opened, label)| Room {
+        path: opened.device.path().to_owned(),
+        capacity_bytes: label.capacity_bytes,
+    });
+    let space = Arc::new(Space::new(rooms.collect(), metadata_bytes_max, metrics));
+    let tables = match content {
+        Some(content) => tables_of(content.catalog, &space)
+            .map_err(|fault| StartError::Catalog { file: file.path(), fault })?,
+        None => Tables::default(),
+    };
+    let devices = opened.into_iter().map(|opened| opened.device).collect();
+    Ok(Recovered { devices, labels, space, tables, is_new })
+}
+
+/// Writes the labels that are missing or damaged. The catalog names them already.
+pub(super) fn complete_labels(recovered: &Recovered) -> Result<(), StartError> {
+    let mut labels = Labels::of(recovered.devices.clone())?;
+    for (device, label) in recovered.labels.iter().enumerate() {
+        if !labels.is_whole(device)? {
+            tracing::info!(device = %recovered.devices[device].path().display(), "writing the device's label");
+            labels.write(device, label)?;
+        }
+    }
+    Ok(())
+}
+
+fn open_devices(config: &Config) -> Result<Vec<Opened>, StartError> {
+    let devices = config.devices.iter().map(devices::open_or_create).collect::<Result<Vec<_>, _>>()?;
+    let mut labels = Labels::of(devices)?;
+    (0..config.devices.len()).map(|device| Ok(labels.read(device)?)).collect()
+}
+
+fn check_owner(config: &Config, content: &CatalogContent) -> Result<(), CatalogFault> {
+    let (found_cluster, found_node) = (content.cluster, content.catalog.node);
+    let (cluster, node) = (config.cluster.0, config.node);
+    if (found_cluster, found_node) == (cluster, node) {
+        return Ok(());
+    }
+    Err(CatalogFault::Foreign { found_cluster, found_node, cluster, node })
+}
+
+/// The label that each device has or gets.
+fn labels_wanted(
+    config: &Config,
+    catalog: PathBuf,
+    content: Option<&CatalogContent>,
+    opened: &[Opened],
+) -> Result<Vec<DeviceLabel>, StartError> {
+    let listed = content.map_or(&[][..], |content| &content.device_labels);
+    if opened.len() < listed.len() {
+        let (found, expected) = (opened.len(), listed.len());
+        return Err(LabelFault::Missing { catalog, found, expected }.into());
+    }
+    let used: BTreeSet<DeviceId> =
+        content.into_iter().flat_map(|content| devices_used(&content.catalog)).collect();
+    let mut wanted = Vec::with_capacity(opened.len());
+    for (index, opened) in opened.iter().enumerate() {
+        let device = DeviceId(u8::try_from(index).unwrap_or(u8::MAX));
+        let path = opened.device.path();
+        let label = match listed.get(index) {
+            Some(label) => *label,
+            None => super::random_u64()?,
+        };
+        let (cluster, node) = (config.cluster.0, config.node);
+        let capacity_bytes = opened.label.map_or(opened.device.bytes(), |label| label.capacity_bytes);
+        let want = DeviceLabel { cluster, node, device, label, capacity_bytes };
+        match &opened.label {
+            Some(found) => {
+                // Whose it is comes first; only then does it matter what the catalog says.
+                let expected = DeviceLabel { label: found.label, ..want };
+                devices::check(path, &catalog, found, &expected)?;
+                if listed.get(index).is_none() {
+                    return Err(LabelFault::NoCatalog { path: path.to_owned(), catalog }.into());
+                }
+                devices::check(path, &catalog, found, &want)?;
+            }
+            None if used.contains(&device) => {
+                return Err(LabelFault::Lost { path: path.to_owned(), catalog }.into());
+            }
+            None => {}
+        }
+        wanted.push(want);
+    }
+    Ok(wanted)
+}
+
+fn devices_used(catalog: &NodeCatalog) -> impl Iterator<Item = DeviceId> {
+    let segments = catalog.tables.iter().flat_map(|table| &table.segments);
+    segments.flat_map(|segment| &segment.chunks).flat_map(|chunk| &chunk.pages).map(|page| page.extent.device)
+}
+
+fn tables_of(catalog: NodeCatalog, space: &Arc<Space>) -> Result<Tables, CatalogFault> {
+    let mut tables = Tables::default();
+    let mut names = BTreeSet::new();
+    for table in catalog.tables {
+        let name = table.definition.name.clone();
+        if table.committed && !names.insert(name.clone()) {
+            return Err(CatalogFault::Twice { what: format!("a published table {name:?}") });
+        }
+        let id = table.definition.id;
+        if tables.insert(id, Arc::new(table_of(table, space)?)).is_some() {
+            return Err(CatalogFault::Twice { what: format!("table {id}") });
+        }
+    }
+    Ok(tables)
+}
+
+fn table_of(table: NodeTable, space: &Arc<Space>) -> Result<Table, CatalogFault> {
+    let NodeTable { definition, committed, segments } = table;
+    definition.verify()?;
+    let mut stored = BTreeMap::new();
+    for directory in segments {
+        let segment = directory.segment;
+        if directory.table != definition.id {
+            return Err(CatalogFault::Stray { table: definition.id, found: directory.table });
+        }
+        directory.verify(definition.columns.len(), space.devices())?;
+        let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+        for page in pages {
+            if !space.claim(page.extent) {
+                return Err(CatalogFault::Extent { table: definition.id, segment });
+            }
+        }
+        let kept = StoredSegment::recovered(directory, space)?;
+        if stored.insert(segment, Arc::new(kept)).is_some() {
+            return Err(CatalogFault::Twice {
+                what: format!("segment {segment} of table {}", definition.id),
+            });
+        }
+    }
+    Ok(Table { definition: Arc::new(definition), committed, segments: stored })
+}
