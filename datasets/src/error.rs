@@ -2,7 +2,13 @@
 
 use std::path::PathBuf;
 
+use arrow::error::ArrowError;
 use rackscan_client::ClientError;
+use rackscan_format::chunk::ChunkError;
+
+/// The arrow types that have a stored form.
+const SUPPORTED_TYPES: &str = "boolean, integers, floats, dates, timestamps, decimals of up to 18 digits and no negative \
+                               scale, text, and dictionaries of these";
 
 /// Why a load failed.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +17,108 @@ pub enum LoadError {
     /// The cluster.
     #[error(transparent)]
     Cluster(#[from] ClientError),
+    /// An option that cannot work.
+    #[error("{what} is {found}, expected {expected}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The table has no column to partition or sort by.
+    #[error("table {table:?} cannot be {role} by {column:?}: no such column; its columns are {columns}")]
+    UnknownColumn {
+        /// The table.
+        table: String,
+        /// What the column was for.
+        role: &'static str,
+        /// The column asked for.
+        column: String,
+        /// The columns there are.
+        columns: String,
+    },
+    /// A column's type has no stored form.
+    #[error("table {table:?}: column {column:?} has type {found}, expected one of: {SUPPORTED_TYPES}")]
+    UnsupportedType {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// Its type.
+        found: String,
+    },
+    /// A value does not fit its column.
+    #[error("table {table:?}: row {row}, column {column:?}: found {found}, expected {expected}")]
+    Value {
+        /// The table.
+        table: String,
+        /// The row, counted from 1 in the source.
+        row: u64,
+        /// The column.
+        column: String,
+        /// The value.
+        found: String,
+        /// What would fit.
+        expected: String,
+    },
+    /// A field of a CSV file does not parse.
+    #[error("{file}: line {line}, column {column:?}: found {found}, expected {expected}", file = file.display())]
+    CsvField {
+        /// The file.
+        file: PathBuf,
+        /// The line on which the row begins, counted from 1, the header included.
+        line: u64,
+        /// The column.
+        column: String,
+        /// The field's text.
+        found: String,
+        /// What would do.
+        expected: String,
+    },
+    /// A row of a CSV file has not as many fields as the header.
+    #[error("{file}: line {line}: found {found} fields, expected the header's {expected}", file = file.display())]
+    CsvRow {
+        /// The file.
+        file: PathBuf,
+        /// The line on which the row begins, counted from 1, the header included.
+        line: u64,
+        /// Its fields.
+        found: usize,
+        /// Those of the header.
+        expected: usize,
+    },
+    /// A file cannot be read as what it should be.
+    #[error("{file}: {problem}; expected {expected}", file = file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// What its reader says.
+        problem: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A segment could not be encoded.
+    #[error("table {table:?}, column {column:?}: {source}")]
+    Chunk {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// Why.
+        source: ChunkError,
+    },
+    /// Rows could not be rearranged.
+    #[error("table {table:?}: could not {action}: {source}")]
+    Rows {
+        /// The table.
+        table: String,
+        /// What was attempted.
+        action: &'static str,
+        /// Why not.
+        source: ArrowError,
+    },
     /// The system refused something.
     #[error("could not {action} {path}: {source}", path = path.display())]
     File {
@@ -20,5 +128,25 @@ pub enum LoadError {
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
+    },
+    /// The system has no random numbers.
+    #[error("could not draw a random table id: {reason}")]
+    Random {
+        /// The system's answer.
+        reason: String,
+    },
+    /// More segments than a table may have.
+    #[error("table {table:?} has more than {} segments: make them larger", u32::MAX)]
+    Segments {
+        /// The table.
+        table: String,
+    },
+    /// A defect: a thread of the load panicked, or lost rows.
+    #[error("table {table:?}: loading stopped unexpectedly: {problem}")]
+    Defect {
+        /// The table.
+        table: String,
+        /// What happened.
+        problem: String,
     },
 }

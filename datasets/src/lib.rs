@@ -17,11 +17,17 @@
 #![forbid(unsafe_code)]
 
 pub mod csv;
+mod cut;
+mod deal;
+mod encode;
 mod error;
 pub mod limits;
 mod load;
 mod options;
 pub mod parquet;
+mod segment;
+mod sort;
+mod stored;
 pub mod tpch;
 
 pub use error::LoadError;

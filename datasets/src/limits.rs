@@ -1,4 +1,41 @@
 //! How much may a load hold and keep in flight?
+//!
+//! Invariants
+//! - Every queue and buffer of this crate has its bound here; relations are asserted at compile time.
 
+use rackscan_format::limits::{CLUSTER_NODES_MAX, PAGE_BYTES_MAX, SEGMENT_ROWS_MAX};
+
+/// Threads of a load.
+pub const THREADS_MAX: usize = 256;
+/// Rows of a piece: what a thread makes, deals and hands on at a time. Small, so that rows that are neighbours in the source
+/// stay neighbours in a segment although several threads deal them.
+pub const PIECE_ROWS: usize = 16 * 1024;
+/// Encoded segments on their way to the nodes.
+pub const APPENDS_MAX: usize = 8;
+/// Encoded segments and reports of progress that wait for the task that awaits the load.
+pub const MADE_QUEUE_MAX: usize = 4;
+/// Bytes of text of a segment that is still filling, all columns together; a segment with more is closed early.
+pub const SEGMENT_TEXT_BYTES_MAX: usize = 256 << 20;
+/// Bytes of one text: it must fit a page.
+pub const TEXT_BYTES_MAX: usize = PAGE_BYTES_MAX as usize - 4096;
 /// Memory for sorting unless the load asks for another amount.
 pub const SORT_MEMORY_BYTES_DEFAULT: usize = 256 << 20;
+/// Rows of a batch that is spilled or merged.
+pub const MERGE_ROWS: usize = 4096;
+/// Sorted runs merged at once: each holds one batch in memory and perhaps an open file.
+pub const MERGE_RUNS_MAX: usize = 64;
+/// Sorted runs in files, of all nodes together: each is an open file.
+pub const SPILLED_RUNS_MAX: usize = 512;
+/// The smallest scale factor of TPC-H: below, tables have fewer rows than the others' keys need.
+pub const TPCH_SCALE_MIN: f64 = 0.001;
+/// The largest scale factor of TPC-H: the specification's own.
+pub const TPCH_SCALE_MAX: f64 = 100_000.0;
+
+// Text offsets of a segment are 32 bits, also when the last text makes it full.
+const _: () = assert!(SEGMENT_TEXT_BYTES_MAX + TEXT_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(TEXT_BYTES_MAX < SEGMENT_TEXT_BYTES_MAX);
+// Row numbers of a piece and of a segment are 32 bits.
+const _: () = assert!(PIECE_ROWS < SEGMENT_ROWS_MAX as usize);
+// Every node may have two runs, which is what a merge needs.
+const _: () = assert!(SPILLED_RUNS_MAX >= 2 * CLUSTER_NODES_MAX && MERGE_RUNS_MAX >= 2);
+const _: () = assert!(MERGE_ROWS >= 1 && APPENDS_MAX >= 1 && MADE_QUEUE_MAX >= 1);

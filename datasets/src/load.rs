@@ -1,6 +1,30 @@
 //! How do rows get from their source into the nodes?
+//!
+//! ```text
+//! blocking threads (cut)  -- segments, a bounded queue -->  the caller's task  -- appends, a bounded number --> nodes
+//! ```
+//!
+//! Invariants
+//! - Whatever fails, the session is aborted before the error is returned. Dropping the future drops the session, which aborts,
+//!   and closes the queue, which ends the threads.
+//! - A table is handed on for publication only if the nodes stored as many rows as were read.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use rackscan_client::{Appended, ClientError, Cluster, LoadSession};
+use rackscan_format::{
+    ids::{ColumnId, TableId},
+    schema::{ColumnDefinition, TableDefinition},
+};
+use tokio::{sync::mpsc, task::JoinError};
+
+use crate::{
+    LoadError, LoadOptions,
+    cut::{Made, Pieces, cut},
+    encode::EncodedSegment,
+    limits::{APPENDS_MAX, MADE_QUEUE_MAX},
+};
 
 /// How far a load is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,9 +33,9 @@ pub struct Progress<'t> {
     pub table: &'t str,
     /// Rows read from their source.
     pub rows_read: u64,
-    /// Rows stored at the nodes.
+    /// Rows stored at the nodes. A table that is sorted is read before any row of it is stored.
     pub rows_stored: u64,
-    /// Rows in all, where the source says so before they are read.
+    /// Rows in all, where that is known before they are read. For TPC-H's lineitem it is an estimate within 1 %.
     pub rows_total: Option<u64>,
     /// Bytes stored at the nodes.
     pub stored_bytes: u64,
@@ -44,4 +68,154 @@ pub struct LoadSummary {
     pub stored_bytes: u64,
     /// From the first row to the last publication.
     pub elapsed: Duration,
+}
+
+impl LoadSummary {
+    pub(crate) fn new(tables: Vec<LoadedTable>, raw_bytes: u64, started: Instant) -> Self {
+        let rows = tables.iter().map(|table| table.rows).sum();
+        let stored_bytes = tables.iter().map(|table| table.stored_bytes).sum();
+        Self { tables, rows, raw_bytes, stored_bytes, elapsed: started.elapsed() }
+    }
+}
+
+/// A table to be loaded.
+pub(crate) struct NewTable<'t> {
+    pub(crate) name: &'t str,
+    pub(crate) columns: Vec<ColumnDefinition>,
+    pub(crate) partition_by: &'t str,
+    pub(crate) sort_by: Option<&'t str>,
+    /// For people.
+    pub(crate) source: String,
+    pub(crate) rows_total: Option<u64>,
+    pub(crate) pieces: Pieces,
+}
+
+/// A table of which every row is stored, and which nobody sees yet.
+#[derive(Debug)]
+pub(crate) struct StoredTable {
+    pub(crate) session: LoadSession,
+    pub(crate) loaded: LoadedTable,
+}
+
+impl StoredTable {
+    /// Makes the table visible.
+    pub(crate) async fn publish(self) -> Result<LoadedTable, LoadError> {
+        self.session.publish().await?;
+        Ok(self.loaded)
+    }
+}
+
+/// Stores all rows of a table.
+pub(crate) async fn store(
+    cluster: &Cluster,
+    table: NewTable<'_>,
+    options: &LoadOptions,
+    progress: OnProgress<'_>,
+) -> Result<StoredTable, LoadError> {
+    options.check()?;
+    let definition = definition_of(cluster, &table, options)?;
+    let session = LoadSession::begin(cluster, definition.clone()).await?;
+    let name = definition.name.clone();
+    let (sender, made) = mpsc::channel(MADE_QUEUE_MAX);
+    let (pieces, own_options) = (table.pieces, options.clone());
+    let cutting = tokio::task::spawn_blocking(move || cut(&definition, pieces, &own_options, sender));
+    let mut tally = Progress {
+        table: &name,
+        rows_read: 0,
+        rows_stored: 0,
+        rows_total: table.rows_total,
+        stored_bytes: 0,
+    };
+    let appended = append_all(&session, made, &mut tally, progress).await;
+    let cut = cutting.await.unwrap_or_else(|panic| Err(panicked(&name, &panic)));
+    let outcome = appended.map_err(LoadError::from).and(cut).and_then(|()| tally.check_whole());
+    if let Err(error) = outcome {
+        if let Err(abort) = session.abort().await {
+            tracing::warn!(table = name, error = %abort, "could not abort the load everywhere: a node forgets it when it starts anew");
+        }
+        return Err(error);
+    }
+    let loaded =
+        LoadedTable { name: name.clone(), rows: tally.rows_stored, stored_bytes: tally.stored_bytes };
+    Ok(StoredTable { session, loaded })
+}
+
+/// Stores segments as they are made, several at a time; returns when all are stored or one could not be.
+async fn append_all(
+    session: &LoadSession,
+    mut made: mpsc::Receiver<Made>,
+    tally: &mut Progress<'_>,
+    progress: OnProgress<'_>,
+) -> Result<(), ClientError> {
+    let mut appends = FuturesUnordered::new();
+    let mut is_open = true;
+    while is_open || !appends.is_empty() {
+        tokio::select! {
+            next = made.recv(), if is_open && appends.len() < APPENDS_MAX => match next {
+                Some(Made::Read(rows)) => tally.rows_read += rows,
+                Some(Made::Segment(segment)) => appends.push(append(session, segment)),
+                None => is_open = false,
+            },
+            Some(stored) = appends.next() => {
+                let (rows, appended) = stored?;
+                tally.rows_stored += rows;
+                tally.stored_bytes += appended.stored_bytes;
+            }
+        }
+        progress(tally);
+    }
+    Ok(())
+}
+
+async fn append(session: &LoadSession, segment: EncodedSegment) -> Result<(u64, Appended), ClientError> {
+    let EncodedSegment { node, directory, pages } = segment;
+    let appended = session.append(node, &directory, &pages).await?;
+    Ok((directory.rows.into(), appended))
+}
+
+impl Progress<'_> {
+    /// The last line of defence against a table with rows missing.
+    fn check_whole(&self) -> Result<(), LoadError> {
+        if self.rows_read == self.rows_stored {
+            return Ok(());
+        }
+        let problem = format!("{} rows were read and {} stored", self.rows_read, self.rows_stored);
+        Err(LoadError::Defect { table: self.table.to_owned(), problem })
+    }
+}
+
+fn panicked(table: &str, error: &JoinError) -> LoadError {
+    LoadError::Defect { table: table.to_owned(), problem: error.to_string() }
+}
+
+/// What the table is to look like.
+fn definition_of(
+    cluster: &Cluster,
+    table: &NewTable<'_>,
+    options: &LoadOptions,
+) -> Result<TableDefinition, LoadError> {
+    let column = |role: &'static str, name: &str| {
+        let position = table.columns.iter().position(|column| column.name == name);
+        position.and_then(|position| u16::try_from(position).ok()).map(ColumnId).ok_or_else(|| {
+            let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+            LoadError::UnknownColumn {
+                table: table.name.to_owned(),
+                role,
+                column: name.to_owned(),
+                columns: names.join(", "),
+            }
+        })
+    };
+    Ok(TableDefinition {
+        id: TableId(getrandom::u32().map_err(|source| LoadError::Random { reason: source.to_string() })?),
+        name: table.name.to_owned(),
+        partition_key: column("partitioned", table.partition_by)?,
+        sorted_by: table.sort_by.map(|name| column("sorted", name)).transpose()?,
+        columns: table.columns.clone(),
+        page_size: options.page_size,
+        segment_rows: options.segment_rows,
+        nodes: cluster.nodes().collect(),
+        rows: 0,
+        source: table.source.clone(),
+    })
 }

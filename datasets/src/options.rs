@@ -4,15 +4,22 @@ use std::path::PathBuf;
 
 use rackscan_format::limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT};
 
-use crate::limits::SORT_MEMORY_BYTES_DEFAULT;
+use crate::{
+    LoadError,
+    limits::{SORT_MEMORY_BYTES_DEFAULT, THREADS_MAX},
+};
 
 /// How tables are cut and how much of the machine a load uses.
 ///
-/// A load holds, beyond the pieces that its threads read, at most `nodes x segment_rows` rows that wait for their segment to
-/// fill, and `threads + APPENDS_MAX` encoded segments.
+/// A load of one table holds in memory, whatever the table's size
+/// - `nodes x segment_rows` rows that wait for their segment to fill, decoded (8 bytes per number, texts as they are; TPC-H's
+///   lineitem: about 160 bytes per row, so 80 MiB with four nodes and the default segment),
+/// - per thread a piece of 16,384 rows as it was read, a full segment that is being encoded, and its pages,
+/// - 12 encoded segments on their way (lineitem: 4 MiB each), and the client's own memory for transfers,
+/// - while a table is sorted `sort_memory_bytes` instead of the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Target bytes of a page.
+    /// Target bytes of a page, a multiple of 4 KiB.
     pub page_size: u32,
     /// Rows of a full segment, a multiple of 1,024.
     pub segment_rows: u32,
@@ -20,7 +27,7 @@ pub struct LoadOptions {
     pub threads: usize,
     /// Rows held in memory while a table is sorted, in bytes, for all nodes together; more are spilled.
     pub sort_memory_bytes: usize,
-    /// Where sorted rows are spilled, into a folder that is removed in every case.
+    /// Where sorted rows are spilled, into files without names that are gone when the load ends, however it ends.
     pub spill_folder: PathBuf,
 }
 
@@ -29,10 +36,24 @@ impl Default for LoadOptions {
         Self {
             page_size: PAGE_SIZE_DEFAULT,
             segment_rows: SEGMENT_ROWS_DEFAULT,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX),
             sort_memory_bytes: SORT_MEMORY_BYTES_DEFAULT,
             spill_folder: std::env::temp_dir(),
         }
+    }
+}
+
+impl LoadOptions {
+    /// Checks what the table's definition does not.
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
+        if (1..=THREADS_MAX).contains(&self.threads) {
+            return Ok(());
+        }
+        Err(LoadError::Option {
+            what: "the number of threads",
+            found: self.threads.to_string(),
+            expected: format!("1 to {THREADS_MAX}"),
+        })
     }
 }
 

@@ -1,10 +1,29 @@
 //! What are the eight tables of TPC-H, and how are their rows made?
+//!
+//! Invariants
+//! - Rows are those of the specification's generator at that scale factor, whatever the number of threads.
+//! - An order and its lines have the same home: both tables are partitioned by the order's key.
 
-use std::str::FromStr;
+use std::{str::FromStr, time::Instant};
 
+use arrow::{array::RecordBatch, datatypes::SchemaRef, error::ArrowError};
 use rackscan_client::Cluster;
+use tpchgen::generators::{
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
+    RegionGenerator, SupplierGenerator,
+};
+use tpchgen_arrow::{
+    CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow,
+    SupplierArrow,
+};
 
-use crate::{LoadError, LoadOptions, LoadSummary, OnProgress};
+use crate::{
+    LoadError, LoadOptions, LoadSummary, OnProgress,
+    cut::{Piece, Pieces},
+    limits::{PIECE_ROWS, TPCH_SCALE_MAX, TPCH_SCALE_MIN},
+    load::{NewTable, StoredTable, store},
+    stored::{Conversion, ConversionFault},
+};
 
 /// The tables, in the order of loading.
 pub const TABLES: [&str; 8] =
@@ -46,10 +65,17 @@ pub fn source(scale: f64) -> String {
     format!("tpch scale {scale}")
 }
 
-/// Generates and loads all tables. None is published before every row of all of them is stored.
+/// Bytes of the `.tbl` files that hold the same rows: their sizes at scale 1, in proportion.
+#[must_use]
+pub fn raw_bytes(scale: f64) -> u64 {
+    GENERATED.iter().map(|table| table.raw_bytes(scale)).sum()
+}
+
+/// Generates and loads all tables. None is published before every row of all of them is stored, so a load that fails leaves
+/// the tables of an earlier one as they were.
 ///
 /// # Errors
-/// See [`LoadError`]; nothing is published then.
+/// See [`LoadError`]; nothing is published then, unless publishing itself fails between two tables.
 pub async fn load(
     cluster: &Cluster,
     scale: f64,
@@ -57,10 +83,216 @@ pub async fn load(
     options: &LoadOptions,
     progress: OnProgress<'_>,
 ) -> Result<LoadSummary, LoadError> {
-    let _ = (cluster, scale, sort_by, options, progress);
-    Err(LoadError::File {
-        action: "load",
-        path: source(scale).into(),
-        source: std::io::ErrorKind::Unsupported.into(),
-    })
+    check(scale, sort_by)?;
+    let started = Instant::now();
+    let mut stored: Vec<StoredTable> = Vec::with_capacity(GENERATED.len());
+    for table in &GENERATED {
+        let sort_by = sort_by.iter().rfind(|sort| sort.table == table.name);
+        match store(cluster, table.new_table(scale, sort_by)?, options, progress).await {
+            Ok(table) => stored.push(table),
+            Err(error) => {
+                abort(stored).await;
+                return Err(error);
+            }
+        }
+    }
+    let mut loaded = Vec::with_capacity(stored.len());
+    for table in stored {
+        loaded.push(table.publish().await?);
+    }
+    Ok(LoadSummary::new(loaded, raw_bytes(scale), started))
+}
+
+async fn abort(stored: Vec<StoredTable>) {
+    for StoredTable { session, loaded } in stored {
+        if let Err(error) = session.abort().await {
+            tracing::warn!(table = loaded.name, %error, "could not abort the load everywhere: a node forgets it when it starts anew");
+        }
+    }
+}
+
+fn check(scale: f64, sort_by: &[SortBy]) -> Result<(), LoadError> {
+    if !(TPCH_SCALE_MIN..=TPCH_SCALE_MAX).contains(&scale) {
+        let expected = format!("{TPCH_SCALE_MIN} to {TPCH_SCALE_MAX}");
+        return Err(LoadError::Option { what: "the scale factor", found: scale.to_string(), expected });
+    }
+    match sort_by.iter().find(|sort| !TABLES.contains(&sort.table.as_str())) {
+        None => Ok(()),
+        Some(sort) => Err(LoadError::Option {
+            what: "the table to sort",
+            found: format!("{:?}", sort.table),
+            expected: format!("one of {}", TABLES.join(", ")),
+        }),
+    }
+}
+
+/// A table and its generator.
+struct Generated {
+    name: &'static str,
+    partition_by: &'static str,
+    schema: fn() -> SchemaRef,
+    /// All rows of one of several parts, given scale, part (from 1) and parts.
+    part: fn(f64, i32, i32) -> Option<Result<RecordBatch, ArrowError>>,
+    /// Rows at scale 1.
+    rows: u64,
+    /// Bytes of the `.tbl` file at scale 1.
+    tbl_bytes: u64,
+    /// Whether the scale factor changes the number of rows.
+    is_scaled: bool,
+}
+
+/// One part of a table as one batch.
+macro_rules! part {
+    ($arrow:ident, $generator:ident) => {
+        |scale, part, parts| {
+            $arrow::new($generator::new(scale, part, parts)).with_batch_size(usize::MAX).next()
+        }
+    };
+}
+
+/// Sizes are those of the files that the specification's generator writes at scale 1.
+const GENERATED: [Generated; 8] = [
+    Generated {
+        name: "region",
+        partition_by: "r_regionkey",
+        schema: RegionArrow::schema_ref,
+        part: part!(RegionArrow, RegionGenerator),
+        rows: 5,
+        tbl_bytes: 389,
+        is_scaled: false,
+    },
+    Generated {
+        name: "nation",
+        partition_by: "n_nationkey",
+        schema: NationArrow::schema_ref,
+        part: part!(NationArrow, NationGenerator),
+        rows: 25,
+        tbl_bytes: 2_224,
+        is_scaled: false,
+    },
+    Generated {
+        name: "supplier",
+        partition_by: "s_suppkey",
+        schema: SupplierArrow::schema_ref,
+        part: part!(SupplierArrow, SupplierGenerator),
+        rows: 10_000,
+        tbl_bytes: 1_409_184,
+        is_scaled: true,
+    },
+    Generated {
+        name: "customer",
+        partition_by: "c_custkey",
+        schema: CustomerArrow::schema_ref,
+        part: part!(CustomerArrow, CustomerGenerator),
+        rows: 150_000,
+        tbl_bytes: 24_346_144,
+        is_scaled: true,
+    },
+    Generated {
+        name: "part",
+        partition_by: "p_partkey",
+        schema: PartArrow::schema_ref,
+        part: part!(PartArrow, PartGenerator),
+        rows: 200_000,
+        tbl_bytes: 24_135_125,
+        is_scaled: true,
+    },
+    Generated {
+        name: "partsupp",
+        partition_by: "ps_partkey",
+        schema: PartSuppArrow::schema_ref,
+        part: part!(PartSuppArrow, PartSuppGenerator),
+        rows: 800_000,
+        tbl_bytes: 118_984_616,
+        is_scaled: true,
+    },
+    Generated {
+        name: "orders",
+        partition_by: "o_orderkey",
+        schema: OrderArrow::schema_ref,
+        part: part!(OrderArrow, OrderGenerator),
+        rows: 1_500_000,
+        tbl_bytes: 171_952_161,
+        is_scaled: true,
+    },
+    Generated {
+        name: "lineitem",
+        partition_by: "l_orderkey",
+        schema: LineItemArrow::schema_ref,
+        part: part!(LineItemArrow, LineItemGenerator),
+        rows: 6_001_215,
+        tbl_bytes: 759_863_287,
+        is_scaled: true,
+    },
+];
+
+impl Generated {
+    fn new_table<'t>(&'t self, scale: f64, sort_by: Option<&'t SortBy>) -> Result<NewTable<'t>, LoadError> {
+        let schema = (self.schema)();
+        let conversion = Conversion::of(self.name, schema.fields().iter().map(AsRef::as_ref))?;
+        Ok(NewTable {
+            name: self.name,
+            columns: conversion.definitions(),
+            partition_by: self.partition_by,
+            sort_by: sort_by.map(|sort| sort.column.as_str()),
+            source: source(scale),
+            rows_total: Some(self.scaled(self.rows, scale)),
+            pieces: self.pieces(scale, conversion),
+        })
+    }
+
+    /// Parts of about [`PIECE_ROWS`] rows, in the order of the keys.
+    fn pieces(&self, scale: f64, conversion: Conversion) -> Pieces {
+        let parts = self.scaled(self.rows, scale).div_ceil(PIECE_ROWS as u64);
+        let parts = i32::try_from(parts).unwrap_or(i32::MAX).max(1);
+        let (name, generate) = (self.name, self.part);
+        Box::new((1..=parts).map(move |part| {
+            let conversion = conversion.clone();
+            let piece: Piece = Box::new(move || match generate(scale, part, parts) {
+                Some(batch) => conversion
+                    .stored(&batch.map_err(|source| not_generated(name, source))?)
+                    .map_err(|fault| not_stored(name, fault)),
+                None => Ok(conversion.no_rows()),
+            });
+            Ok(piece)
+        }))
+    }
+
+    fn raw_bytes(&self, scale: f64) -> u64 {
+        self.scaled(self.tbl_bytes, scale)
+    }
+
+    fn scaled(&self, at_scale_one: u64, scale: f64) -> u64 {
+        if !self.is_scaled {
+            return at_scale_one;
+        }
+        scaled(at_scale_one, scale)
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the scale factor is positive and bounded, and the generator rounds its own row counts in the same way"
+)]
+fn scaled(at_scale_one: u64, scale: f64) -> u64 {
+    (at_scale_one as f64 * scale) as u64
+}
+
+fn not_generated(table: &str, source: ArrowError) -> LoadError {
+    LoadError::Rows { table: table.to_owned(), action: "generate its rows", source }
+}
+
+fn not_stored(table: &str, fault: ConversionFault) -> LoadError {
+    match fault {
+        ConversionFault::Arrow(source) => not_generated(table, source),
+        ConversionFault::Value(fault) => LoadError::Value {
+            table: table.to_owned(),
+            row: fault.row as u64 + 1,
+            column: fault.column,
+            found: fault.found,
+            expected: fault.expected,
+        },
+    }
 }

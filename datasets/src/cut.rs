@@ -1,0 +1,268 @@
+//! How do several threads turn the rows of a source into the segments of a table?
+//!
+//! ```text
+//! every thread: take a piece --> make its rows --> deal them --> append them to the nodes' partitions
+//!                                                                  | a segment is full
+//!                                                                  v
+//!                                                                encode it --> out
+//! at the end, every thread: take a node --> what is left of it (unsorted), or all of it, merged (sorted) --> encode --> out
+//! ```
+//!
+//! Invariants
+//! - Every row of the source is in exactly one segment, at the home of its key.
+//! - A node's partition is locked only while rows are appended to it, never while a segment is encoded.
+//! - When nobody takes segments any more, or a thread fails, all threads end after the piece that they are at.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use rackscan_format::{
+    chunk::ChunkWriter,
+    ids::{NodeId, SegmentId},
+    schema::TableDefinition,
+};
+use tokio::sync::mpsc::Sender;
+
+use crate::{
+    LoadError, LoadOptions,
+    deal::deal,
+    encode::{EncodedSegment, encode},
+    limits::{MERGE_RUNS_MAX, SPILLED_RUNS_MAX},
+    segment::SegmentRows,
+    sort::{SortPlan, Sorter},
+    stored::StoredRows,
+};
+
+/// Rows that a thread is about to make.
+pub(crate) type Piece = Box<dyn FnOnce() -> Result<StoredRows, LoadError> + Send>;
+/// A source's rows. One thread at a time takes a piece; many make theirs at the same time.
+pub(crate) type Pieces = Box<dyn Iterator<Item = Result<Piece, LoadError>> + Send>;
+
+/// What the threads made.
+#[derive(Debug)]
+pub(crate) enum Made {
+    /// So many more rows have been read.
+    Read(u64),
+    /// A segment.
+    Segment(EncodedSegment),
+}
+
+/// Cuts a table; returns when every row is in a segment that `out` has taken, or when `out` is closed.
+///
+/// # Errors
+/// The first thread's that failed.
+pub(crate) fn cut(
+    definition: &TableDefinition,
+    pieces: Pieces,
+    options: &LoadOptions,
+    out: Sender<Made>,
+) -> Result<(), LoadError> {
+    let cutter = Cutter {
+        definition,
+        pieces: Mutex::new(pieces),
+        partitions: definition.nodes.iter().map(|_| partition(definition, options)).collect(),
+        segments: AtomicU64::new(0),
+        out,
+        stopped: AtomicBool::new(false),
+    };
+    cutter.on_threads(options.threads, |cutter, writer| cutter.deal_pieces(writer))?;
+    let next_node = AtomicUsize::new(0);
+    cutter.on_threads(options.threads, |cutter, writer| cutter.finish_nodes(&next_node, writer))
+}
+
+fn partition(definition: &TableDefinition, options: &LoadOptions) -> Mutex<Partition> {
+    let Some(column) = definition.sorted_by else {
+        return Mutex::new(Partition::Unsorted(new_segment(definition)));
+    };
+    let nodes = definition.nodes.len().max(1);
+    let sorter = Sorter::new(SortPlan {
+        table: definition.name.clone(),
+        key: column.index(),
+        memory_bytes: options.sort_memory_bytes / nodes,
+        runs_max: (SPILLED_RUNS_MAX / nodes).clamp(2, MERGE_RUNS_MAX),
+        folder: options.spill_folder.clone(),
+    });
+    Mutex::new(Partition::Sorted(sorter))
+}
+
+fn new_segment(definition: &TableDefinition) -> SegmentRows {
+    SegmentRows::new(&definition.columns, definition.segment_rows as usize)
+}
+
+/// The rows of one node that are not yet in a segment.
+enum Partition {
+    Unsorted(SegmentRows),
+    Sorted(Sorter),
+}
+
+struct Cutter<'d> {
+    definition: &'d TableDefinition,
+    pieces: Mutex<Pieces>,
+    /// In the order of the definition's nodes.
+    partitions: Vec<Mutex<Partition>>,
+    /// Segments begun.
+    segments: AtomicU64,
+    out: Sender<Made>,
+    stopped: AtomicBool,
+}
+
+impl Cutter<'_> {
+    /// Does the same work on several threads; the first error stops them all.
+    fn on_threads(
+        &self,
+        threads: usize,
+        work: impl Fn(&Self, &mut ChunkWriter) -> Result<(), LoadError> + Sync,
+    ) -> Result<(), LoadError> {
+        let work = || {
+            let worked = work(self, &mut ChunkWriter::new());
+            if worked.is_err() {
+                self.stop();
+            }
+            worked
+        };
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut worked = work();
+            for other in others {
+                // A panic goes on to whoever awaits this load.
+                let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                worked = worked.and(other);
+            }
+            worked
+        })
+    }
+
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    fn send(&self, made: Made) {
+        if self.out.blocking_send(made).is_err() {
+            self.stop();
+        }
+    }
+
+    fn deal_pieces(&self, writer: &mut ChunkWriter) -> Result<(), LoadError> {
+        let nodes = self.partitions.len();
+        while !self.is_stopped() {
+            let Some(piece) = lock(&self.pieces).next() else { break };
+            let rows = piece?()?;
+            self.send(Made::Read(rows.rows as u64));
+            let keys = &rows.columns[self.definition.partition_key.index()];
+            for (position, chosen) in deal(keys, nodes).into_iter().enumerate() {
+                self.keep(position, &rows, &chosen, writer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends rows to a node's partition, and encodes the segments that they fill.
+    fn keep(
+        &self,
+        position: usize,
+        rows: &StoredRows,
+        mut chosen: &[u32],
+        writer: &mut ChunkWriter,
+    ) -> Result<(), LoadError> {
+        while !chosen.is_empty() && !self.is_stopped() {
+            let full = match &mut *lock(&self.partitions[position]) {
+                Partition::Sorted(sorter) => return sorter.push(rows, chosen),
+                Partition::Unsorted(segment) => {
+                    let appended = segment.append(rows, chosen);
+                    chosen = &chosen[appended..];
+                    if !segment.is_full() {
+                        continue;
+                    }
+                    // Numbered under the lock, so that a node's segments have the order of its rows.
+                    (self.next_segment()?, std::mem::replace(segment, new_segment(self.definition)))
+                }
+            };
+            self.encode(position, full, writer)?;
+        }
+        Ok(())
+    }
+
+    fn finish_nodes(&self, next_node: &AtomicUsize, writer: &mut ChunkWriter) -> Result<(), LoadError> {
+        while !self.is_stopped() {
+            let position = next_node.fetch_add(1, Ordering::Relaxed);
+            let Some(partition) = self.partitions.get(position) else { break };
+            let left = Partition::Unsorted(new_segment(self.definition));
+            match std::mem::replace(&mut *lock(partition), left) {
+                Partition::Unsorted(segment) => self.finish_segment(position, segment, writer)?,
+                Partition::Sorted(sorter) => self.finish_sorted(position, sorter, writer)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_sorted(
+        &self,
+        position: usize,
+        sorter: Sorter,
+        writer: &mut ChunkWriter,
+    ) -> Result<(), LoadError> {
+        let mut segment = new_segment(self.definition);
+        for rows in sorter.finish()? {
+            let rows = rows?;
+            let chosen: Vec<u32> = (0..u32::try_from(rows.rows).unwrap_or(u32::MAX)).collect();
+            let mut chosen = &chosen[..];
+            while !chosen.is_empty() {
+                chosen = &chosen[segment.append(&rows, chosen)..];
+                if segment.is_full() {
+                    let full = std::mem::replace(&mut segment, new_segment(self.definition));
+                    self.finish_segment(position, full, writer)?;
+                }
+            }
+            if self.is_stopped() {
+                return Ok(());
+            }
+        }
+        self.finish_segment(position, segment, writer)
+    }
+
+    fn finish_segment(
+        &self,
+        position: usize,
+        segment: SegmentRows,
+        writer: &mut ChunkWriter,
+    ) -> Result<(), LoadError> {
+        if segment.rows() == 0 {
+            return Ok(());
+        }
+        let number = self.next_segment()?;
+        self.encode(position, (number, segment), writer)
+    }
+
+    fn encode(
+        &self,
+        position: usize,
+        (segment, rows): (SegmentId, SegmentRows),
+        writer: &mut ChunkWriter,
+    ) -> Result<(), LoadError> {
+        let node: NodeId = self.definition.nodes[position];
+        let encoded = encode(self.definition, node, segment, &rows, writer)?;
+        drop(rows);
+        self.send(Made::Segment(encoded));
+        Ok(())
+    }
+
+    fn next_segment(&self) -> Result<SegmentId, LoadError> {
+        let number = self.segments.fetch_add(1, Ordering::Relaxed);
+        let number = u32::try_from(number);
+        number.map(SegmentId).map_err(|_| LoadError::Segments { table: self.definition.name.clone() })
+    }
+}
+
+/// A thread that panicked ends the whole load, so what it left behind is not looked at.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

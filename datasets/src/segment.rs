@@ -1,0 +1,166 @@
+//! How do the rows of one node wait until they fill a segment?
+//!
+//! Invariants
+//! - A segment holds at most `segment_rows` rows and, but for its last text, `SEGMENT_TEXT_BYTES_MAX` bytes of text.
+//! - Rows keep the order in which they were appended.
+
+use arrow::{
+    array::{Array, ArrayAccessor, ArrayRef, NullBufferBuilder, cast::AsArray},
+    datatypes::{DataType, Float64Type, Int64Type},
+};
+use rackscan_format::{
+    chunk::Values,
+    encoding::text::TextValues,
+    schema::{ColumnDefinition, ColumnType},
+};
+
+use crate::{
+    limits::SEGMENT_TEXT_BYTES_MAX,
+    stored::{StoredRows, text_lengths},
+};
+
+/// Rows of one node, column by column in the form that the encoders take.
+#[derive(Debug)]
+pub(crate) struct SegmentRows {
+    columns: Vec<ColumnRows>,
+    rows: usize,
+    rows_max: usize,
+    /// No text that comes next has room.
+    out_of_text: bool,
+}
+
+/// One column of the rows.
+#[derive(Debug)]
+pub(crate) struct ColumnRows {
+    cells: Cells,
+    nulls: NullBufferBuilder,
+}
+
+#[derive(Debug)]
+enum Cells {
+    Integers(Vec<i64>),
+    Floats(Vec<f64>),
+    Text { bytes: Vec<u8>, offsets: Vec<u32> },
+}
+
+impl SegmentRows {
+    /// Room for a segment of `rows_max` rows; memory is taken as rows come.
+    pub(crate) fn new(columns: &[ColumnDefinition], rows_max: usize) -> Self {
+        let column = |column: &ColumnDefinition| ColumnRows {
+            cells: match column.column_type {
+                ColumnType::Float64 => Cells::Floats(Vec::new()),
+                ColumnType::Text => Cells::Text { bytes: Vec::new(), offsets: vec![0] },
+                _ => Cells::Integers(Vec::new()),
+            },
+            nulls: NullBufferBuilder::new(rows_max),
+        };
+        let columns = columns.iter().map(column).collect();
+        Self { columns, rows: 0, rows_max, out_of_text: false }
+    }
+
+    /// Rows so far.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether the next row needs another segment.
+    pub(crate) fn is_full(&self) -> bool {
+        self.rows == self.rows_max || self.out_of_text
+    }
+
+    /// The columns, in the table's order.
+    pub(crate) fn columns(&self) -> &[ColumnRows] {
+        &self.columns
+    }
+
+    /// Appends the first of the `chosen` rows; returns how many had room. The segment is full if they were not all.
+    pub(crate) fn append(&mut self, rows: &StoredRows, chosen: &[u32]) -> usize {
+        let mut chosen = &chosen[..chosen.len().min(self.rows_max - self.rows)];
+        let held = self.text_bytes();
+        // Nearly always all texts of the piece together have room, and those chosen need not be counted.
+        if held + rows.text_bytes > SEGMENT_TEXT_BYTES_MAX {
+            let has_room = |chosen: &[u32]| held + chosen_text_bytes(rows, chosen) <= SEGMENT_TEXT_BYTES_MAX;
+            while chosen.len() > 1 && !has_room(chosen) {
+                chosen = &chosen[..chosen.len() / 2];
+            }
+            self.out_of_text = !has_room(chosen);
+            if self.out_of_text && self.rows > 0 {
+                return 0;
+            }
+        }
+        for (column, array) in self.columns.iter_mut().zip(&rows.columns) {
+            column.append(array, chosen);
+        }
+        self.rows += chosen.len();
+        chosen.len()
+    }
+
+    fn text_bytes(&self) -> usize {
+        let bytes = |column: &ColumnRows| match &column.cells {
+            Cells::Text { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        self.columns.iter().map(bytes).sum()
+    }
+}
+
+impl ColumnRows {
+    /// The values, as an encoder takes them.
+    pub(crate) fn values(&self) -> Values<'_> {
+        match &self.cells {
+            Cells::Integers(values) => Values::Integers(values),
+            Cells::Floats(values) => Values::Floats(values),
+            Cells::Text { bytes, offsets } => Values::Text(TextValues { bytes, offsets }),
+        }
+    }
+
+    /// One bit per row, set where there is a value; `None` when no row is null.
+    pub(crate) fn validity(&self) -> Option<&[u8]> {
+        self.nulls.as_slice()
+    }
+
+    fn append(&mut self, array: &ArrayRef, chosen: &[u32]) {
+        match &mut self.cells {
+            Cells::Integers(values) => {
+                let from = array.as_primitive::<Int64Type>().values();
+                values.extend(chosen.iter().map(|row| from[*row as usize]));
+            }
+            Cells::Floats(values) => {
+                let from = array.as_primitive::<Float64Type>().values();
+                values.extend(chosen.iter().map(|row| from[*row as usize]));
+            }
+            Cells::Text { bytes, offsets } => match array.data_type() {
+                DataType::Utf8View => append_texts(array.as_string_view(), chosen, bytes, offsets),
+                DataType::LargeUtf8 => append_texts(array.as_string::<i64>(), chosen, bytes, offsets),
+                _ => append_texts(array.as_string::<i32>(), chosen, bytes, offsets),
+            },
+        }
+        match array.nulls() {
+            None => self.nulls.append_n_non_nulls(chosen.len()),
+            Some(nulls) => chosen.iter().for_each(|row| self.nulls.append(nulls.is_valid(*row as usize))),
+        }
+    }
+}
+
+fn append_texts<'a>(
+    texts: impl ArrayAccessor<Item = &'a str>,
+    chosen: &[u32],
+    bytes: &mut Vec<u8>,
+    offsets: &mut Vec<u32>,
+) {
+    for row in chosen {
+        bytes.extend_from_slice(texts.value(*row as usize).as_bytes());
+        // Never too large: `SegmentRows::append` has counted.
+        offsets.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    }
+}
+
+/// Bytes of the texts of the chosen rows.
+fn chosen_text_bytes(rows: &StoredRows, chosen: &[u32]) -> usize {
+    let texts = rows.columns.iter().filter(|array| array.data_type().is_string());
+    let bytes = |array: &ArrayRef| {
+        let lengths: Vec<usize> = text_lengths(array).collect();
+        chosen.iter().map(|row| lengths[*row as usize]).sum::<usize>()
+    };
+    texts.map(bytes).sum()
+}

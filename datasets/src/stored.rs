@@ -1,0 +1,274 @@
+//! What does a column of arrow values look like as we store it?
+//!
+//! ```text
+//! boolean, integers, dates, timestamps, decimals   Int64Array: 0 and 1, values, days, microseconds, unscaled values
+//! floats                                           Float64Array
+//! text                                             StringArray, LargeStringArray or StringViewArray
+//! dictionaries                                     their values
+//! ```
+//!
+//! Invariants
+//! - Nothing is changed in silence: a value that does not fit is a [`ValueFault`]. Three exceptions are conversions that people
+//!   expect: timestamps with a zone become UTC without one, nanoseconds are cut to microseconds, floats become doubles.
+
+use arrow::{
+    array::{
+        Array, ArrayRef, Decimal128Array, Int64Array, RecordBatch, StringArray, cast::AsArray,
+        new_empty_array,
+    },
+    compute::{CastOptions, cast_with_options},
+    datatypes::{DataType, Decimal128Type, Field, TimeUnit},
+    error::ArrowError,
+    util::display::array_value_to_string,
+};
+use rackscan_format::{
+    limits::DECIMAL_DIGITS_MAX,
+    schema::{ColumnDefinition, ColumnType},
+};
+
+use crate::{LoadError, limits::TEXT_BYTES_MAX};
+
+/// Rows whose columns are in their stored form.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredRows {
+    /// One array per column of the table.
+    pub(crate) columns: Vec<ArrayRef>,
+    /// Their length.
+    pub(crate) rows: usize,
+    /// Bytes of all texts.
+    pub(crate) text_bytes: usize,
+}
+
+impl StoredRows {
+    /// Of columns that are in their stored form, all of the same length.
+    pub(crate) fn new(columns: Vec<ArrayRef>) -> Self {
+        let texts = columns.iter().filter(|array| array.data_type().is_string());
+        let text_bytes = texts.map(|array| text_lengths(array).sum::<usize>()).sum();
+        let rows = columns.first().map_or(0, |array| array.len());
+        Self { columns, rows, text_bytes }
+    }
+}
+
+/// How the columns of a source become those of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversion {
+    columns: Vec<ColumnConversion>,
+}
+
+#[derive(Clone, Debug)]
+struct ColumnConversion {
+    definition: ColumnDefinition,
+    /// The arrow types to cast through, one after the other.
+    casts: Vec<DataType>,
+}
+
+/// A value that does not fit its column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ValueFault {
+    pub(crate) column: String,
+    /// The row within the batch.
+    pub(crate) row: usize,
+    pub(crate) found: String,
+    pub(crate) expected: String,
+}
+
+/// Why rows have no stored form.
+#[derive(Debug)]
+pub(crate) enum ConversionFault {
+    Value(ValueFault),
+    Arrow(ArrowError),
+}
+
+impl From<ArrowError> for ConversionFault {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(error)
+    }
+}
+
+impl Conversion {
+    /// Of a source whose columns have these arrow types.
+    pub(crate) fn of<'f>(
+        table: &str,
+        fields: impl IntoIterator<Item = &'f Field>,
+    ) -> Result<Self, LoadError> {
+        let column = |field: &Field| {
+            let (column_type, casts) =
+                stored_type(field.data_type()).ok_or_else(|| unsupported(table, field))?;
+            let name = field.name().clone();
+            let definition = ColumnDefinition { name, column_type, nullable: field.is_nullable() };
+            Ok(ColumnConversion { definition, casts })
+        };
+        Ok(Self { columns: fields.into_iter().map(column).collect::<Result<_, LoadError>>()? })
+    }
+
+    /// Of a source of texts that are to be parsed as these arrow types.
+    pub(crate) fn of_texts<'f>(
+        table: &str,
+        fields: impl IntoIterator<Item = &'f Field>,
+    ) -> Result<Self, LoadError> {
+        let fields: Vec<&Field> = fields.into_iter().collect();
+        let mut parsed = Self::of(table, fields.iter().copied())?;
+        for (column, field) in parsed.columns.iter_mut().zip(fields) {
+            if column.definition.column_type == ColumnType::Text {
+                column.casts.clear();
+            } else if column.casts.first() != Some(field.data_type()) {
+                column.casts.insert(0, field.data_type().clone());
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// The table's columns.
+    pub(crate) fn definitions(&self) -> Vec<ColumnDefinition> {
+        self.columns.iter().map(|column| column.definition.clone()).collect()
+    }
+
+    /// The stored form of no rows.
+    pub(crate) fn no_rows(&self) -> StoredRows {
+        let empty = |column: &ColumnConversion| match column.definition.column_type {
+            ColumnType::Float64 => new_empty_array(&DataType::Float64),
+            ColumnType::Text => new_empty_array(&DataType::Utf8),
+            _ => new_empty_array(&DataType::Int64),
+        };
+        StoredRows::new(self.columns.iter().map(empty).collect())
+    }
+
+    /// The stored form of rows of the source.
+    pub(crate) fn stored(&self, batch: &RecordBatch) -> Result<StoredRows, ConversionFault> {
+        let columns = self.columns.iter().zip(batch.columns()).map(|(column, array)| column.stored(array));
+        Ok(StoredRows::new(columns.collect::<Result<_, _>>()?))
+    }
+}
+
+impl ColumnConversion {
+    fn stored(&self, array: &ArrayRef) -> Result<ArrayRef, ConversionFault> {
+        let options = CastOptions { safe: true, ..CastOptions::default() };
+        let mut cast = ArrayRef::clone(array);
+        for data_type in &self.casts {
+            cast = cast_with_options(&cast, data_type, &options)?;
+        }
+        // A cast that cannot keep a value leaves a null; there must be no new ones.
+        if cast.logical_null_count() > array.logical_null_count() {
+            let (before, after) = (array.logical_nulls(), cast.logical_nulls());
+            let is_valid = |nulls: &Option<arrow::buffer::NullBuffer>, row: usize| {
+                nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row))
+            };
+            let lost = (0..array.len()).find(|row| is_valid(&before, *row) && !is_valid(&after, *row));
+            return Err(self.fault(array, lost.unwrap_or(0)));
+        }
+        match self.definition.column_type {
+            ColumnType::Decimal { precision, .. } => {
+                let decimals = cast.as_primitive::<Decimal128Type>();
+                unscaled(decimals, precision).map_err(|row| self.fault(array, row))
+            }
+            ColumnType::Text => match too_long(&cast) {
+                Some(row) => Err(self.text_fault(&cast, row)),
+                None => Ok(cast),
+            },
+            _ => Ok(cast),
+        }
+    }
+
+    fn fault(&self, array: &ArrayRef, row: usize) -> ConversionFault {
+        let found = array_value_to_string(array, row).unwrap_or_else(|error| error.to_string());
+        let found = if array.data_type().is_string() { format!("{found:?}") } else { found };
+        self.fault_of(row, found, format!("a value of type {}", self.definition.column_type))
+    }
+
+    fn text_fault(&self, array: &ArrayRef, row: usize) -> ConversionFault {
+        let bytes = text_lengths(array).nth(row).unwrap_or(0);
+        let expected = format!("at most {TEXT_BYTES_MAX} bytes");
+        self.fault_of(row, format!("a text of {bytes} bytes"), expected)
+    }
+
+    fn fault_of(&self, row: usize, found: String, expected: String) -> ConversionFault {
+        let column = self.definition.name.clone();
+        ConversionFault::Value(ValueFault { column, row, found, expected })
+    }
+}
+
+/// Our type for an arrow type, and the arrow types to cast through to its stored form. A decimal's last step, to its unscaled
+/// integer, is not a cast.
+fn stored_type(data_type: &DataType) -> Option<(ColumnType, Vec<DataType>)> {
+    use DataType as A;
+    let integer = |column_type: ColumnType| (column_type, vec![A::Int64]);
+    Some(match data_type {
+        A::Boolean => integer(ColumnType::Boolean),
+        A::Int8 | A::Int16 | A::Int32 | A::UInt8 | A::UInt16 => integer(ColumnType::Int32),
+        A::UInt32 | A::UInt64 => integer(ColumnType::Int64),
+        A::Int64 => (ColumnType::Int64, Vec::new()),
+        A::Date32 => integer(ColumnType::Date32),
+        A::Date64 => (ColumnType::Date32, vec![A::Date32, A::Int64]),
+        A::Timestamp(TimeUnit::Microsecond, None) => integer(ColumnType::TimestampMicros),
+        A::Timestamp(..) => {
+            (ColumnType::TimestampMicros, vec![A::Timestamp(TimeUnit::Microsecond, None), A::Int64])
+        }
+        A::Decimal32(precision, scale) | A::Decimal64(precision, scale) => {
+            (decimal(*precision, *scale)?, vec![A::Decimal128(*precision, *scale)])
+        }
+        A::Decimal128(precision, scale) => (decimal(*precision, *scale)?, Vec::new()),
+        A::Float64 => (ColumnType::Float64, Vec::new()),
+        A::Float16 | A::Float32 => (ColumnType::Float64, vec![A::Float64]),
+        A::Utf8 | A::LargeUtf8 | A::Utf8View => (ColumnType::Text, Vec::new()),
+        // A column of nothing but nulls, as CSV files have.
+        A::Null => (ColumnType::Text, vec![A::Utf8]),
+        A::Dictionary(_, values) => {
+            let (column_type, mut casts) = stored_type(values)?;
+            casts.insert(0, values.as_ref().clone());
+            (column_type, casts)
+        }
+        _ => return None,
+    })
+}
+
+fn decimal(precision: u8, scale: i8) -> Option<ColumnType> {
+    let scale = u8::try_from(scale).ok()?;
+    let fits = (1..=DECIMAL_DIGITS_MAX).contains(&precision) && scale <= precision;
+    fits.then_some(ColumnType::Decimal { precision, scale })
+}
+
+fn unsupported(table: &str, field: &Field) -> LoadError {
+    LoadError::UnsupportedType {
+        table: table.to_owned(),
+        column: field.name().clone(),
+        found: field.data_type().to_string(),
+    }
+}
+
+/// The unscaled integers of decimals, or the first row with more digits than `precision`.
+fn unscaled(decimals: &Decimal128Array, precision: u8) -> Result<ArrayRef, usize> {
+    let limit = 10_i64.pow(u32::from(precision.min(DECIMAL_DIGITS_MAX)));
+    let fits = |value: i128| i64::try_from(value).ok().filter(|value| -limit < *value && *value < limit);
+    let mut values = Vec::with_capacity(decimals.len());
+    for (row, value) in decimals.values().iter().enumerate() {
+        match fits(*value) {
+            Some(value) => values.push(value),
+            None if decimals.is_null(row) => values.push(0),
+            None => return Err(row),
+        }
+    }
+    Ok(std::sync::Arc::new(Int64Array::new(values.into(), decimals.nulls().cloned())))
+}
+
+/// The first row whose text no page can hold.
+fn too_long(array: &ArrayRef) -> Option<usize> {
+    text_lengths(array).position(|bytes| bytes > TEXT_BYTES_MAX)
+}
+
+/// Bytes of each text.
+pub(crate) fn text_lengths(array: &ArrayRef) -> Box<dyn Iterator<Item = usize> + '_> {
+    let lengths = |pair: &[i64]| usize::try_from(pair[1] - pair[0]).unwrap_or(usize::MAX);
+    match array.data_type() {
+        DataType::Utf8View => {
+            Box::new(array.as_string_view().views().iter().map(|view| {
+                // The first four bytes of a view are the length.
+                usize::try_from(*view & u128::from(u32::MAX)).unwrap_or(usize::MAX)
+            }))
+        }
+        DataType::LargeUtf8 => Box::new(array.as_string::<i64>().offsets().windows(2).map(lengths)),
+        _ => {
+            let texts: &StringArray = array.as_string();
+            Box::new(texts.offsets().windows(2).map(move |pair| lengths(&[pair[0].into(), pair[1].into()])))
+        }
+    }
+}
