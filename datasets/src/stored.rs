@@ -79,6 +79,19 @@ pub(crate) enum ConversionFault {
     Arrow(ArrowError),
 }
 
+impl ConversionFault {
+    /// The error of a load whose rows before this batch are `rows_before`.
+    pub(crate) fn in_table(self, table: &str, action: &'static str, rows_before: u64) -> LoadError {
+        let table = table.to_owned();
+        match self {
+            Self::Arrow(source) => LoadError::Rows { table, action, source },
+            Self::Value(ValueFault { column, row, found, expected }) => {
+                LoadError::Value { table, row: rows_before + row as u64 + 1, column, found, expected }
+            }
+        }
+    }
+}
+
 impl From<ArrowError> for ConversionFault {
     fn from(error: ArrowError) -> Self {
         Self::Arrow(error)

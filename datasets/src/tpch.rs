@@ -22,12 +22,14 @@ use crate::{
     cut::{Piece, Pieces},
     limits::{PIECE_ROWS, TPCH_SCALE_MAX, TPCH_SCALE_MIN},
     load::{NewTable, StoredTable, store},
-    stored::{Conversion, ConversionFault},
+    stored::Conversion,
 };
 
 /// The tables, in the order of loading.
 pub const TABLES: [&str; 8] =
     ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"];
+
+const GENERATE: &str = "generate its rows";
 
 /// A table to sort, and by which column: `lineitem.l_shipdate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,7 +253,7 @@ impl Generated {
             let piece: Piece = Box::new(move || match generate(scale, part, parts) {
                 Some(batch) => conversion
                     .stored(&batch.map_err(|source| not_generated(name, source))?)
-                    .map_err(|fault| not_stored(name, fault)),
+                    .map_err(|fault| fault.in_table(name, GENERATE, 0)),
                 None => Ok(conversion.no_rows()),
             });
             Ok(piece)
@@ -281,18 +283,5 @@ fn scaled(at_scale_one: u64, scale: f64) -> u64 {
 }
 
 fn not_generated(table: &str, source: ArrowError) -> LoadError {
-    LoadError::Rows { table: table.to_owned(), action: "generate its rows", source }
-}
-
-fn not_stored(table: &str, fault: ConversionFault) -> LoadError {
-    match fault {
-        ConversionFault::Arrow(source) => not_generated(table, source),
-        ConversionFault::Value(fault) => LoadError::Value {
-            table: table.to_owned(),
-            row: fault.row as u64 + 1,
-            column: fault.column,
-            found: fault.found,
-            expected: fault.expected,
-        },
-    }
+    LoadError::Rows { table: table.to_owned(), action: GENERATE, source }
 }
