@@ -4,6 +4,8 @@
 //! - A request in `outstanding` was posted on the present connection; when that ends, they all fail.
 //! - A node that was lost is connected to again when the next request comes, once; if that fails, the requests that
 //!   waited for it fail with the reason.
+//! - A request that nobody waits for (the abort of a load) is posted when everything posted before it has been answered: an
+//!   append that its caller gave up must not arrive after the abort.
 //! - A connection over which a request timed out is closed: the node does not answer, and its memory must not be used
 //!   for another request while the answer might still be written.
 
@@ -33,12 +35,14 @@ pub(super) struct Link {
     outstanding: HashMap<u64, Outstanding>,
     /// Not posted yet: the node is being connected to, or the connection's queue was full.
     waiting: VecDeque<Job>,
+    /// Detached requests, each with the number below which everything must have been answered first.
+    deferred: VecDeque<(u64, Job)>,
     next_id: u64,
     request_timeout: Duration,
 }
 
 enum State {
-    Up { connection: Connection, target: RemoteRegion },
+    Up { connection: Box<Connection>, target: RemoteRegion },
     Dialling,
     Down,
 }
@@ -60,12 +64,13 @@ enum Peer {
 impl Link {
     pub(super) fn new(mut dial: Dial, line: Line, request_timeout: Duration) -> Self {
         dial.cluster = Some(line.status.cluster);
-        let state = State::Up { connection: line.connection, target: line.target };
+        let state = State::Up { connection: Box::new(line.connection), target: line.target };
         Self {
             dial,
             state,
             outstanding: HashMap::new(),
             waiting: VecDeque::new(),
+            deferred: VecDeque::new(),
             next_id: 1,
             request_timeout,
         }
@@ -73,6 +78,10 @@ impl Link {
 
     /// Takes a job. The answer says whom to connect to first.
     pub(super) fn begin(&mut self, job: Job) -> Option<Dial> {
+        if job.answer.is_none() && !self.outstanding.is_empty() {
+            self.deferred.push_back((self.next_id, job));
+            return None;
+        }
         self.waiting.push_back(job);
         match self.state {
             State::Up { .. } => self.post_waiting(),
@@ -90,7 +99,7 @@ impl Link {
         match line {
             Ok(Line { connection, target, .. }) => {
                 tracing::info!(node = %self.dial.node, "connected again");
-                self.state = State::Up { connection, target };
+                self.state = State::Up { connection: Box::new(connection), target };
                 self.post_waiting();
             }
             Err(error) => {
@@ -103,6 +112,10 @@ impl Link {
     }
 
     fn post_waiting(&mut self) {
+        let oldest = self.outstanding.keys().min().copied().unwrap_or(u64::MAX);
+        while let Some((_, job)) = self.deferred.pop_front_if(|(after, _)| oldest >= *after) {
+            self.waiting.push_back(job);
+        }
         while let Some(job) = self.waiting.pop_front() {
             let State::Up { connection, target } = &mut self.state else {
                 self.waiting.push_front(job);
@@ -188,7 +201,8 @@ impl Link {
         // Dropping the connection first ends the access of a peer that is still there.
         self.state = State::Down;
         let (node, address) = (self.dial.node, &self.dial.address);
-        let waiting = self.waiting.drain(..).map(|job| (job, Peer::Gone));
+        let deferred = self.deferred.drain(..).map(|(_, job)| job);
+        let waiting = self.waiting.drain(..).chain(deferred).map(|job| (job, Peer::Gone));
         let posted = self.outstanding.drain().map(|(_, outstanding)| (outstanding.job, peer));
         for (mut job, peer) in posted.chain(waiting) {
             if let Some(span) = job.span.take()
@@ -253,7 +267,11 @@ impl Link {
     }
 
     fn jobs(&self) -> impl Iterator<Item = &Job> {
-        self.outstanding.values().map(|outstanding| &outstanding.job).chain(&self.waiting)
+        self.outstanding
+            .values()
+            .map(|outstanding| &outstanding.job)
+            .chain(&self.waiting)
+            .chain(self.deferred.iter().map(|(_, job)| job))
     }
 }
 

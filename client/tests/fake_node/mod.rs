@@ -12,7 +12,7 @@ use std::{
 };
 
 use rackscan_client::{ClientError, Cluster, ClusterOptions, NodeEndpoint};
-use rackscan_fabric::{Address, ClusterKey, Connection, Event, Listener, Operation, RemoteRegion};
+use rackscan_fabric::{Address, ClusterKey, Connection, Event, Listener, Operation, Region, RemoteRegion};
 use rackscan_format::{
     ids::NodeId,
     message::{
@@ -29,6 +29,8 @@ pub(crate) enum Act {
     Refuse(RefusalCode, u64),
     /// Sends this instead of a reply.
     Send(Vec<u8>),
+    /// Reads the source of an append, keeps it in [`FakeNode::stored`], and says that it is stored.
+    Store,
     /// Says nothing, ever.
     Ignore,
     /// Hangs up.
@@ -40,8 +42,10 @@ type Script = Box<dyn FnMut(&Request) -> Act + Send>;
 /// A node that acts by a script; status requests it answers itself.
 pub(crate) struct FakeNode {
     pub(crate) endpoint: NodeEndpoint,
-    /// The kinds of the requests it was sent, status apart.
+    /// The requests it was sent, status apart.
     pub(crate) seen: Arc<Mutex<Vec<Request>>>,
+    /// What it read from its clients' memory.
+    pub(crate) stored: Arc<Mutex<Vec<Vec<u8>>>>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -80,16 +84,20 @@ impl FakeNode {
         let id = status.node;
         let endpoint = NodeEndpoint { id, addresses: vec![listener.address().clone()] };
         let (seen, is_over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (seen_there, over_there) = (Arc::clone(&seen), Arc::clone(&is_over));
+        let stored = Arc::new(Mutex::new(Vec::new()));
+        let (seen_there, over_there, stored_there) =
+            (Arc::clone(&seen), Arc::clone(&is_over), Arc::clone(&stored));
         let serving = move || {
             let mut connections: Vec<Connection> = Vec::new();
             while !over_there.load(Ordering::SeqCst) {
                 let soon = Instant::now() + Duration::from_millis(1);
                 connections.extend(listener.accept_until(soon).ok().flatten());
-                connections.retain_mut(|connection| serve(connection, &status, &mut script, &seen_there));
+                connections.retain_mut(|connection| {
+                    serve(connection, &status, &mut script, &seen_there, &stored_there)
+                });
             }
         };
-        Self { endpoint, seen, is_over, thread: Some(std::thread::spawn(serving)) }
+        Self { endpoint, seen, stored, is_over, thread: Some(std::thread::spawn(serving)) }
     }
 
     pub(crate) fn kinds(&self) -> Vec<String> {
@@ -116,6 +124,7 @@ fn serve(
     status: &NodeStatus,
     script: &mut Script,
     seen: &Mutex<Vec<Request>>,
+    stored: &Mutex<Vec<Vec<u8>>>,
 ) -> bool {
     let mut events = Vec::new();
     connection.poll(&mut events);
@@ -129,7 +138,7 @@ fn serve(
                     seen.lock().expect("no panic while it was locked").push(message.request.clone());
                     script(&message.request)
                 };
-                if !perform(connection, &message, act) {
+                if !perform(connection, &message, act, stored) {
                     return false;
                 }
             }
@@ -140,7 +149,12 @@ fn serve(
     true
 }
 
-fn perform(connection: &mut Connection, message: &RequestMessage, act: Act) -> bool {
+fn perform(
+    connection: &mut Connection,
+    message: &RequestMessage,
+    act: Act,
+    stored: &Mutex<Vec<Vec<u8>>>,
+) -> bool {
     let outcome = match act {
         Act::Answer(bytes, answer) => {
             if let Some(target) = target_of(&message.request).filter(|_| !bytes.is_empty()) {
@@ -160,6 +174,12 @@ fn perform(connection: &mut Connection, message: &RequestMessage, act: Act) -> b
             connection.post(0, Operation::Send { bytes: &bytes }).expect("the queue has room");
             return true;
         }
+        Act::Store => {
+            let bytes = read_source(connection, &message.request);
+            let stored_bytes = bytes.len() as u64;
+            stored.lock().expect("no panic while it was locked").push(bytes);
+            Ok(Answer::Appended { stored_bytes })
+        }
         Act::Ignore => return true,
         Act::HangUp => return false,
     };
@@ -168,6 +188,26 @@ fn perform(connection: &mut Connection, message: &RequestMessage, act: Act) -> b
     let bytes = reply.encode().expect("a small reply");
     connection.post(0, Operation::Send { bytes: &bytes }).expect("the queue has room");
     true
+}
+
+/// The client's memory that an append names. Messages that come meanwhile are lost: the tests send none.
+fn read_source(connection: &mut Connection, request: &Request) -> Vec<u8> {
+    let Request::Append { source, .. } = request else { panic!("expected an append, found {request:?}") };
+    let length = usize::try_from(source.length_bytes).expect("it fits our memory");
+    let region = Region::allocate(length.next_multiple_of(4096)).expect("there is memory");
+    let remote = RemoteRegion { key: source.key, address: source.offset_bytes, length: source.length_bytes };
+    let target = region.slice(0, length).expect("it fits");
+    connection
+        .post(7, Operation::Read { source: remote, source_offset: 0, target })
+        .expect("the queue has room");
+    let (mut events, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(5));
+    while connection.wait(&mut events, deadline) > 0 {
+        let is_read = |event: &Event| matches!(event, Event::Completed { id: 7, outcome: Ok(_) });
+        if events.drain(..).any(|event| is_read(&event)) {
+            return region.to_vec(0, length).expect("it is inside");
+        }
+    }
+    panic!("the client's memory cannot be read")
 }
 
 fn target_of(request: &Request) -> Option<Target> {

@@ -1,0 +1,263 @@
+//! Is a load published wholly or not at all, whatever its nodes do?
+
+mod fake_node;
+
+use std::time::{Duration, Instant};
+
+use fake_node::{Act, FakeNode, addresses, connect, status};
+use rackscan_client::{ClientError, LoadSession};
+use rackscan_format::{
+    codec::{Envelope, seal, unseal},
+    ids::{ColumnId, DeviceId, NodeId, SegmentId, TableId},
+    message::{Answer, NodeCatalog, NodeTable, RefusalCode, Request},
+    schema::{ColumnDefinition, ColumnType, TableDefinition},
+    segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
+    zone::Zone,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+const NODE: NodeId = NodeId(1);
+
+fn definition() -> TableDefinition {
+    let column = |name: &str| ColumnDefinition {
+        name: name.to_owned(),
+        column_type: ColumnType::Int64,
+        nullable: false,
+    };
+    TableDefinition {
+        id: TableId(7),
+        name: "t".to_owned(),
+        columns: vec![column("a"), column("b")],
+        partition_key: ColumnId(0),
+        sorted_by: None,
+        page_size: 4096,
+        segment_rows: 1024,
+        nodes: vec![NODE, NodeId(2)],
+        rows: 0,
+        source: "a test".to_owned(),
+    }
+}
+
+/// A segment of 100 rows, each column one page of 4 and 8 KiB.
+fn segment(number: u32) -> (SegmentDirectory, Vec<Vec<u8>>) {
+    let chunk = |length_bytes: u32| {
+        let extent = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes };
+        let page = PageEntry { extent, first_row: 0, rows: 100, zone: Zone::default() };
+        ChunkDirectory { pages: vec![page] }
+    };
+    let chunks = vec![chunk(4096), chunk(8192)];
+    let directory = SegmentDirectory { table: TableId(7), segment: SegmentId(number), rows: 100, chunks };
+    (directory, vec![vec![1; 4096], vec![2; 8192]])
+}
+
+fn catalog(node: NodeId, tables: Vec<NodeTable>) -> Act {
+    let bytes = seal(Envelope::CatalogReply, &NodeCatalog { node, tables }).expect("it is small");
+    let total_bytes = bytes.len() as u64;
+    Act::Answer(bytes, Answer::Catalog { written_bytes: total_bytes, total_bytes, generation: 1 })
+}
+
+/// What a well-behaved node without tables does.
+fn obey(node: u16, request: &Request) -> Act {
+    match request {
+        Request::Catalog { .. } => catalog(NodeId(node), Vec::new()),
+        Request::Append { .. } => Act::Store,
+        _ => Act::Answer(Vec::new(), Answer::Done),
+    }
+}
+
+/// Two nodes; the first follows `script` where it says something else than obeying.
+fn nodes(
+    folder: &tempfile::TempDir,
+    mut script: impl FnMut(&Request) -> Option<Act> + Send + 'static,
+) -> [FakeNode; 2] {
+    let first = Box::new(move |request: &Request| script(request).unwrap_or_else(|| obey(1, request)));
+    [
+        FakeNode::start(&addresses(folder, 1)[0], status(1), first),
+        FakeNode::start(&addresses(folder, 2)[0], status(2), Box::new(|request| obey(2, request))),
+    ]
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+/// The requests of the load itself, once there are as many.
+fn seen(node: &FakeNode, count: usize) -> Vec<String> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let kinds: Vec<String> = node.kinds().into_iter().filter(|kind| kind != "Catalog").collect();
+        if kinds.len() >= count || Instant::now() > deadline {
+            return kinds;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[tokio::test]
+async fn a_segment_arrives_with_its_directory_first_and_its_pages_in_order() {
+    for wire in 0..2 {
+        let folder = folder();
+        let script = |node: u16| Box::new(move |request: &Request| obey(node, request));
+        let one = FakeNode::start(&addresses(&folder, 1)[wire], status(1), script(1));
+        let two = FakeNode::start(&addresses(&folder, 2)[wire], status(2), script(2));
+        let cluster = connect(&[&one, &two], TIMEOUT).await.unwrap();
+        let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+        let (directory, pages) = segment(0);
+        let appended = session.append(NODE, &directory, &pages).await.unwrap();
+        let published = session.publish().await.unwrap();
+        let stored = one.stored.lock().unwrap().remove(0);
+        assert_eq!(stored.len(), 4096 + 4096 + 8192);
+        assert!(appended.stored_bytes == stored.len() as u64 && appended.wire_bytes > appended.stored_bytes);
+        let found: SegmentDirectory = unseal(Envelope::Segment, "segment", &stored[..4096]).unwrap();
+        assert_eq!(found, directory);
+        assert!(
+            stored[4096..8192].iter().all(|byte| *byte == 1) && stored[8192..].iter().all(|byte| *byte == 2)
+        );
+        assert_eq!(published.rows, 100);
+        let prepared = |node: &FakeNode| {
+            node.seen.lock().unwrap().iter().find_map(|request| match request {
+                Request::PreparePublish { definition, segments } => Some((definition.rows, *segments)),
+                _ => None,
+            })
+        };
+        assert_eq!((prepared(&one), prepared(&two)), (Some((100, 1)), Some((100, 0))));
+        assert_eq!(seen(&two, 2), ["PreparePublish", "CommitPublish"]);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_dropped_is_forgotten_by_every_node() {
+    let folder = folder();
+    let nodes = nodes(&folder, |_| None);
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+    let (directory, pages) = segment(0);
+    session.append(NODE, &directory, &pages).await.unwrap();
+    drop(session);
+    // Closing the cluster waits for the aborts.
+    drop(cluster);
+    assert_eq!(seen(&nodes[0], 0), ["Append", "AbortLoad"]);
+    assert_eq!(seen(&nodes[1], 0), ["AbortLoad"]);
+}
+
+#[tokio::test]
+async fn an_abort_does_not_overtake_an_append_that_was_given_up() {
+    let folder = folder();
+    let is_append = |request: &Request| matches!(request, Request::Append { .. });
+    let nodes = nodes(&folder, move |request| is_append(request).then_some(Act::Ignore));
+    let cluster = connect(&[&nodes[0], &nodes[1]], Duration::from_millis(300)).await.unwrap();
+    let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+    let (directory, pages) = segment(0);
+    let given_up =
+        tokio::time::timeout(Duration::from_millis(50), session.append(NODE, &directory, &pages)).await;
+    assert!(given_up.is_err(), "the node does not answer");
+    drop(session);
+    assert_eq!(seen(&nodes[1], 1), ["AbortLoad"]);
+    // Long enough for the other abort to arrive too, if it had been sent.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(seen(&nodes[0], 0), ["Append"], "its abort waits for the append's answer");
+}
+
+#[tokio::test]
+async fn a_load_is_not_published_when_a_segment_could_not_be_stored() {
+    let folder = folder();
+    let full = |request: &Request| {
+        matches!(request, Request::Append { .. }).then_some(Act::Refuse(RefusalCode::Full, 0))
+    };
+    let nodes = nodes(&folder, full);
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+    let (directory, pages) = segment(0);
+    assert!(session.append(NODE, &directory, &pages).await.is_err());
+    let error = session.publish().await.unwrap_err();
+    assert!(matches!(error, ClientError::Refused { node: NODE, during: "append", .. }), "{error}");
+    assert_eq!(seen(&nodes[0], 2), ["Append", "AbortLoad"]);
+    assert_eq!(seen(&nodes[1], 1), ["AbortLoad"]);
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_prepare_or_is_first_to_refuse_a_commit_ends_the_load() {
+    for refused in ["PreparePublish", "CommitPublish"] {
+        let folder = folder();
+        let script = move |request: &Request| {
+            format!("{request:?}").starts_with(refused).then_some(Act::Refuse(RefusalCode::Storage, 0))
+        };
+        let nodes = nodes(&folder, script);
+        let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+        let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+        assert!(session.publish().await.is_err());
+        assert_eq!(seen(&nodes[0], 0).last().map(String::as_str), Some("AbortLoad"));
+        assert_eq!(seen(&nodes[1], 2), ["PreparePublish", "AbortLoad"], "it never committed");
+    }
+}
+
+#[tokio::test]
+async fn a_first_node_that_dies_in_its_commit_is_asked_again_and_nothing_is_aborted() {
+    let folder = folder();
+    let mut commits = 0;
+    let nodes = nodes(&folder, move |request| {
+        commits += i32::from(matches!(request, Request::CommitPublish { .. }));
+        (commits == 1 && matches!(request, Request::CommitPublish { .. })).then_some(Act::HangUp)
+    });
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+    session.publish().await.unwrap();
+    assert_eq!(seen(&nodes[0], 0), ["PreparePublish", "CommitPublish", "CommitPublish"]);
+    assert_eq!(seen(&nodes[1], 0), ["PreparePublish", "CommitPublish"]);
+}
+
+#[tokio::test]
+async fn a_segment_that_is_not_one_of_the_load_is_refused_before_it_is_sent() {
+    let folder = folder();
+    let nodes = nodes(&folder, |_| None);
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+    let (directory, pages) = segment(0);
+    let mut other_table = directory.clone();
+    other_table.table = TableId(8);
+    let mut other_rows = directory.clone();
+    other_rows.rows = 99;
+    let mut other_length = pages.clone();
+    other_length[1].truncate(4096);
+    for (directory, pages) in [
+        (&other_table, &pages[..]),
+        (&other_rows, &pages[..]),
+        (&directory, &pages[..1]),
+        (&directory, &other_length[..]),
+    ] {
+        let error = session.append(NODE, directory, pages).await.unwrap_err();
+        assert!(matches!(error, ClientError::BadSegment { .. }), "{error}");
+    }
+    assert!(session.append(NodeId(9), &directory, &pages).await.is_err());
+    assert!(seen(&nodes[0], 0).is_empty());
+}
+
+#[tokio::test]
+async fn what_an_interrupted_load_left_prepared_is_forgotten_by_the_next() {
+    let folder = folder();
+    let left = TableDefinition { id: TableId(6), ..definition() };
+    let nodes = nodes(&folder, move |request| {
+        let table = NodeTable { definition: left.clone(), committed: false, segments: Vec::new() };
+        matches!(request, Request::Catalog { .. }).then(|| catalog(NODE, vec![table]))
+    });
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+    assert_eq!(seen(&nodes[0], 1), ["AbortLoad"]);
+    session.abort().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_is_dropped_by_name_and_an_unknown_name_is_an_error() {
+    let folder = folder();
+    let nodes = nodes(&folder, |request| {
+        let table = NodeTable { definition: definition(), committed: true, segments: Vec::new() };
+        matches!(request, Request::Catalog { .. }).then(|| catalog(NODE, vec![table]))
+    });
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let error = cluster.drop_table("u").await.unwrap_err();
+    assert!(matches!(error, ClientError::UnknownTable { .. }), "{error}");
+    // The second node does not have its part: the table cannot be read, but it can be dropped.
+    assert!(cluster.catalog().await.unwrap().table("t").is_err());
+    cluster.drop_table("t").await.unwrap();
+    assert_eq!(seen(&nodes[0], 1), ["Drop"]);
+}
