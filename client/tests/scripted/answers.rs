@@ -1,10 +1,8 @@
 //! Does a client stay truthful and quick when its nodes refuse, lie, fall silent or die?
 
-mod fake_node;
-
 use std::time::{Duration, Instant};
 
-use fake_node::{Act, FakeNode, addresses, connect, key, status};
+use crate::fake_node::{Act, FakeNode, addresses, connect, key, status};
 use rackscan_client::{ClientError, Cluster, ClusterOptions, NodeEndpoint, ProcessAnswer};
 use rackscan_fabric::Address;
 use rackscan_format::{

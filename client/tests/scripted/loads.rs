@@ -1,10 +1,8 @@
 //! Is a load published wholly or not at all, whatever its nodes do?
 
-mod fake_node;
-
 use std::time::{Duration, Instant};
 
-use fake_node::{Act, FakeNode, addresses, connect, status};
+use crate::fake_node::{Act, FakeNode, addresses, connect, status};
 use rackscan_client::{ClientError, LoadSession};
 use rackscan_format::{
     codec::{Envelope, seal, unseal},
