@@ -124,6 +124,13 @@ impl NodeHandle {
         self.lifecycle.stop();
     }
 
+    /// A way to stop the node from another thread, while this handle waits.
+    #[must_use]
+    pub fn stopper(&self) -> impl Fn() + Send + Sync + Clone + 'static {
+        let lifecycle = Arc::clone(&self.lifecycle);
+        move || lifecycle.stop()
+    }
+
     /// Waits until the node has stopped, because it was told to or because it cannot go on.
     ///
     /// # Errors

@@ -41,8 +41,8 @@ impl FromStr for ByteSize {
         let (number, unit) = known.unwrap_or((trimmed, 1));
         let number = number.trim();
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()) && part.len() <= 18;
-        if whole.is_empty() || !digits(whole) || !digits(fraction) || number.ends_with('.') {
+        let digits = |part: &str, most| part.bytes().all(|byte| byte.is_ascii_digit()) && part.len() <= most;
+        if whole.is_empty() || !digits(whole, 20) || !digits(fraction, 18) || number.ends_with('.') {
             return Err(fault());
         }
         let whole: u128 = whole.parse().map_err(|_| fault())?;

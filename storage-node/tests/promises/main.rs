@@ -1,0 +1,14 @@
+//! What does a storage node promise, and does it keep it? One file per promise.
+//!
+//! Method: a node runs in this process, over real device files; a raw fabric client, which knows nothing but the messages,
+//! asks it.
+
+mod bad_pages_are_named_and_others_served;
+mod budgets_and_queues_hold;
+mod devices_of_others_are_refused;
+mod fetch_returns_the_stored_pages;
+mod lost_clients_leave_nothing;
+mod misuse_is_refused;
+mod process_equals_a_scan_at_home;
+mod support;
+mod tables_are_whole_or_absent;

@@ -1,0 +1,134 @@
+//! How does a test talk to a node? Through a fabric connection and one region, message by message.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use rackscan_fabric::{Access, Address, ClusterKey, Connection, Event, Operation, Region, RemoteRegion};
+use rackscan_format::{
+    codec::{self, Envelope},
+    ids::RequestId,
+    message::{
+        Answer, NodeCatalog, NodeStatus, Refusal, RefusalCode, ReplyMessage, Request, RequestMessage, Target,
+    },
+};
+
+const REGION_BYTES: usize = 32 << 20;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Client {
+    pub(crate) connection: Connection,
+    pub(crate) region: Region,
+    remote: RemoteRegion,
+    next: u64,
+    replies: HashMap<u64, ReplyMessage>,
+}
+
+impl Client {
+    pub(crate) fn connect(address: &Address, key: &ClusterKey) -> Self {
+        let deadline = Instant::now() + PATIENCE;
+        let mut connection = rackscan_fabric::connect(address, key, deadline).expect("the node accepts");
+        let region = Region::allocate(REGION_BYTES).expect("memory for a test");
+        let remote = connection.register(&region, Access::ReadWrite).expect("the region is registered");
+        Self { connection, region, remote, next: 0, replies: HashMap::new() }
+    }
+
+    /// A part of the registered region.
+    pub(crate) fn target(&self, offset_bytes: u64, length_bytes: u64) -> Target {
+        Target { key: self.remote.key, offset_bytes: self.remote.address + offset_bytes, length_bytes }
+    }
+
+    /// Sends a request and returns its number.
+    pub(crate) fn send(&mut self, request: Request) -> u64 {
+        self.next += 1;
+        let message = RequestMessage { id: RequestId(self.next), request };
+        self.send_bytes(&message.encode().expect("a test's request is well formed"));
+        self.next
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.connection.post(u64::MAX, Operation::Send { bytes }).expect("the connection takes a message");
+    }
+
+    /// Waits for the reply to a request.
+    pub(crate) fn wait(&mut self, id: u64) -> ReplyMessage {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(reply) = self.replies.remove(&id) {
+                return reply;
+            }
+            assert!(self.poll(deadline), "no reply to request {id}; {:?}", self.connection);
+        }
+    }
+
+    /// Takes what arrives; false if nothing does until the deadline, or the connection has ended.
+    pub(crate) fn poll(&mut self, deadline: Instant) -> bool {
+        let mut events = Vec::new();
+        if self.connection.wait(&mut events, deadline) == 0 {
+            return false;
+        }
+        for event in events {
+            match event {
+                Event::Message { bytes } => {
+                    let reply = ReplyMessage::decode(&bytes).expect("a node's replies are well formed");
+                    self.replies.insert(reply.id.0, reply);
+                }
+                Event::Closed(_) => return false,
+                Event::Completed { .. } | Event::Immediate { .. } => {}
+            }
+        }
+        true
+    }
+
+    /// Sends a request and waits for its outcome.
+    pub(crate) fn ask(&mut self, request: Request) -> Result<Answer, Refusal> {
+        let id = self.send(request);
+        self.wait(id).outcome
+    }
+
+    /// Asks for something that must be done.
+    pub(crate) fn done(&mut self, request: Request) {
+        assert_eq!(self.ask(request), Ok(Answer::Done));
+    }
+
+    /// Asks for something that must be refused.
+    pub(crate) fn refused(&mut self, request: Request) -> Refusal {
+        self.ask(request).expect_err("the request must be refused")
+    }
+
+    pub(crate) fn refusal_code(&mut self, request: Request) -> RefusalCode {
+        self.refused(request).code
+    }
+
+    pub(crate) fn status(&mut self) -> NodeStatus {
+        match self.ask(Request::Status) {
+            Ok(Answer::Status(status)) => *status,
+            other => panic!("a status was expected, not {other:?}"),
+        }
+    }
+
+    /// The whole catalog, read in parts of `part_bytes`.
+    pub(crate) fn catalog(&mut self, part_bytes: u64) -> NodeCatalog {
+        let mut bytes = Vec::new();
+        loop {
+            let (from_bytes, target) = (bytes.len() as u64, self.target(0, part_bytes));
+            match self.ask(Request::Catalog { from_bytes, target }) {
+                Ok(Answer::Catalog { written_bytes, total_bytes, .. }) => {
+                    bytes.extend(self.copy_out(0, written_bytes));
+                    if bytes.len() as u64 == total_bytes {
+                        return codec::unseal(Envelope::CatalogReply, "catalog", &bytes)
+                            .expect("it is whole");
+                    }
+                    assert!(written_bytes > 0, "no progress");
+                }
+                other => panic!("a catalog was expected, not {other:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn copy_out(&self, offset: u64, length: u64) -> Vec<u8> {
+        let place = |bytes: u64| usize::try_from(bytes).expect("a test's region is small");
+        self.region.to_vec(place(offset), place(length)).expect("it lies in the region")
+    }
+}

@@ -1,0 +1,5 @@
+//! Nodes, clients and tables for the promises.
+
+pub(crate) mod client;
+pub(crate) mod node;
+pub(crate) mod table;

@@ -1,0 +1,93 @@
+//! How does a test run a node? In its own folder, with small devices and the least memory.
+
+use std::path::PathBuf;
+
+use rackscan_fabric::{Address, ClusterKey};
+use rackscan_format::ids::NodeId;
+use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle, StartError};
+use tempfile::TempDir;
+
+use super::client::Client;
+
+pub(crate) const DEVICE_BYTES: u64 = 16 << 20;
+
+/// A node's folder, which outlives the node.
+pub(crate) struct Home {
+    folder: TempDir,
+    /// Sockets need short paths.
+    sockets: TempDir,
+    pub(crate) key: ClusterKey,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
+        let sockets = TempDir::new().expect("the folder for temporary files is writable");
+        let key = ClusterKey::from_bytes([7; 32]);
+        std::fs::write(folder.path().join("cluster.key"), key.to_hex()).expect("the folder is writable");
+        Self { folder, sockets, key }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn device(&self, number: usize) -> PathBuf {
+        self.path(&format!("device{number}"))
+    }
+
+    /// Two devices, both wires, the least memory.
+    pub(crate) fn config(&self) -> Config {
+        let device = |number| DeviceConfig {
+            path: self.device(number),
+            size: Some(ByteSize(DEVICE_BYTES)),
+            reserve: true,
+        };
+        let mut config =
+            Config::new(NodeId(3), ClusterId(99), self.path("data"), device(0), self.path("cluster.key"));
+        config.devices.push(device(1));
+        config.listen = vec![
+            Address::Shm { path: self.sockets.path().join("node") },
+            Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
+        ];
+        config.memory_budget = ByteSize(64 << 20);
+        config.scan_workers = 1;
+        config
+    }
+
+    pub(crate) fn start(&self) -> Running {
+        self.start_with(self.config()).expect("the node starts")
+    }
+
+    pub(crate) fn start_with(&self, config: Config) -> Result<Running, StartError> {
+        Ok(Running { handle: Node::start(config)?, key: self.key.clone() })
+    }
+}
+
+/// A node of this process.
+pub(crate) struct Running {
+    pub(crate) handle: NodeHandle,
+    key: ClusterKey,
+}
+
+impl Running {
+    pub(crate) fn shm(&self) -> Client {
+        Client::connect(&self.handle.addresses()[0], &self.key)
+    }
+
+    pub(crate) fn tcp(&self) -> Client {
+        Client::connect(&self.handle.addresses()[1], &self.key)
+    }
+
+    /// One client over each wire.
+    pub(crate) fn both(&self) -> [(&'static str, Client); 2] {
+        [("shm", self.shm()), ("tcp", self.tcp())]
+    }
+
+    /// Stops in good order.
+    pub(crate) fn stop(self) {
+        self.handle.stop();
+        self.handle.wait().expect("the node had no reason to stop by itself");
+    }
+}
