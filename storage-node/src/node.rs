@@ -207,7 +207,7 @@ fn start_workers(
             lifecycle: Arc::clone(&handle.lifecycle),
             core: core_of(config, usize::from(config.reactors) + usize::from(worker)),
         };
-        let (thread, report) = scan_pool::start(worker, parts)?;
+        let (thread, report) = scan_pool::start(&format!("n{}-scan{worker}", config.node), parts)?;
         handle.others.push(thread);
         reports.push(report);
     }
@@ -244,7 +244,7 @@ impl ReactorStart {
     /// Starts the thread; returns when it is ready.
     fn spawn(self, parts: ReactorParts) -> Result<(JoinHandle<()>, RingReport), StartError> {
         let (ready, is_ready) = mpsc::sync_channel(1);
-        let name = format!("reactor-{}", self.number);
+        let name = format!("n{}-reactor{}", self.node.config.node, self.number);
         let run = move || {
             let lifecycle = Arc::clone(&self.node.lifecycle);
             match self.build(parts) {

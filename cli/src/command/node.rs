@@ -6,7 +6,7 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
-use std::{io::Read, sync::Arc};
+use std::io::Read;
 
 /// Runs the node until it is asked to stop: by a request, by SIGTERM or Ctrl-C, or, with `--lifeline`, by the end of
 /// standard input.
@@ -17,23 +17,22 @@ pub(crate) fn run(node: &args::Node) -> Result<(), Failure> {
     for address in handle.addresses() {
         tracing::info!("node {id} listens at {address}");
     }
-    let handle = Arc::new(handle);
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    let asked = Arc::clone(&handle);
+    let asked = handle.stopper();
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             tracing::info!("stopping on signal {signal}");
-            asked.stop();
+            asked();
         }
     });
     if node.lifeline {
-        let held = Arc::clone(&handle);
+        let held = handle.stopper();
         std::thread::spawn(move || {
             // Nothing is ever sent: this returns when the parent is gone, or lets go.
             let mut nothing = [0_u8; 1];
             while matches!(std::io::stdin().read(&mut nothing), Ok(1..)) {}
-            held.stop();
+            held();
         });
     }
     handle.wait().map_err(|error| Failure::of(&error))
