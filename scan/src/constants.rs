@@ -75,10 +75,12 @@ impl SetValues {
                 Literal::Text(text) => Some(text.as_str().into()),
                 _ => None,
             }))),
-            Some(Literal::Float64(_)) => Self::Floats(sorted(set.iter().filter_map(|literal| match literal {
-                Literal::Float64(value) => Some(value.to_bits()),
-                _ => None,
-            }))),
+            Some(Literal::Float64(_)) => {
+                Self::Floats(sorted(set.iter().filter_map(|literal| match literal {
+                    Literal::Float64(value) => Some(value.to_bits()),
+                    _ => None,
+                })))
+            }
             _ => Self::Integers(sorted(set.iter().filter_map(unscaled))),
         }
     }

@@ -45,9 +45,10 @@ pub(crate) fn group(
     let columns = payload(plan, views, picks, room)?;
     let mut evaluation = plan.expressions.over(&columns, rows);
     let keys: Result<Vec<ArrayRef>, _> = grouping.keys.iter().map(|key| evaluation.array(*key)).collect();
-    let arguments = grouping.aggregates.iter().map(|aggregate| {
-        aggregate.argument.map(|argument| evaluation.array(argument)).transpose()
-    });
+    let arguments = grouping
+        .aggregates
+        .iter()
+        .map(|aggregate| aggregate.argument.map(|argument| evaluation.array(argument)).transpose());
     let arguments: Result<Vec<Option<ArrayRef>>, _> = arguments.collect();
     Ok(groups.add_rows(&keys?, &arguments?, rows)?)
 }

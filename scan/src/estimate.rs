@@ -70,7 +70,8 @@ pub fn estimate(program: &VerifiedProgram, directory: &SegmentDirectory) -> Scan
         let mut share = 1.0;
         for (index, conjunct) in plan.filter.conjuncts.iter().enumerate() {
             if verdicts.of(block)[index] == Verdict::Maybe {
-                let pages = plan.conjunct_inputs[index].iter().map(|input| (*input, inputs[*input].page_of(block)));
+                let pages =
+                    plan.conjunct_inputs[index].iter().map(|input| (*input, inputs[*input].page_of(block)));
                 filter_pages.extend(pages);
                 share *= share_of(conjunct, directory, &inputs, block);
             }
@@ -111,7 +112,8 @@ fn share_of<P: AsRef<[u8]>>(
     };
     match predicate {
         Predicate::Constant(value) => f64::from(u8::from(*value)),
-        Predicate::Interval { input, low, high } => match bounds(*input).and_then(|bounds| bounds.integers()) {
+        Predicate::Interval { input, low, high } => match bounds(*input).and_then(|bounds| bounds.integers())
+        {
             Some((min, max)) => width(min.max(*low), max.min(*high)) / width(min, max),
             None => OTHER_SHARE,
         },
@@ -139,12 +141,14 @@ fn share_of<P: AsRef<[u8]>>(
             if *negated { 1.0 - share } else { share }
         }
         Predicate::Text { test: TextTest::Like { negated, .. }, .. } => {
-            if *negated { 1.0 - EQUAL_SHARE } else { EQUAL_SHARE }
+            if *negated {
+                1.0 - EQUAL_SHARE
+            } else {
+                EQUAL_SHARE
+            }
         }
         Predicate::Text { .. } | Predicate::General { .. } => OTHER_SHARE,
-        Predicate::All(items) => {
-            items.iter().map(|item| share_of(item, directory, inputs, block)).product()
-        }
+        Predicate::All(items) => items.iter().map(|item| share_of(item, directory, inputs, block)).product(),
         Predicate::Any(items) => {
             let none: f64 = items.iter().map(|item| 1.0 - share_of(item, directory, inputs, block)).product();
             1.0 - none

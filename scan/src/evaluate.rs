@@ -94,12 +94,6 @@ impl Datum for Value {
 }
 
 impl Value {
-    fn array(&self) -> &ArrayRef {
-        match self {
-            Self::Rows(array) | Self::Scalar(array) => array,
-        }
-    }
-
     /// The same kind of value, computed row by row from this one.
     fn map(
         &self,

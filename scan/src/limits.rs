@@ -29,6 +29,11 @@ pub(crate) const GROUPS_SHARE: usize = 4;
 /// Blocks of the first window of a scan that wants few rows; each further window is twice as large.
 pub(crate) const LIMITED_WINDOW_BLOCKS: usize = 8;
 
+/// Combinations of key values that are addressed directly: with eight sums and two tables, half a MiB.
+pub(crate) const DIRECT_SLOTS_MAX: usize = 4096;
+/// Blocks with fewer than one selected row in so many are computed row by row, others whole.
+pub(crate) const SPARSE_SHARE: usize = 4;
+
 /// Bounds of one segment scan, chosen by its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimits {
@@ -47,3 +52,5 @@ impl Default for ScanLimits {
 }
 
 const _: () = assert!(BATCH_ROWS_DEFAULT >= BATCH_ROWS_MIN && BATCH_ROWS_DEFAULT.is_multiple_of(BLOCK_ROWS));
+// Slots, and the one of discarded rows, are counted in 16 bits.
+const _: () = assert!(DIRECT_SLOTS_MAX < u16::MAX as usize);

@@ -79,13 +79,6 @@ impl<P: AsRef<[u8]>> InputPages<P> {
         }
     }
 
-    /// Drops one page before its time: nothing more will be asked of it.
-    pub(crate) fn consume(&mut self, page: usize) {
-        if let Some(slot @ Slot::Held(_)) = self.slots.get_mut(page) {
-            *slot = Slot::Consumed;
-        }
-    }
-
     /// What is here of these blocks, to be read.
     pub(crate) fn views(&self, input: usize, blocks: Range<usize>) -> InputView<'_> {
         let pages = self.pages_of(blocks);

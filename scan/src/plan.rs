@@ -69,7 +69,11 @@ pub(crate) fn check(program: &VerifiedProgram, directory: &SegmentDirectory) -> 
         Err(ScanError::Mismatch { table, segment, what, found, expected })
     };
     if program.program().table != table {
-        return mismatch("the table", table.to_string(), format!("{}, the program's", program.program().table));
+        return mismatch(
+            "the table",
+            table.to_string(),
+            format!("{}, the program's", program.program().table),
+        );
     }
     for input in &program.program().inputs {
         let Some(chunk) = directory.chunk(input.column) else {
@@ -82,7 +86,9 @@ pub(crate) fn check(program: &VerifiedProgram, directory: &SegmentDirectory) -> 
                 && (entry.first_row as usize).is_multiple_of(rackscan_format::limits::BLOCK_ROWS);
             match next_row.checked_add(entry.rows) {
                 Some(end) if whole && entry.first_row == next_row => next_row = end,
-                _ => return mismatch("a page's first row", entry.first_row.to_string(), next_row.to_string()),
+                _ => {
+                    return mismatch("a page's first row", entry.first_row.to_string(), next_row.to_string());
+                }
             }
         }
         if next_row != rows {

@@ -164,7 +164,9 @@ impl Compiler<'_> {
                 return Some(Predicate::Columns { op, left, right });
             }
             (Node::Column(input), Node::Literal(literal)) => (op, usize::from(*input), literal.clone()),
-            (Node::Literal(literal), Node::Column(input)) => (mirror(op), usize::from(*input), literal.clone()),
+            (Node::Literal(literal), Node::Column(input)) => {
+                (mirror(op), usize::from(*input), literal.clone())
+            }
             _ => return None,
         };
         match literal {

@@ -11,12 +11,12 @@ use crate::{
     text::{decode_texts, text_array, valid_rows},
 };
 use arrow::{
+    array::BooleanBufferBuilder,
     array::{
         Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array,
         TimestampMicrosecondArray, UInt32Array,
     },
     buffer::{BooleanBuffer, NullBuffer},
-    array::BooleanBufferBuilder,
     compute::{concat, take},
 };
 use rackscan_format::{
@@ -46,9 +46,15 @@ pub(crate) fn gather(view: &InputView<'_>, picks: &[Pick], room: &mut Room) -> R
             let bits = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
             Arc::new(BooleanArray::new(bits, nulls))
         }
-        ColumnType::Int32 => Arc::new(Int32Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?),
-        ColumnType::Int64 => Arc::new(Int64Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?),
-        ColumnType::Date32 => Arc::new(Date32Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?),
+        ColumnType::Int32 => {
+            Arc::new(Int32Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?)
+        }
+        ColumnType::Int64 => {
+            Arc::new(Int64Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?)
+        }
+        ColumnType::Date32 => {
+            Arc::new(Date32Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?)
+        }
         ColumnType::TimestampMicros => {
             let values = gather_integers(view, picks, room)?.into();
             Arc::new(TimestampMicrosecondArray::try_new(values, nulls)?)

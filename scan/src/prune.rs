@@ -177,8 +177,7 @@ fn text(min: Option<&[u8]>, max: Option<&[u8]>, test: &TextTest) -> Verdict {
         }
         TextTest::Set { values, negated } => {
             let begin = min.map_or(0, |min| values.partition_point(|value| value.as_slice() < min));
-            let end =
-                max.map_or(values.len(), |max| values.partition_point(|value| value.as_slice() <= max));
+            let end = max.map_or(values.len(), |max| values.partition_point(|value| value.as_slice() <= max));
             // Bounds may be cut, so even equal bounds do not prove a value.
             match (begin >= end, *negated) {
                 (true, false) => Verdict::Never,

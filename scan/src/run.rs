@@ -9,7 +9,7 @@
 
 use crate::{
     ScanError, ScanLimits,
-    aggregate::{Grouping, Groups},
+    aggregate::{Grouping, Groups, direct::Direct},
     emit,
     error::{Fault, PageWhere},
     limits::{BATCH_ROWS_MIN, GROUPS_SHARE, LIMITED_WINDOW_BLOCKS},
@@ -121,6 +121,9 @@ pub struct SegmentScan<P> {
     next_block: usize,
     rows_left: usize,
     groups: Option<(Grouping, Groups)>,
+    direct: Option<Direct>,
+    /// Blocks before this one are not for the direct path.
+    direct_from: usize,
     /// The first block whose rows are in `groups`.
     groups_from: usize,
     memos: Vec<Option<LeafMemo>>,
@@ -161,6 +164,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             }
             None => None,
         };
+        let direct = groups.as_ref().and_then(|(grouping, _)| Direct::new(&program, grouping));
         let memos = (0..plan.filter.text_leaves).map(|_| None).collect();
         let limits = ScanLimits { batch_rows: limits.batch_rows.max(BATCH_ROWS_MIN), ..limits };
         Ok(Self {
@@ -179,6 +183,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             next_block: first,
             rows_left: program.program().limit_rows.map_or(usize::MAX, |rows| rows as usize),
             groups,
+            direct,
+            direct_from: first,
             groups_from: first,
             memos,
             room: Room::new(),
@@ -190,9 +196,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     /// # Errors
     /// When a page's content is impossible, or the computation fails.
     pub fn step(&mut self) -> Result<Step, ScanError> {
-        self.advance().map_err(|fault| {
-            ScanError::of(fault, &self.directory, |input| self.inputs[input].column)
-        })
+        self.advance()
+            .map_err(|fault| ScanError::of(fault, &self.directory, |input| self.inputs[input].column))
     }
 
     /// Takes a page that was asked for, and checks its identity and checksum.
@@ -319,9 +324,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         }
         for conjunct in 0..self.plan.filter.conjuncts.len() {
             let blocks = self.window.clone();
-            let undecided = blocks.map(|block| {
-                verdicts.alive(block) && verdicts.of(block)[conjunct] == Verdict::Maybe
-            });
+            let undecided =
+                blocks.map(|block| verdicts.alive(block) && verdicts.of(block)[conjunct] == Verdict::Maybe);
             self.undecided.push(undecided.collect());
         }
         self.wanted.clear();
@@ -346,9 +350,10 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
 
     /// Pages asked for and not supplied yet, in the order of their rows.
     fn missing(&self) -> Option<Vec<PageWanted>> {
-        let missing = self.wanted.iter().filter(|place| {
-            matches!(self.inputs[place.input].slots().get(place.page), Some(Slot::Wanted))
-        });
+        let missing = self
+            .wanted
+            .iter()
+            .filter(|place| matches!(self.inputs[place.input].slots().get(place.page), Some(Slot::Wanted)));
         let mut pages: Vec<(u32, PageWanted)> = missing
             .filter_map(|place| {
                 let column = self.inputs[place.input].column;
@@ -395,8 +400,13 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     fn emit(&mut self) -> Result<Option<ScanBatch>, Fault> {
         while self.next_block < self.window.end {
             let first_block = self.next_block;
-            let (picks, end) = self.picks(first_block);
-            let batch = self.emit_picks(&picks, first_block, end)?;
+            let (batch, end) = match self.group_directly()? {
+                Some(end) => (self.take_groups_if_full(end)?, end),
+                None => {
+                    let (picks, end) = self.picks(first_block);
+                    (self.emit_picks(&picks, first_block, end)?, end)
+                }
+            };
             self.next_block = end;
             for input in &mut self.inputs {
                 input.consume_before(end);
@@ -406,6 +416,29 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             }
         }
         Ok(None)
+    }
+
+    /// Groups the next run of blocks where they lie, if that can be; says where the run ended.
+    fn group_directly(&mut self) -> Result<Option<usize>, Fault> {
+        let (Some((_, groups)), Some(direct)) = (&mut self.groups, &mut self.direct) else { return Ok(None) };
+        if self.next_block < self.direct_from {
+            return Ok(None);
+        }
+        let blocks = self.next_block..self.window.end;
+        let views = views_of(&self.inputs, blocks.clone());
+        let (selections, start) = (&self.selections, self.window.start);
+        let end =
+            direct.add_run(&views, blocks, |block| selections[block - start], groups, &mut self.room)?;
+        if end.is_none() {
+            // What forbids it (a null, a wide key) seldom ends within a window: do not look for it block after block.
+            self.direct_from = self.window.end;
+        }
+        Ok(end)
+    }
+
+    fn take_groups_if_full(&mut self, end: usize) -> Result<Option<ScanBatch>, Fault> {
+        let bytes = self.groups.as_ref().map_or(0, |(_, groups)| groups.memory_bytes());
+        if bytes > self.limits.memory_bytes / GROUPS_SHARE { self.take_groups(end) } else { Ok(None) }
     }
 
     /// Blocks from `first_block` on with as many selected rows as a batch takes, and the block behind them.
@@ -440,8 +473,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         if let Some((grouping, groups)) = groups {
             emit::group(plan, grouping, groups, &views, picks, room)?;
             drop(views);
-            let full = groups.memory_bytes() > self.limits.memory_bytes / GROUPS_SHARE;
-            return if full { self.take_groups(end) } else { Ok(None) };
+            return self.take_groups_if_full(end);
         }
         let Output::Rows(nodes) = &plan.program().program().output else { return Ok(None) };
         let batch = emit::rows(plan, nodes, schema, &views, picks, room)?;
@@ -470,7 +502,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             let is_payload = self.plan.payload_inputs.contains(&index);
             for page in input.pages_of(self.window.clone()) {
                 // A page that goes on in the next window is counted there.
-                let goes_on = self.window.end < self.directory.blocks() && input.page_of(self.window.end) == page;
+                let goes_on =
+                    self.window.end < self.directory.blocks() && input.page_of(self.window.end) == page;
                 if goes_on || !matches!(input.slots()[page], Slot::Unread) {
                     continue;
                 }

@@ -100,6 +100,18 @@ impl Selection {
         })
     }
 
+    /// Puts `other` in the place of each row that is not selected.
+    pub(crate) fn replace_others(&self, values: &mut [u16; BLOCK_ROWS], other: u16) {
+        for (values, word) in values.as_chunks_mut::<64>().0.iter_mut().zip(self.words) {
+            if word == u64::MAX {
+                continue;
+            }
+            for (bit, value) in values.iter_mut().enumerate() {
+                *value = if word >> bit & 1 == 1 { *value } else { other };
+            }
+        }
+    }
+
     /// Keeps the first `limit` rows.
     pub(crate) fn truncate(&mut self, limit: usize) {
         let mut left = limit;

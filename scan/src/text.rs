@@ -189,7 +189,10 @@ impl TextLeaf<'_> {
                 let values = rows.iter().enumerate();
                 let values = values.map(|(at, row)| is_valid(*row).then(|| texts.get(at)));
                 let answers = self.ask_node(*node, *truth, values)?;
-                rows.iter().zip(answers).filter(|(_, answer)| *answer == 1).for_each(|(row, _)| kept.insert(*row));
+                rows.iter()
+                    .zip(answers)
+                    .filter(|(_, answer)| *answer == 1)
+                    .for_each(|(row, _)| kept.insert(*row));
                 return Ok(kept.and(wanted));
             }
             TextTest::Like { pattern, negated } => {

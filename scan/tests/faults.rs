@@ -92,7 +92,8 @@ fn a_program_of_another_table_and_a_block_behind_the_end_are_refused() {
     let program = table.program(vec![], vec![], Output::Rows(vec![]));
     let mut directory = (*table.directory).clone();
     directory.table = rackscan_format::ids::TableId(8);
-    let other = SegmentScan::<Vec<u8>>::new(Arc::clone(&program), Arc::new(directory), 0, ScanLimits::default());
+    let other =
+        SegmentScan::<Vec<u8>>::new(Arc::clone(&program), Arc::new(directory), 0, ScanLimits::default());
     assert!(matches!(other.err(), Some(ScanError::Mismatch { .. })));
     let behind = SegmentScan::<Vec<u8>>::new(program, Arc::clone(&table.directory), 6, ScanLimits::default());
     assert!(matches!(behind.err(), Some(ScanError::Mismatch { .. })));
@@ -123,9 +124,13 @@ fn forged_pages_give_an_error_or_wrong_rows_but_never_a_panic() {
         };
         let program = table.program(nodes.nodes, filter, output);
         for _ in 0..20 {
-            let mut scan =
-                SegmentScan::new(Arc::clone(&program), Arc::clone(&table.directory), 0, ScanLimits::default())
-                    .unwrap();
+            let mut scan = SegmentScan::new(
+                Arc::clone(&program),
+                Arc::clone(&table.directory),
+                0,
+                ScanLimits::default(),
+            )
+            .unwrap();
             let mut steps = 0;
             while let Ok(step) = scan.step() {
                 steps += 1;
@@ -137,7 +142,11 @@ fn forged_pages_give_an_error_or_wrong_rows_but_never_a_panic() {
                 for wanted in pages {
                     let page = &table.pages[&(wanted.column, wanted.page)];
                     // Headers, descriptors and dictionaries come first: most bytes changed are there.
-                    let at = if draw.chance(80) { draw.below(page.len().min(600)) } else { draw.below(page.len()) };
+                    let at = if draw.chance(80) {
+                        draw.below(page.len().min(600))
+                    } else {
+                        draw.below(page.len())
+                    };
                     let byte = draw.pick(&[0, 1, 0x7f, 0x80, 0xff, 64, 65]);
                     refused |= scan.supply(wanted.column, wanted.page, forged(page, at, byte)).is_err();
                 }

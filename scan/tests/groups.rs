@@ -39,8 +39,20 @@ fn merge(aggregate: &Aggregate, program: &VerifiedProgram, one: Datum, two: Datu
     use rackscan_format::program::ValueType;
     match (aggregate.function, one, two) {
         (_, Datum::Null, other) | (_, other, Datum::Null) => other,
-        (AggregateFunction::Min, one, two) => if order(&one, &two).is_le() { one } else { two },
-        (AggregateFunction::Max, one, two) => if order(&one, &two).is_ge() { one } else { two },
+        (AggregateFunction::Min, one, two) => {
+            if order(&one, &two).is_le() {
+                one
+            } else {
+                two
+            }
+        }
+        (AggregateFunction::Max, one, two) => {
+            if order(&one, &two).is_ge() {
+                one
+            } else {
+                two
+            }
+        }
         (AggregateFunction::Sum, Datum::Number(one), Datum::Number(two)) => {
             let argument = aggregate.argument.map(|node| program.node_types()[usize::from(node)]);
             if argument == Some(ValueType::Int64) {

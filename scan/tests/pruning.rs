@@ -20,9 +20,10 @@ fn sorted() -> Table {
     let rows = 100 * 1024_i128;
     let sorted = (0..rows).map(Datum::Number).collect();
     // Odd numbers only from block 50 on, between bounds that do not say so.
-    let other = (0..rows).map(|row| row * 7919 % 10_007).enumerate().map(|(row, number)| {
-        Datum::Number(if row < 50 * 1024 { number / 2 * 2 } else { number })
-    });
+    let other = (0..rows)
+        .map(|row| row * 7919 % 10_007)
+        .enumerate()
+        .map(|(row, number)| Datum::Number(if row < 50 * 1024 { number / 2 * 2 } else { number }));
     let other = other.collect();
     let column = |values| Column { column_type: ColumnType::Int64, values };
     Table::new(vec![column(sorted), column(other)], 4096)
@@ -111,7 +112,10 @@ fn an_estimate_bounds_what_the_scan_then_does() {
         let program = table.program(nodes.nodes, filter, Output::Rows(vec![output]));
         let guess = estimate(&program, &table.directory);
         let (_, stats) = table.scan(&program, ScanLimits::default()).unwrap();
-        assert!(stats.pages_read <= guess.pages_filter + guess.pages_payload, "seed {seed}: {guess:?} {stats:?}");
+        assert!(
+            stats.pages_read <= guess.pages_filter + guess.pages_payload,
+            "seed {seed}: {guess:?} {stats:?}"
+        );
         assert!(stats.pages_read >= guess.pages_filter, "seed {seed}: {guess:?} {stats:?}");
         assert!(stats.bytes_read <= guess.bytes_filter + guess.bytes_payload, "seed {seed}");
         assert!(stats.rows_selected <= guess.rows_max && guess.rows_max <= guess.rows_total, "seed {seed}");

@@ -77,7 +77,8 @@ proptest! {
 }
 
 fn integers(values: impl IntoIterator<Item = Option<i64>>) -> Column {
-    let values = values.into_iter().map(|value| value.map_or(Datum::Null, |value| Datum::Number(value.into())));
+    let values =
+        values.into_iter().map(|value| value.map_or(Datum::Null, |value| Datum::Number(value.into())));
     Column { column_type: ColumnType::Int64, values: values.collect() }
 }
 
@@ -90,7 +91,8 @@ fn unknown_is_not_true_and_not_unknown_is_not_true_either() {
     for (filter, expected) in [(2, vec![1]), (3, vec![3]), (4, vec![1, 3])] {
         let program = table.program(nodes.clone(), vec![filter], Output::Rows(vec![0]));
         let (batches, _) = table.scan(&program, ScanLimits::default()).unwrap();
-        let expected: Vec<Vec<Datum>> = expected.into_iter().map(|value| vec![Datum::Number(value)]).collect();
+        let expected: Vec<Vec<Datum>> =
+            expected.into_iter().map(|value| vec![Datum::Number(value)]).collect();
         assert_eq!(rows_of(batches.iter().map(|batch| &batch.batch)), expected);
     }
 }
@@ -120,7 +122,10 @@ fn a_cast_behind_a_filter_only_fails_for_rows_that_pass_it() {
     let (batches, _) = table.scan(&guarded, ScanLimits::default()).unwrap();
     assert_eq!(batches.iter().map(|batch| batch.batch.num_rows()).sum::<usize>(), 2999);
     let branch = table.program(nodes.clone(), vec![], Output::Rows(vec![4]));
-    assert!(table.scan(&branch, ScanLimits::default()).is_ok(), "the branch is not taken where it would fail");
+    assert!(
+        table.scan(&branch, ScanLimits::default()).is_ok(),
+        "the branch is not taken where it would fail"
+    );
     let unguarded = table.program(nodes, vec![], Output::Rows(vec![3]));
     let failure = table.scan(&unguarded, ScanLimits::default()).unwrap_err();
     assert!(matches!(failure, ScanError::Computation { .. }), "{failure}");

@@ -4,8 +4,8 @@ mod support;
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array,
-        RecordBatch, RecordBatchOptions, StringViewArray, TimestampMicrosecondArray, UInt32Array,
+        Array, ArrayRef, AsArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array,
+        Int64Array, RecordBatch, RecordBatchOptions, StringViewArray, TimestampMicrosecondArray, UInt32Array,
     },
     compute::take,
     datatypes::{Field, Schema, SchemaRef},
@@ -20,9 +20,10 @@ use support::{
 };
 
 fn batch_of(columns: Vec<ArrayRef>, rows: usize) -> RecordBatch {
-    let fields = columns.iter().enumerate().map(|(index, column)| {
-        Field::new(index.to_string(), column.data_type().clone(), true)
-    });
+    let fields = columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| Field::new(index.to_string(), column.data_type().clone(), true));
     let schema: SchemaRef = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema, columns, &options).unwrap()
@@ -70,7 +71,11 @@ fn extremes_and_nulls_of_every_type_come_back() {
         Arc::new(TimestampMicrosecondArray::from(vec![Some(1), None, Some(i64::MIN)])),
         Arc::new(Decimal128Array::from(vec![Some(i128::MIN), Some(i128::MAX), None])),
         Arc::new(Float64Array::from(vec![Some(f64::NAN), Some(-0.0), None])),
-        Arc::new(StringViewArray::from(vec![Some(""), None, Some("a text that is longer than a view \u{1f600}")])),
+        Arc::new(StringViewArray::from(vec![
+            Some(""),
+            None,
+            Some("a text that is longer than a view \u{1f600}"),
+        ])),
         Arc::new(StringViewArray::from(vec![None::<&str>; 3])),
     ];
     let batch = batch_of(columns, 3);

@@ -8,7 +8,8 @@
 use super::{integers_of, integers_to};
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, StringViewArray, StringViewBuilder,
+        Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, StringViewArray,
+        StringViewBuilder,
     },
     buffer::NullBuffer,
     datatypes::{Decimal128Type, Float64Type},
@@ -58,7 +59,9 @@ impl Combine {
     fn decimals(self, known: i128, value: i128) -> Result<i128, ArrowError> {
         match self {
             Self::Sum => known.checked_add(value).ok_or_else(|| {
-                ArrowError::ArithmeticOverflow(format!("a sum of decimals beyond 128 bits: {known} + {value}"))
+                ArrowError::ArithmeticOverflow(format!(
+                    "a sum of decimals beyond 128 bits: {known} + {value}"
+                ))
             }),
             Self::Min => Ok(known.min(value)),
             Self::Max => Ok(known.max(value)),
@@ -75,17 +78,19 @@ impl Combine {
 }
 
 impl Accumulator {
-    pub(super) fn new(
-        function: AggregateFunction,
-        argument: Option<ValueType>,
-    ) -> Result<Self, ArrowError> {
-        let (seen, combine) = (Vec::new(), match function {
-            AggregateFunction::CountRows => return Ok(Self::Counts { counts: Vec::new(), every_row: true }),
-            AggregateFunction::Count => return Ok(Self::Counts { counts: Vec::new(), every_row: false }),
-            AggregateFunction::Sum => Combine::Sum,
-            AggregateFunction::Min => Combine::Min,
-            AggregateFunction::Max => Combine::Max,
-        });
+    pub(super) fn new(function: AggregateFunction, argument: Option<ValueType>) -> Result<Self, ArrowError> {
+        let (seen, combine) = (
+            Vec::new(),
+            match function {
+                AggregateFunction::CountRows => {
+                    return Ok(Self::Counts { counts: Vec::new(), every_row: true });
+                }
+                AggregateFunction::Count => return Ok(Self::Counts { counts: Vec::new(), every_row: false }),
+                AggregateFunction::Sum => Combine::Sum,
+                AggregateFunction::Min => Combine::Min,
+                AggregateFunction::Max => Combine::Max,
+            },
+        );
         match argument {
             None => Err(ArrowError::ComputeError(format!("{function:?} without an argument"))),
             Some(ValueType::Decimal { precision, scale }) => {
@@ -172,6 +177,33 @@ impl Accumulator {
                 for (row, group) in rows {
                     keep_text(*combine, &mut values[group], texts, row, bytes);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored integers have such.
+    pub(super) fn add_partial(&mut self, groups: &[u32], partial: &[i64]) -> Result<(), ArrowError> {
+        let rows = groups.iter().map(|group| *group as usize).zip(partial.iter().copied());
+        match self {
+            Self::Counts { counts, .. } => rows.for_each(|(group, count)| counts[group] += count),
+            Self::Integers { combine, values, seen, .. } => {
+                for (group, value) in rows {
+                    values[group] = if seen[group] { combine.integers(values[group], value) } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Decimals { combine, values, seen, .. } => {
+                for (group, value) in rows {
+                    let value = i128::from(value);
+                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Floats { .. } | Self::Texts { .. } => {
+                return Err(ArrowError::ComputeError(
+                    "partial integers of an aggregate that has none".into(),
+                ));
             }
         }
         Ok(())

@@ -96,9 +96,8 @@ impl Keys {
                         Some((known, group)) if known == value => group,
                         _ => {
                             let hash = state.hash_one(value);
-                            let same = |group: &u32| {
-                                values[*group as usize] == value && Some(*group) != *null_group
-                            };
+                            let same =
+                                |group: &u32| values[*group as usize] == value && Some(*group) != *null_group;
                             let group = match table.find(hash, same) {
                                 Some(group) => *group,
                                 None => {
@@ -145,9 +144,8 @@ impl Keys {
             Self::None => Ok(Vec::new()),
             Self::Integer { value_type, values, null_group, .. } => {
                 let values = std::mem::take(values);
-                let nulls = null_group.map(|null| {
-                    NullBuffer::from_iter((0..values.len()).map(|group| group != null as usize))
-                });
+                let nulls = null_group
+                    .map(|null| NullBuffer::from_iter((0..values.len()).map(|group| group != null as usize)));
                 Ok(vec![integers_to(*value_type, values, nulls)?])
             }
             Self::Rows { converter, rows, .. } => converter.convert_rows(rows.iter()),

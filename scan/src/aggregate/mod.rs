@@ -7,7 +7,9 @@
 //! merges them.
 
 mod accumulate;
+pub(crate) mod direct;
 mod keys;
+mod narrow_expression;
 
 use crate::types::arrow_type;
 use accumulate::Accumulator;
@@ -20,6 +22,13 @@ use rackscan_format::program::{Aggregate, NodeIndex, Output, ValueType, Verified
 pub(crate) struct Grouping {
     pub(crate) keys: Vec<NodeIndex>,
     pub(crate) aggregates: Vec<Aggregate>,
+}
+
+/// Groups of some rows, each with at least one row and no null: for each aggregate its count, sum or extreme.
+pub(crate) struct Partial {
+    pub(crate) keys: Vec<ArrayRef>,
+    pub(crate) rows: usize,
+    pub(crate) values: Vec<Vec<i64>>,
 }
 
 impl Grouping {
@@ -46,9 +55,10 @@ impl Groups {
     pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping) -> Result<Self, ArrowError> {
         let type_of = |node: NodeIndex| program.node_types()[usize::from(node)];
         let key_types: Vec<ValueType> = grouping.keys.iter().map(|key| type_of(*key)).collect();
-        let accumulators = grouping.aggregates.iter().map(|aggregate| {
-            Accumulator::new(aggregate.function, aggregate.argument.map(type_of))
-        });
+        let accumulators = grouping
+            .aggregates
+            .iter()
+            .map(|aggregate| Accumulator::new(aggregate.function, aggregate.argument.map(type_of)));
         Ok(Self {
             keys: Keys::new(&key_types)?,
             accumulators: accumulators.collect::<Result<_, _>>()?,
@@ -68,6 +78,17 @@ impl Groups {
         for (accumulator, argument) in self.accumulators.iter_mut().zip(arguments) {
             accumulator.grow(self.keys.groups());
             accumulator.add(&self.group_of_row, argument.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Adds partial groups.
+    pub(crate) fn add_partial(&mut self, partial: &Partial) -> Result<(), ArrowError> {
+        self.group_of_row.clear();
+        self.keys.assign(&partial.keys, partial.rows, &mut self.group_of_row)?;
+        for (accumulator, values) in self.accumulators.iter_mut().zip(&partial.values) {
+            accumulator.grow(self.keys.groups());
+            accumulator.add_partial(&self.group_of_row, values)?;
         }
         Ok(())
     }
@@ -126,9 +147,7 @@ fn integers_to(
     values: Vec<i64>,
     nulls: Option<arrow::buffer::NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    use arrow::array::{
-        BooleanArray, Date32Array, Int32Array, Int64Array, TimestampMicrosecondArray,
-    };
+    use arrow::array::{BooleanArray, Date32Array, Int32Array, Int64Array, TimestampMicrosecondArray};
     use rackscan_format::encoding::integer::Stored;
     use std::sync::Arc;
     // Values came from arrays of this type, so none is cut.

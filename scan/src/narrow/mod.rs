@@ -127,7 +127,10 @@ fn fits_i32(block: &IntegerBlock<'_>, base: i64) -> bool {
 
 /// All values of a block less `base`; the caller has proved that they fit 31 bits.
 fn differences(block: &IntegerBlock<'_>, numbers: Narrow<'_>, base: i64, values: &mut [i32; BLOCK_ROWS]) {
-    #[expect(clippy::cast_possible_truncation, reason = "proved by the caller; divisor and offset are smaller yet")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "proved by the caller; divisor and offset are smaller yet"
+    )]
     let (offset, divisor) =
         (block.reference().wrapping_sub(base) as i32, block.divisor().cast_signed() as i32);
     fn widen<L: Copy>(lanes: &[L], values: &mut [i32], of: impl Fn(L) -> i32) {

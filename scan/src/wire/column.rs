@@ -3,7 +3,8 @@
 use super::{ALIGNMENT, DESCRIPTOR_BYTES, Reader, WireError, Writer, lanes, lanes::Lanes, malformed, text};
 use arrow::{
     array::{
-        Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Decimal128Array, Float64Array, PrimitiveArray,
+        Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Decimal128Array, Float64Array,
+        PrimitiveArray,
     },
     buffer::{BooleanBuffer, Buffer, NullBuffer},
     datatypes::{
@@ -127,7 +128,8 @@ pub(super) fn decode(
         }
         DataType::Float64 => {
             let bytes = reader.buffer(rows * 8)?;
-            let values: Vec<f64> = bytes.as_chunks::<8>().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect();
+            let values: Vec<f64> =
+                bytes.as_chunks::<8>().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect();
             Ok(Arc::new(Float64Array::try_new(values.into(), nulls)?))
         }
         DataType::Utf8View => text::decode(descriptor, rows, nulls, reader),
@@ -148,7 +150,9 @@ fn integers<T: ArrowPrimitiveType>(
     for (row, value) in wide.into_iter().enumerate() {
         match narrow(value) {
             Some(value) => values.push(value),
-            None if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) => values.push(T::Native::default()),
+            None if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) => {
+                values.push(T::Native::default())
+            }
             None => return malformed("an integer's row", row, format!("a {}", T::DATA_TYPE)),
         }
     }

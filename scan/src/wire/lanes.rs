@@ -27,9 +27,10 @@ fn bounds<T: Copy + Ord>(values: &[T], nulls: Option<&NullBuffer>) -> Option<(T,
             let first = *values.first()?;
             Some(values.iter().fold((first, first), |known, value| wider(known, *value)))
         }
-        Some(nulls) => nulls.valid_indices().map(|row| values[row]).fold(None, |known, value| {
-            Some(known.map_or((value, value), |known| wider(known, value)))
-        }),
+        Some(nulls) => nulls
+            .valid_indices()
+            .map(|row| values[row])
+            .fold(None, |known, value| Some(known.map_or((value, value), |known| wider(known, value)))),
     }
 }
 

@@ -57,7 +57,18 @@ pub(crate) const TYPES: [ColumnType; 10] = [
 ];
 
 const WORDS: [&str; 12] = [
-    "special", "requests", "quick", "deposits", "fl\u{fc}ssig", "pending", "a", "b", "carefully", "%", "_x", "packages",
+    "special",
+    "requests",
+    "quick",
+    "deposits",
+    "fl\u{fc}ssig",
+    "pending",
+    "a",
+    "b",
+    "carefully",
+    "%",
+    "_x",
+    "packages",
 ];
 
 /// A table of up to some blocks' rows.
@@ -285,19 +296,23 @@ impl Program {
             Node::Arithmetic { op, left: one, right: left },
             decimal_type(op, (5, 0), (precision, scale)),
         );
-        let ValueType::Decimal { precision: inner_precision, scale: inner_scale } = self.types[usize::from(inner)]
+        let ValueType::Decimal { precision: inner_precision, scale: inner_scale } =
+            self.types[usize::from(inner)]
         else {
             return inner;
         };
-        let product =
-            decimal_type(Arithmetic::Multiply, (precision, scale), (inner_precision, inner_scale));
+        let product = decimal_type(Arithmetic::Multiply, (precision, scale), (inner_precision, inner_scale));
         self.push(Node::Arithmetic { op: Arithmetic::Multiply, left, right: inner }, product)
     }
 
     /// Groups by up to three values, with every aggregate that fits.
     pub(crate) fn groups(&mut self, draw: &mut Draw, table: &Table) -> Output {
         let keys = (0..draw.below(4)).map(|_| {
-            if draw.chance(70) { self.column(draw.pick(&[1, 2, 4, 5, 7, 9])) } else { self.value(draw, table, 1) }
+            if draw.chance(70) {
+                self.column(draw.pick(&[1, 2, 4, 5, 7, 9]))
+            } else {
+                self.value(draw, table, 1)
+            }
         });
         let keys: Vec<NodeIndex> = keys.collect();
         let mut aggregates = vec![Aggregate { function: AggregateFunction::CountRows, argument: None }];

@@ -74,8 +74,12 @@ fn aggregate_of(
     match function {
         AggregateFunction::CountRows => count(rows.len()),
         AggregateFunction::Count => count(values.len()),
-        AggregateFunction::Min => values.iter().min_by(|left, right| order(left, right)).cloned().unwrap_or(Datum::Null),
-        AggregateFunction::Max => values.iter().max_by(|left, right| order(left, right)).cloned().unwrap_or(Datum::Null),
+        AggregateFunction::Min => {
+            values.iter().min_by(|left, right| order(left, right)).cloned().unwrap_or(Datum::Null)
+        }
+        AggregateFunction::Max => {
+            values.iter().max_by(|left, right| order(left, right)).cloned().unwrap_or(Datum::Null)
+        }
         AggregateFunction::Sum => {
             let Some((first, rest)) = values.split_first() else { return Datum::Null };
             rest.iter().fold(first.clone(), |sum, value| match (sum, value) {

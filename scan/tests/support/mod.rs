@@ -15,7 +15,7 @@ use arrow::{
     },
 };
 use rackscan_format::{
-    chunk::{ChunkWriter, ChunkInput, Values},
+    chunk::{ChunkInput, ChunkWriter, Values},
     encoding::text::TextValues,
     ids::{ColumnId, DeviceId, NodeId, PageNumber, SegmentId, TableId},
     program::{Input, Node, NodeIndex, Output, PROGRAM_VERSION, ScanProgram, VerifiedProgram},
@@ -65,7 +65,12 @@ impl Table {
                 let extent = Extent { device: DeviceId(0), offset_bytes, length_bytes };
                 offset_bytes += u64::from(length_bytes);
                 let number = PageNumber(u16::try_from(entries.len()).expect("few pages"));
-                entries.push(PageEntry { extent, first_row: page.first_row, rows: page.rows, zone: page.zone });
+                entries.push(PageEntry {
+                    extent,
+                    first_row: page.first_row,
+                    rows: page.rows,
+                    zone: page.zone,
+                });
                 pages.insert((id, number), page.bytes);
             });
             chunks.push(ChunkDirectory { pages: entries });
@@ -98,7 +103,12 @@ impl Table {
     }
 
     /// A verified program that may read every column: input `i` is column `i`.
-    pub(crate) fn program(&self, nodes: Vec<Node>, filter: Vec<NodeIndex>, output: Output) -> Arc<VerifiedProgram> {
+    pub(crate) fn program(
+        &self,
+        nodes: Vec<Node>,
+        filter: Vec<NodeIndex>,
+        output: Output,
+    ) -> Arc<VerifiedProgram> {
         self.limited(nodes, filter, output, None)
     }
 
@@ -109,10 +119,9 @@ impl Table {
         output: Output,
         limit_rows: Option<u32>,
     ) -> Arc<VerifiedProgram> {
-        let inputs = (0_u16..).zip(&self.columns).map(|(index, column)| Input {
-            column: ColumnId(index),
-            column_type: column.column_type,
-        });
+        let inputs = (0_u16..)
+            .zip(&self.columns)
+            .map(|(index, column)| Input { column: ColumnId(index), column_type: column.column_type });
         let inputs = inputs.collect();
         let program = ScanProgram {
             version: PROGRAM_VERSION,
