@@ -1,0 +1,11 @@
+//! Does every row of a source arrive at its home exactly once, and nothing of a load that fails?
+//!
+//! All tests load into real storage nodes and read every row back through scans at the nodes.
+
+mod cluster;
+mod csv;
+mod interrupted;
+mod parquet;
+mod rows;
+mod sorted;
+mod tpch;
