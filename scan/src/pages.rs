@@ -30,7 +30,7 @@ pub(crate) struct InputPages<P> {
     pub(crate) column: ColumnId,
     pub(crate) column_type: ColumnType,
     page_of_block: Vec<u16>,
-    first_block: Vec<u32>,
+    first_block: Vec<usize>,
     slots: Vec<Slot<P>>,
 }
 
@@ -42,7 +42,7 @@ impl<P: AsRef<[u8]>> InputPages<P> {
         for (page, entry) in (0_u16..).zip(entries) {
             let first = entry.first_row as usize / BLOCK_ROWS;
             let end = (entry.first_row as usize + entry.rows as usize).div_ceil(BLOCK_ROWS).min(blocks);
-            first_block.push(entry.first_row / BLOCK_ROWS as u32);
+            first_block.push(first);
             page_of_block[first.min(end)..end].fill(page);
         }
         let slots = entries.iter().map(|_| Slot::Unread).collect();
@@ -102,7 +102,7 @@ pub(crate) struct InputView<'a> {
     input: usize,
     pub(crate) column_type: ColumnType,
     page_of_block: &'a [u16],
-    first_block: &'a [u32],
+    first_block: &'a [usize],
     first_page: usize,
     views: Vec<Option<PageView<'a>>>,
 }
@@ -126,7 +126,7 @@ impl<'a> InputView<'a> {
         let place = PageWhere { input: self.input, page };
         let view = page.checked_sub(self.first_page).and_then(|index| self.views.get(index)?.as_ref());
         match view {
-            Some(view) => Ok(Located { view, place, block: block - self.first_block[page] as usize }),
+            Some(view) => Ok(Located { view, place, block: block - self.first_block[page] }),
             // A scan asks for every page it looks into, so this is a bug of this crate; better an error than a crash.
             None => Err(place.fault("it was not read")),
         }

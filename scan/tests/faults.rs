@@ -1,5 +1,6 @@
 //! Does a page that is not the one asked for end in an error that names it?
 
+#[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;
 
 use rackscan_format::{
@@ -24,7 +25,8 @@ fn two_columns() -> Table {
 
 fn scan_of(table: &Table) -> SegmentScan<Vec<u8>> {
     let program = table.program(vec![Node::Column(0), Node::Column(1)], vec![], Output::Rows(vec![0, 1]));
-    SegmentScan::new(program, Arc::clone(&table.directory), 0, ScanLimits::default()).unwrap()
+    SegmentScan::new(program, Arc::clone(&table.directory), 0, ScanLimits::default())
+        .expect("program and segment belong together")
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn without_keys_there_is_one_group_even_of_no_rows() {
 
 #[test]
 fn a_small_memory_bound_puts_groups_out_early() {
-    let values = (0..20_000).map(|row| Datum::Number(row)).collect();
+    let values = (0..20_000).map(Datum::Number).collect();
     let column = support::Column { column_type: rackscan_format::schema::ColumnType::Int64, values };
     let table = Table::new(vec![column], 4096);
     let aggregates = vec![Aggregate { function: AggregateFunction::CountRows, argument: None }];

@@ -1,5 +1,6 @@
 //! Do zone maps save pages, and never a row?
 
+#[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;
 
 use rackscan_format::{

@@ -2,6 +2,7 @@
 //!
 //! Method: random tables and programs from printed seeds; the same scan under different limits, page sizes and splits.
 
+#[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;
 
 use proptest::{prelude::*, test_runner::Config};

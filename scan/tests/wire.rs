@@ -1,5 +1,6 @@
 //! Does a batch come back from the wire as it was, and garbage as an error?
 
+#[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;
 
 use arrow::{
@@ -26,17 +27,17 @@ fn batch_of(columns: Vec<ArrayRef>, rows: usize) -> RecordBatch {
         .map(|(index, column)| Field::new(index.to_string(), column.data_type().clone(), true));
     let schema: SchemaRef = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(schema, columns, &options).unwrap()
+    RecordBatch::try_new_with_options(schema, columns, &options).expect("columns of one length")
 }
 
 fn round_trip(batch: &RecordBatch) -> usize {
     let mut bytes = vec![0xaa; 64];
-    wire::encode(batch, &mut bytes).unwrap();
+    wire::encode(batch, &mut bytes).expect("a type that scans yield");
     let encoded = bytes.split_off(64);
     assert!(encoded.len() <= wire::encoded_len(batch), "{} of {}", encoded.len(), wire::encoded_len(batch));
     let mut followed = encoded.clone();
     followed.extend_from_slice(&[0x55; 100]);
-    let (decoded, consumed) = wire::decode(&followed, &batch.schema()).unwrap();
+    let (decoded, consumed) = wire::decode(&followed, &batch.schema()).expect("what was encoded");
     assert_eq!(consumed, encoded.len());
     assert_eq!(decoded.num_rows(), batch.num_rows());
     assert_eq!(decoded.schema(), batch.schema());

@@ -18,11 +18,9 @@ pub(crate) trait Lane: Copy + Ord {
 macro_rules! lanes {
     ($($lane:ty)*) => {$(
         impl Lane for $lane {
-            #[expect(clippy::allow_attributes, reason = "u64 is not cut")]
-            #[allow(clippy::cast_possible_truncation, reason = "callers clamp to the lane's largest")]
             #[inline(always)]
             fn cut(number: u64) -> Self {
-                number as Self
+                Self::try_from(number).unwrap_or(Self::MAX)
             }
 
             #[inline(always)]

@@ -26,6 +26,7 @@ use arrow::{
     error::ArrowError,
 };
 use column::Descriptor;
+use std::sync::Arc;
 
 const MAGIC: [u8; 4] = *b"RSB\x01";
 const HEADER_BYTES: usize = 32;
@@ -140,7 +141,7 @@ pub fn decode(bytes: &[u8], schema: &SchemaRef) -> Result<(RecordBatch, usize), 
         arrays.push(column::decode(&descriptor, field.data_type(), rows, &mut reader)?);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &options)?;
+    let batch = RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?;
     Ok((batch, total))
 }
 

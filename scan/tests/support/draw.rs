@@ -191,7 +191,7 @@ impl Program {
                 let (negated, case_insensitive) = (draw.chance(30), draw.chance(10));
                 self.push(Node::Like { item, pattern, negated, case_insensitive }, boolean)
             }
-            4 | 5 | 6 => self.comparison(draw, table, column, depth),
+            4..=6 => self.comparison(draw, table, column, depth),
             7 => {
                 let item = self.predicate(draw, table, depth - 1);
                 self.push(Node::Not(item), boolean)

@@ -2,8 +2,6 @@
 //!
 //! Nothing here uses the crate's own evaluation: values are plain Rust, programs are interpreted row by row
 //! (`interpret`), and random ones are drawn from a seed (`draw`).
-#![expect(clippy::allow_attributes, reason = "each test file uses a part of this module")]
-#![allow(dead_code, reason = "each test file uses a part of this module")]
 
 pub(crate) mod draw;
 pub(crate) mod interpret;
