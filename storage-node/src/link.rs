@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use rackscan_device::WatchId;
+use rackscan_device::{DeviceIo, Interest, Repeat, Ring, Token, Watch, WatchId};
 use rackscan_fabric::{
     Access, Connection, Event, Operation, PostError, RawSlice, RegionSlice, RemoteRegion, Wire,
 };
@@ -16,6 +16,9 @@ use crate::store::ConnectionId;
 
 /// The name of a reply's send operation, whose completion nobody waits for.
 pub(crate) const REPLY: u64 = u64::MAX;
+
+/// Tokens of watches have this bit; those of transfers do not.
+pub(crate) const WATCH: u64 = 1 << 63;
 
 /// An operation that waits for room.
 #[derive(Debug)]
@@ -29,7 +32,8 @@ enum Waiting {
 pub(crate) struct Link {
     connection: Connection,
     id: ConnectionId,
-    watch: WatchId,
+    /// The watch that wakes the reactor for this connection, unless it has fired.
+    watch: Option<WatchId>,
     waiting: VecDeque<Waiting>,
     /// Requests in progress.
     pub(crate) requests: usize,
@@ -43,16 +47,22 @@ pub(crate) fn remote(target: &Target) -> RemoteRegion {
 }
 
 impl Link {
-    pub(crate) fn new(connection: Connection, id: ConnectionId, watch: WatchId) -> Self {
-        Self { connection, id, watch, waiting: VecDeque::new(), requests: 0, staged_bytes: 0 }
+    pub(crate) fn new(connection: Connection, id: ConnectionId) -> Self {
+        Self { connection, id, watch: None, waiting: VecDeque::new(), requests: 0, staged_bytes: 0 }
     }
 
     pub(crate) fn id(&self) -> ConnectionId {
         self.id
     }
 
-    pub(crate) fn watch(&self) -> WatchId {
+    /// The watch of this connection that has not fired yet.
+    pub(crate) fn watch(&self) -> Option<WatchId> {
         self.watch
+    }
+
+    /// Its watch has fired and is gone.
+    pub(crate) fn unwatched(&mut self) {
+        self.watch = None;
     }
 
     pub(crate) fn peer(&self) -> &str {
@@ -142,8 +152,21 @@ impl Link {
         transfers.collect()
     }
 
-    /// Announces that the reactor is about to sleep; false means that there is something to do.
-    pub(crate) fn arm(&mut self) -> bool {
-        self.connection.arm()
+    /// Announces that the reactor is about to sleep and makes sure that the connection will wake it; false means that
+    /// there is something to do first.
+    ///
+    /// The watch is for one report and looks at the descriptor as it is: an event between the last poll and this moment would
+    /// not be reported again by a watch that reports changes only.
+    pub(crate) fn arm(&mut self, ring: &mut Ring) -> bool {
+        if !self.connection.arm() {
+            return false;
+        }
+        if self.watch.is_none() {
+            let fd = self.connection.wait_fd();
+            let token = Token(WATCH | self.id.0);
+            let watch = Watch { fd, interest: Interest::Readable, repeat: Repeat::Once, token };
+            self.watch = ring.watch(watch).ok();
+        }
+        self.watch.is_some()
     }
 }

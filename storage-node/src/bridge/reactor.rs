@@ -23,7 +23,7 @@ use crate::{
         CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_REACTOR_MAX,
         STOP_TIME_MAX,
     },
-    link::{Link, REPLY},
+    link::{Link, REPLY, WATCH},
     mailbox::{Mail, Mailbox, TaskIndex},
     metrics::add,
     serve,
@@ -31,8 +31,6 @@ use crate::{
     task::{Place, Progress, Task, Tasks},
 };
 
-/// Watches have this bit; what they watch does not matter, because everything is looked at after a sleep.
-const WATCH: u64 = 1 << 63;
 /// The place of a task whose connection is gone.
 const NO_LINK: usize = usize::MAX;
 
@@ -118,7 +116,8 @@ impl Reactor {
 
     /// Sleeps until a device, a connection, a listener or another thread has something.
     fn sleep(&mut self) {
-        let armed = self.core.links.iter_mut().flatten().all(Link::arm);
+        let Core { links, ring, .. } = &mut self.core;
+        let armed = links.iter_mut().flatten().all(|link| link.arm(ring));
         if !armed || self.core.mailbox.has_mail() {
             return;
         }
@@ -146,13 +145,22 @@ impl Reactor {
             Completion::Read { token, memory, outcome } | Completion::Write { token, memory, outcome } => {
                 (token, memory, outcome)
             }
-            // A flush is nobody's here; a watch has done its work by waking us.
-            Completion::Fsync { .. } | Completion::Ready { .. } => return,
+            Completion::Ready { token, .. } => return self.fired(token),
+            // Nobody flushes here.
+            Completion::Fsync { .. } => return,
         };
         let (index, part) = Place::of_operation(token.0);
         let Some(task) = self.tasks.get_mut(index) else { return };
         task.work.device_done(&mut self.core, task.place, part, memory, outcome);
         self.advance(index);
+    }
+
+    /// A watch has fired: everything is looked at anyway, but a connection's watch is gone then.
+    fn fired(&mut self, token: Token) {
+        let id = ConnectionId(token.0 & !WATCH);
+        if let Some(link) = self.core.links.iter_mut().flatten().find(|link| link.id() == id) {
+            link.unwatched();
+        }
     }
 
     fn take_mail(&mut self) -> bool {
@@ -212,21 +220,12 @@ impl Reactor {
             add(&metrics.connections_refused, 1);
             return;
         }
-        let watched = watch(&mut self.core, connection.wait_fd());
-        let watched = match watched {
-            Ok(watched) => watched,
-            Err(error) => {
-                tracing::warn!(peer = connection.peer(), %error, "a connection was refused: it cannot be watched");
-                add(&metrics.connections_refused, 1);
-                return;
-            }
-        };
         add(&metrics.connections_accepted, 1);
         add(&metrics.connections_open, 1);
         metrics.memory_taken(crate::limits::CONNECTION_BYTES);
         self.next_connection += 1;
         tracing::debug!(peer = connection.peer(), "connected");
-        let link = Link::new(connection, ConnectionId(self.next_connection), watched);
+        let link = Link::new(connection, ConnectionId(self.next_connection));
         match self.core.links.iter().position(Option::is_none) {
             Some(free) => self.core.links[free] = Some(link),
             None => self.core.links.push(Some(link)),
@@ -266,9 +265,11 @@ impl Reactor {
     fn disconnected(&mut self, index: usize, ending: &Ending) {
         let Some(mut link) = self.core.links[index].take() else { return };
         tracing::debug!(peer = link.peer(), %ending, "disconnected");
-        if self.core.ring.unwatch(link.watch()).is_err() {
-            // The watch stays and may wake us for nothing; its descriptor is closed with the connection.
-            tracing::debug!("a watch could not be ended");
+        if let Some(watch) = link.watch()
+            && let Err(error) = self.core.ring.unwatch(watch)
+        {
+            // It may still wake us, for nothing.
+            tracing::debug!(%error, "a watch could not be ended");
         }
         let metrics = &self.core.node.metrics;
         add(&metrics.connections_open, 0_u64.wrapping_sub(1));

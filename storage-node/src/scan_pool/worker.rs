@@ -55,7 +55,7 @@ fn scan_window_bytes(pool_bytes: usize) -> usize {
 }
 
 /// Starts a worker; returns when it is ready.
-pub(crate) fn start(index: u16, parts: WorkerParts) -> Result<(JoinHandle<()>, RingReport), StartError> {
+pub(crate) fn start(name: &str, parts: WorkerParts) -> Result<(JoinHandle<()>, RingReport), StartError> {
     let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
     let run = move || {
         let lifecycle = Arc::clone(&parts.lifecycle);
@@ -71,7 +71,7 @@ pub(crate) fn start(index: u16, parts: WorkerParts) -> Result<(JoinHandle<()>, R
             }
         }
     };
-    let spawned = std::thread::Builder::new().name(format!("scan-{index}")).spawn(run);
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     let thread = spawned.map_err(|source| StartError::Os { action: "start a scan worker", source })?;
     let report = is_ready.recv().map_err(|_| StartError::Os {
         action: "start a scan worker",

@@ -70,7 +70,7 @@ impl Publisher {
         let (queue, jobs) = std::sync::mpsc::sync_channel(PUBLISH_QUEUE_MAX);
         let (node, cluster) = (config.node, config.cluster.0);
         let run = move || Publishing { node, cluster, store, file, lifecycle }.run(&jobs);
-        let thread = std::thread::Builder::new().name("publish".to_owned()).spawn(run);
+        let thread = std::thread::Builder::new().name(format!("n{node}-publish")).spawn(run);
         let thread =
             thread.map_err(|source| StartError::Os { action: "start the publishing thread", source })?;
         Ok((Self { queue }, thread))

@@ -1,1 +1,107 @@
-//! Promise: to be written.
+//! Promise: a page that changed or that lies in another's place is named when it is scanned, and harms no other page.
+//!
+//! Method: the device file is changed behind the node's back, past the page cache as the node reads.
+
+use std::{fs::OpenOptions, os::unix::fs::FileExt};
+
+use rackscan_format::{
+    ids::{ColumnId, PageNumber, SegmentId},
+    message::{Answer, Refusal, RefusalCode, Request},
+    page::{PageFault, PageView},
+    segment::{Extent, SegmentDirectory},
+};
+
+use crate::support::{
+    client::Client,
+    node::Home,
+    table::{Segment, Table},
+};
+
+/// Changes the bytes of a device file.
+fn change(home: &Home, extent: Extent, bytes: &[u8], offset_in_page: u64) {
+    let file = OpenOptions::new().write(true).open(home.device(extent.device.0.into())).unwrap();
+    file.write_all_at(bytes, extent.offset_bytes + offset_in_page).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+fn extent(directory: &SegmentDirectory, column: u16, page: u16) -> Extent {
+    directory.page(ColumnId(column), PageNumber(page)).unwrap().extent
+}
+
+fn process(client: &mut Client, table: &Table, segment: u32) -> Result<Answer, Refusal> {
+    let target = client.target(0, 8 << 20);
+    client.ask(Request::Process {
+        program: table.program(1000),
+        segment: SegmentId(segment),
+        first_block: 0,
+        target,
+    })
+}
+
+/// Fetches one page and opens it as its reader does.
+fn fetch(client: &mut Client, table: &Table, segment: &Segment, index: usize) -> Result<(), PageFault> {
+    let mut wanted = segment.wanted()[index];
+    wanted.target_offset_bytes = 0;
+    let length = segment.pages[index].len() as u64;
+    let target = client.target(0, length);
+    let segment_id = segment.directory.segment;
+    let answer =
+        client.ask(Request::Fetch { table: table.id(), segment: segment_id, pages: vec![wanted], target });
+    assert!(matches!(answer, Ok(Answer::Fetched { .. })), "{answer:?}");
+    let identity = segment.directory.identity(wanted.column, wanted.page);
+    PageView::open(&client.copy_out(0, length), &identity).map(drop)
+}
+
+#[test]
+fn a_flipped_byte_is_named_by_a_scan_and_seen_by_a_fetch_and_other_pages_are_served() {
+    let home = Home::new();
+    let node = home.start();
+    let mut client = node.shm();
+    let table = Table::new(1, "t", 2, 5000);
+    table.load(&mut client);
+    let directory = client.catalog(1 << 20).tables[0].segments[0].clone();
+    let place = extent(&directory, 1, 0);
+    let good = table.segments[0].page(ColumnId(1), PageNumber(0))[3000];
+    change(&home, place, &[good ^ 1], 3000);
+
+    let refusal = process(&mut client, &table, 0).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::Storage);
+    for part in ["page 0", "column 1", "segment 0", "table 1", "checksum"] {
+        assert!(refusal.text.contains(part), "{part:?} is missing in {:?}", refusal.text);
+    }
+    assert!(process(&mut client, &table, 1).is_ok(), "the other segment is served");
+
+    let segment = &table.segments[0];
+    for (index, (column, page)) in segment.names().into_iter().enumerate() {
+        let found = fetch(&mut client, &table, segment, index);
+        if (column, page) == (ColumnId(1), PageNumber(0)) {
+            assert!(matches!(found, Err(PageFault::Checksum { .. })), "{found:?}");
+        } else {
+            assert_eq!(found, Ok(()), "column {column}, page {page}");
+        }
+    }
+    node.stop();
+}
+
+#[test]
+fn a_page_in_the_place_of_another_is_seen_by_its_identity() {
+    let home = Home::new();
+    let node = home.start();
+    let mut client = node.shm();
+    let table = Table::new(1, "t", 2, 5000);
+    table.load(&mut client);
+    let segments = client.catalog(1 << 20).tables[0].segments.clone();
+    let (first, second) = (extent(&segments[0], 0, 0), extent(&segments[1], 0, 0));
+    assert_eq!(first.length_bytes, second.length_bytes, "the two pages can change places");
+    change(&home, first, table.segments[1].page(ColumnId(0), PageNumber(0)), 0);
+    change(&home, second, table.segments[0].page(ColumnId(0), PageNumber(0)), 0);
+    for segment in 0..2 {
+        let refusal = process(&mut client, &table, segment).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Storage);
+        assert!(refusal.text.contains("wrong place"), "{}", refusal.text);
+    }
+    let found = fetch(&mut client, &table, &table.segments[0], 0);
+    assert!(matches!(found, Err(PageFault::Misdirected { .. })), "{found:?}");
+    node.stop();
+}

@@ -1,1 +1,208 @@
-//! Promise: to be written.
+//! Promise: a table is there with all of its segments, or not at all, whenever the node stops.
+
+use rackscan_format::{
+    ids::TableId,
+    message::{Answer, NodeTable, RefusalCode, Request},
+};
+
+use crate::support::{
+    node::{DEVICE_BYTES, Home, Running},
+    table::Table,
+};
+
+fn tables(node: &Running) -> Vec<NodeTable> {
+    node.shm().catalog(1 << 20).tables
+}
+
+fn names(node: &Running) -> Vec<(u32, bool)> {
+    tables(node).into_iter().map(|table| (table.definition.id.0, table.committed)).collect()
+}
+
+fn used_bytes(node: &Running) -> u64 {
+    node.shm().status().devices.iter().map(|device| device.used_bytes).sum()
+}
+
+#[test]
+fn a_load_that_was_not_prepared_is_gone_after_a_restart_and_its_room_is_free() {
+    let home = Home::new();
+    let node = home.start();
+    let empty = used_bytes(&node);
+    let table = Table::new(1, "t", 2, 3000);
+    let mut client = node.shm();
+    table.append_all(&mut client);
+    assert_eq!(names(&node), []);
+    assert!(used_bytes(&node) > empty);
+    node.stop();
+    let node = home.start();
+    assert_eq!((names(&node), used_bytes(&node)), (vec![], empty));
+    node.stop();
+}
+
+#[test]
+fn a_prepared_table_survives_a_restart_and_can_still_be_committed_or_aborted() {
+    let home = Home::new();
+    let node = home.start();
+    let empty = used_bytes(&node);
+    let (first, second) = (Table::new(1, "a", 1, 3000), Table::new(2, "b", 1, 3000));
+    let mut client = node.shm();
+    for table in [&first, &second] {
+        table.append_all(&mut client);
+        table.prepare(&mut client);
+        table.prepare(&mut client);
+    }
+    drop(client);
+    node.stop();
+    let node = home.start();
+    assert_eq!(names(&node), [(1, false), (2, false)]);
+    let mut client = node.shm();
+    client.done(Request::CommitPublish { load: first.id() });
+    client.done(Request::CommitPublish { load: first.id() });
+    client.done(Request::AbortLoad { load: second.id() });
+    client.done(Request::AbortLoad { load: second.id() });
+    drop(client);
+    node.stop();
+    let node = home.start();
+    assert_eq!(names(&node), [(1, true)]);
+    let mut client = node.shm();
+    assert_eq!(client.refusal_code(Request::AbortLoad { load: first.id() }), RefusalCode::Malformed);
+    client.done(Request::Drop { table: first.id() });
+    client.done(Request::Drop { table: first.id() });
+    assert_eq!((names(&node), used_bytes(&node)), (vec![], empty));
+    drop(client);
+    node.stop();
+}
+
+#[test]
+fn a_published_table_is_the_same_after_a_restart() {
+    let home = Home::new();
+    let node = home.start();
+    let table = Table::new(1, "t", 3, 3000);
+    table.load(&mut node.shm());
+    let before = tables(&node);
+    assert_eq!(before[0].definition, table.definition);
+    assert_eq!(before[0].segments.len(), 3);
+    node.stop();
+    let node = home.start();
+    assert_eq!(tables(&node), before);
+    let mut client = node.tcp();
+    assert_eq!(client.catalog(100).tables, before, "also when read in small parts");
+    let segment = &table.segments[2];
+    let (target, pages) = (client.target(0, segment.stored_bytes()), segment.wanted());
+    let request = Request::Fetch { table: table.id(), segment: segment.directory.segment, pages, target };
+    assert!(matches!(client.ask(request), Ok(Answer::Fetched { .. })));
+    assert!(client.copy_out(0, segment.stored_bytes()) == segment.pages.concat());
+    drop(client);
+    node.stop();
+}
+
+#[test]
+fn a_new_load_of_a_name_replaces_the_old_one_at_once_and_frees_its_room() {
+    let home = Home::new();
+    let node = home.start();
+    let mut client = node.shm();
+    Table::new(1, "t", 2, 3000).load(&mut client);
+    let used = used_bytes(&node);
+    let successor = Table::new(2, "t", 2, 3000);
+    successor.append_all(&mut client);
+    successor.prepare(&mut client);
+    assert_eq!(names(&node), [(1, true), (2, false)]);
+    client.done(Request::CommitPublish { load: successor.id() });
+    assert_eq!(names(&node), [(2, true)]);
+    assert_eq!(used_bytes(&node), used);
+    drop(client);
+    node.stop();
+    let node = home.start();
+    assert_eq!(names(&node), [(2, true)]);
+    node.stop();
+}
+
+#[test]
+fn a_catalog_that_was_half_written_at_a_crash_is_ignored_and_a_damaged_one_stops_the_start() {
+    let home = Home::new();
+    let node = home.start();
+    Table::new(1, "t", 1, 3000).load(&mut node.shm());
+    node.stop();
+    let catalog = home.path("data").join("catalog");
+    let whole = std::fs::read(&catalog).unwrap();
+    std::fs::write(home.path("data").join("catalog.new"), &whole[..whole.len() / 2]).unwrap();
+    let node = home.start();
+    assert_eq!(names(&node), [(1, true)]);
+    node.stop();
+    std::fs::write(&catalog, &whole[..whole.len() / 2]).unwrap();
+    let error = home.start_with(home.config()).err().expect("it must not start").to_string();
+    assert!(error.contains("catalog") && error.contains("restore"), "{error}");
+    std::fs::write(&catalog, &whole).unwrap();
+    home.start().stop();
+}
+
+#[test]
+fn a_load_counts_only_when_it_is_complete() {
+    let home = Home::new();
+    let node = home.start();
+    let mut client = node.shm();
+    let table = Table::new(1, "t", 2, 3000);
+    table.segments[0].append(&mut client).unwrap();
+    let prepare = |segments| Request::PreparePublish { definition: table.definition.clone(), segments };
+    assert_eq!(client.refusal_code(prepare(2)), RefusalCode::Malformed);
+    assert_eq!(client.refusal_code(Request::CommitPublish { load: table.id() }), RefusalCode::NotFound);
+    assert_eq!(
+        table.segments[0].append(&mut client).unwrap_err().code,
+        RefusalCode::Malformed,
+        "appended twice"
+    );
+    table.segments[1].append(&mut client).unwrap();
+    let mut narrow = table.definition.clone();
+    narrow.columns.pop();
+    let refused = Request::PreparePublish { definition: narrow, segments: 2 };
+    assert_eq!(client.refusal_code(refused), RefusalCode::Malformed, "another number of columns");
+    client.done(prepare(2));
+    assert_eq!(
+        table.segments[1].append(&mut client).unwrap_err().code,
+        RefusalCode::Malformed,
+        "prepared already"
+    );
+    node.stop();
+}
+
+#[test]
+fn a_table_without_a_segment_here_is_published_like_any_other() {
+    let home = Home::new();
+    let node = home.start();
+    let mut client = node.shm();
+    let mut table = Table::new(1, "t", 1, 1000);
+    table.segments.clear();
+    table.load(&mut client);
+    assert_eq!(names(&node), [(1, true)]);
+    node.stop();
+}
+
+#[test]
+fn a_full_device_refuses_with_numbers_and_an_aborted_load_makes_room_again() {
+    let home = Home::new();
+    let node = home.start();
+    let empty = used_bytes(&node);
+    let mut client = node.shm();
+    let table = Table::new(1, "t", 1, 100_000);
+    let per_segment = table.segments[0].stored_bytes();
+    let mut appended = 0;
+    let refusal = loop {
+        let load = 100 + appended;
+        match Table::new(load, "t", 1, 100_000).segments[0].append(&mut client) {
+            Ok(_) => appended += 1,
+            Err(refusal) => break refusal,
+        }
+        assert!(u64::from(appended) * per_segment <= 2 * DEVICE_BYTES, "the devices never fill up");
+    };
+    assert_eq!(refusal.code, RefusalCode::Full, "{refusal:?}");
+    for part in ["device", "needed", "free"] {
+        assert!(refusal.text.contains(part), "{}", refusal.text);
+    }
+    assert!(appended >= 2, "{appended} segments of {per_segment} bytes");
+    for load in 0..appended {
+        client.done(Request::AbortLoad { load: TableId(100 + load) });
+    }
+    assert_eq!(used_bytes(&node), empty);
+    table.load(&mut client);
+    assert_eq!(names(&node), [(1, true)]);
+    node.stop();
+}
