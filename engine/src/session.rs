@@ -33,7 +33,7 @@ use datafusion::{
 };
 use futures::TryStreamExt;
 use rackscan_client::{Cluster, LocalDevices};
-use rackscan_planner::{Calibration, Policy, Wire};
+use rackscan_planner::{Calibration, Policy};
 use std::{
     sync::{
         Arc, PoisonError, RwLock,
@@ -62,8 +62,6 @@ pub struct EngineOptions {
     pub memory_bytes: Option<usize>,
     /// When aggregations run inside scans.
     pub aggregates: AggregatePushdown,
-    /// The wire that leads to the nodes, for its price.
-    pub wire: Wire,
     /// Segments of one partition that are on their way at a time, at least 1.
     pub segments_in_flight: usize,
 }
@@ -76,7 +74,6 @@ impl Default for EngineOptions {
             calibration: Calibration::default(),
             memory_bytes: None,
             aggregates: AggregatePushdown::default(),
-            wire: Wire::Shm,
             segments_in_flight: 4,
         }
     }
@@ -304,7 +301,6 @@ impl Engine {
         state.config_mut().set_extension(Arc::new(QueryContext {
             cluster: self.cluster.clone(),
             devices: self.devices.clone(),
-            wire: self.options.wire,
             loads: Arc::clone(&self.loads),
             calibration: Arc::new(self.options.calibration.clone()),
             policy,

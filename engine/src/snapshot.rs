@@ -25,6 +25,8 @@ pub(crate) struct TableSnapshot {
     pub(crate) definition: Arc<TableDefinition>,
     pub(crate) schema: SchemaRef,
     pub(crate) segments: BTreeMap<SegmentId, (NodeId, Arc<SegmentDirectory>)>,
+    /// Of each column, in order; worked out once, because every plan asks.
+    bounds: Vec<ColumnBounds>,
 }
 
 /// Bounds of a column over a whole table.
@@ -47,7 +49,10 @@ impl TableSnapshot {
             .map(|column| Field::new(&column.name, arrow_type(column.column_type.into()), column.nullable));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let segments = segments.into_iter().map(|(node, directory)| (directory.segment, (node, directory)));
-        Self { schema, segments: segments.collect(), definition }
+        let mut snapshot = Self { schema, segments: segments.collect(), definition, bounds: Vec::new() };
+        let columns = (0..snapshot.definition.columns.len()).filter_map(|index| u16::try_from(index).ok());
+        snapshot.bounds = columns.map(|index| snapshot.bounds_of(ColumnId(index))).collect();
+        snapshot
     }
 
     /// Where each segment lives.
@@ -71,13 +76,18 @@ impl TableSnapshot {
     }
 
     /// The zone maps of a column, page by page.
-    pub(crate) fn zones(&self, column: ColumnId) -> impl Iterator<Item = (&Zone, u32)> {
+    fn zones(&self, column: ColumnId) -> impl Iterator<Item = (&Zone, u32)> {
         let chunks = self.segments.values().filter_map(move |(_, directory)| directory.chunk(column));
         chunks.flat_map(|chunk| &chunk.pages).map(|page| (&page.zone, page.rows))
     }
 
-    /// What the zone maps say about a whole column.
-    pub(crate) fn bounds(&self, column: ColumnId) -> ColumnBounds {
+    /// What the zone maps say about a whole column; nothing of a column that the table does not have.
+    pub(crate) fn bounds(&self, column: ColumnId) -> &ColumnBounds {
+        static UNKNOWN: ColumnBounds = ColumnBounds { min: None, max: None, nulls: 0, stored_bytes: 0 };
+        self.bounds.get(column.index()).unwrap_or(&UNKNOWN)
+    }
+
+    fn bounds_of(&self, column: ColumnId) -> ColumnBounds {
         let mut bounds = ColumnBounds::default();
         let (mut min_known, mut max_known) = (true, true);
         for (zone, rows) in self.zones(column) {
@@ -101,10 +111,8 @@ impl TableSnapshot {
     /// What DataFusion may know of the whole table, column by column.
     pub(crate) fn statistics(&self) -> Statistics {
         let rows = usize::try_from(self.rows()).unwrap_or(usize::MAX);
-        let columns = self.definition.columns.iter().enumerate().filter_map(|(index, column)| {
-            let bounds = self.bounds(ColumnId(u16::try_from(index).ok()?));
-            Some(column_statistics(column.column_type, &bounds, rows))
-        });
+        let columns = self.definition.columns.iter().zip(&self.bounds);
+        let columns = columns.map(|(column, bounds)| column_statistics(column.column_type, bounds, rows));
         Statistics {
             num_rows: Precision::Exact(rows),
             total_byte_size: Precision::Inexact(usize::try_from(self.stored_bytes()).unwrap_or(usize::MAX)),

@@ -40,6 +40,22 @@ pub struct ScanProfile {
 }
 
 impl ScanProfile {
+    /// A scan that needs nothing, for a decision that does not depend on what it needs.
+    #[must_use]
+    pub fn of_nothing(node: NodeId) -> Self {
+        Self {
+            node,
+            rows: 0,
+            filter: PageDemand::default(),
+            payload: PageDemand::default(),
+            selectivity: 0.0,
+            filter_values_per_row: 0.0,
+            output_values_per_row: 0.0,
+            output_rows: 0.0,
+            output_row_bytes: 0.0,
+        }
+    }
+
     /// All pages that are expected to be read.
     #[must_use]
     pub fn pages(&self) -> PageDemand {

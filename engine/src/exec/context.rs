@@ -1,6 +1,7 @@
 //! What does a scan know of its query, and of how busy everyone is?
 
 use rackscan_client::{Cluster, LocalDevices};
+use rackscan_fabric::Address;
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{Attachment, Calibration, ClusterProfile, EngineProfile, NodeProfile, Policy, Wire};
 use std::{
@@ -22,7 +23,6 @@ pub(crate) struct QueryContext {
     pub(crate) threads: usize,
     /// Segments of one partition that are on their way at a time.
     pub(crate) segments_in_flight: usize,
-    pub(crate) wire: Wire,
     pub(crate) loads: Arc<Loads>,
     pub(crate) span: tracing::Span,
 }
@@ -91,6 +91,14 @@ impl Drop for LoadGuard {
 }
 
 impl QueryContext {
+    /// The wire that leads to a node.
+    fn wire(&self, node: NodeId) -> Wire {
+        match self.cluster.address(node).map(Address::wire) {
+            Some(rackscan_fabric::Wire::Tcp) => Wire::Tcp,
+            Some(rackscan_fabric::Wire::Shm) | None => Wire::Shm,
+        }
+    }
+
     /// Everyone who could run a scan, and how busy they are now.
     pub(crate) fn cluster_profile(&self) -> ClusterProfile {
         let engine = EngineProfile {
@@ -108,7 +116,7 @@ impl QueryContext {
             let reported = known.scans_running.saturating_add(known.scans_queued);
             known.scans_running = reported.max(load.asked);
             known.scans_queued = 0;
-            (node, NodeProfile { wire: self.wire, attachment, load: known })
+            (node, NodeProfile { wire: self.wire(node), attachment, load: known })
         });
         ClusterProfile { engine, nodes: nodes.collect() }
     }

@@ -68,6 +68,8 @@ pub(crate) struct ScanExec {
     metrics: ExecutionPlanMetricsSet,
     tally: Arc<Tally>,
     statistics: OnceLock<Arc<Statistics>>,
+    /// Rows that are expected to pass the filter: asked for often, and not free to estimate.
+    rows_selected: Arc<OnceLock<f64>>,
 }
 
 impl ScanExec {
@@ -95,13 +97,15 @@ impl ScanExec {
             metrics: ExecutionPlanMetricsSet::new(),
             tally: Arc::default(),
             statistics: OnceLock::new(),
+            rows_selected: Arc::default(),
         })
     }
 
-    /// The same segments with another program.
-    pub(crate) fn with_program(&self, program: ScanProgram, schema: SchemaRef) -> Result<Self> {
+    /// The same rows put out in another way: `program` has this scan's filter.
+    pub(crate) fn with_output(&self, program: ScanProgram, schema: SchemaRef) -> Result<Self> {
         let request = ScanRequest { program, ..ScanRequest::clone(&self.request) };
-        Self::new(request, schema, Arc::clone(&self.snapshot), Arc::clone(&self.query))
+        let scan = Self::new(request, schema, Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
+        Ok(Self { rows_selected: Arc::clone(&self.rows_selected), ..scan })
     }
 
     pub(crate) fn program(&self) -> &ScanProgram {
@@ -189,8 +193,14 @@ impl ScanExec {
     }
 
     fn estimated_statistics(&self) -> Statistics {
-        let Output::Rows(outputs) = &self.request.program.output else {
-            return Statistics::new_unknown(&self.properties.equivalence_properties().schema().clone());
+        let outputs = match &self.request.program.output {
+            Output::Rows(outputs) => outputs,
+            Output::Groups { .. } => {
+                let groups = groups_max(&self.request.program, &self.snapshot).unwrap_or(f64::INFINITY);
+                let groups = rounded(groups.min(self.rows_selected())).max(1);
+                let num_rows = Precision::Inexact(usize::try_from(groups).unwrap_or(usize::MAX));
+                return Statistics::new_unknown(&self.schema()).with_num_rows(num_rows);
+            }
         };
         let whole = self.snapshot.statistics();
         let unfiltered = self.request.program.filter.is_empty() && self.request.program.limit_rows.is_none();
@@ -327,6 +337,6 @@ impl ExecutionPlan for ScanExec {
             outputs.push(node);
         }
         let Ok(program) = builder.finish(Output::Rows(outputs), None) else { return Ok(None) };
-        Ok(Some(Arc::new(self.with_program(program, projection.schema())?)))
+        Ok(Some(Arc::new(self.with_output(program, projection.schema())?)))
     }
 }

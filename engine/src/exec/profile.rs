@@ -157,15 +157,18 @@ fn values_max(program: &ScanProgram, table: &TableSnapshot, key: NodeIndex) -> f
     let bounds = table.bounds(column);
     let null = if bounds.nulls > 0 { 1.0 } else { 0.0 };
     let Some(definition) = table.definition.columns.get(column.index()) else { return f64::INFINITY };
-    match (definition.column_type, bounds.min, bounds.max) {
+    match (definition.column_type, &bounds.min, &bounds.max) {
         (ColumnType::Boolean, ..) => 2.0 + null,
         (ColumnType::Text, ..) => {
             let bits = bounds.stored_bytes as f64 * 8.0 / table.rows().max(1) as f64;
             bits.exp2().min(table.rows() as f64) + null
         }
         (_, Some(ZoneValue::Integer(min)), Some(ZoneValue::Integer(max))) => {
-            max.abs_diff(min) as f64 + 1.0 + null
+            max.abs_diff(*min) as f64 + 1.0 + null
         }
         _ => f64::INFINITY,
     }
 }
+
+#[cfg(test)]
+mod tests;

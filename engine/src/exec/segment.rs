@@ -15,7 +15,7 @@ use datafusion::{
 };
 use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
 use rackscan_format::{ids::NodeId, program::VerifiedProgram, segment::SegmentDirectory};
-use rackscan_planner::{Placement, Policy, place};
+use rackscan_planner::{Placement, Policy, ScanProfile, place};
 use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
 use std::{future::Future, sync::Arc, time::Instant};
 use tracing::Instrument;
@@ -64,7 +64,11 @@ pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatc
 }
 
 async fn run(work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
-    let profile = profile::profile(&work.program, work.node, &work.directory, &work.snapshot);
+    // A forced placement is obeyed or refused whatever it costs, so that estimating it would be for nothing.
+    let profile = match work.policy.forced() {
+        Some(_) => ScanProfile::of_nothing(work.node),
+        None => profile::profile(&work.program, work.node, &work.directory, &work.snapshot),
+    };
     let cluster = work.query.cluster_profile();
     let decision = place(&profile, &cluster, &work.query.calibration, work.policy)?;
     tracing::Span::current().record("placement", decision.placement.name());

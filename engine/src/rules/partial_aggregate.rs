@@ -108,7 +108,7 @@ impl PartialAggregateRule {
         }
         let Some(output) = groups(&mut builder, aggregate) else { return Ok(None) };
         let Ok(program) = builder.finish(output, None) else { return Ok(None) };
-        let grouped = scan.with_program(program, aggregate.schema())?;
+        let grouped = scan.with_output(program, aggregate.schema())?;
         Ok(self.pays(scan, &grouped).then_some(grouped))
     }
 
