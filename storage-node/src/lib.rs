@@ -1,4 +1,25 @@
 //! How are pages kept, versioned, protected and served?
+//!
+//! ```text
+//!  listeners --> reactor threads (one ring, some connections each)        scan workers (one ring each)
+//!                  message -> serve -> request/*                            ScanQueue -> SegmentScan
+//!                    fetch    device --> requester's memory                   device --> pages --> rows
+//!                    process  ---------------------- job ------------------->              |
+//!                    append   source --> checked --> device                 requester's memory, or staging
+//!                    publish  --> publishing thread --> catalog file
+//!                  reply  <---------------------- mailbox --------------------
+//! ```
+//!
+//! Paths, each in the order of its files
+//! - remote-fetch: `bridge/reactor` -> `serve` -> `request/fetch` -> the device's ring -> one-sided write -> reply.
+//! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` -> one-sided write -> reply.
+//! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` -> `store/publish` -> `store/catalog_file`.
+//!
+//! Invariants
+//! - Requests are stateless: what a client leaves behind when it dies is at most a load, which dies with it.
+//! - All memory is divided at start (`memory_plan`); every queue has its bound in [`limits`].
+//! - Nothing that a peer or a file says can panic the node.
+//! - The node knows pages, programs and catalogs; it knows nothing of SQL.
 
 #![forbid(unsafe_code)]
 

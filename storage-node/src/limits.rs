@@ -30,6 +30,8 @@ pub const CONNECTION_BYTES: u64 = 640 << 10;
 ///
 /// [`Busy`]: rackscan_format::message::RefusalCode::Busy
 pub const REQUESTS_PER_CONNECTION_MAX: usize = 128;
+/// Replies of one connection that wait because its peer does not read; one more ends the connection.
+pub const REPLIES_WAITING_MAX: usize = 2 * REQUESTS_PER_CONNECTION_MAX;
 /// Requests in progress of one reactor.
 pub const REQUESTS_PER_REACTOR_MAX: usize = 1024;
 /// Reads that one fetch has in flight, so that a large fetch leaves the queue to others.
@@ -69,8 +71,8 @@ pub const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 pub const BUFFER_BYTES_MAX: usize = PAGE_BYTES_MAX as usize;
 
 const _: () = assert!(DIRECTORY_BYTES_MAX <= BUFFER_BYTES_MAX);
-const _: () = assert!(RESULT_STAGED_BYTES_MAX as usize <= BUFFER_BYTES_MAX);
-const _: () = assert!(CATALOG_PART_BYTES_MAX as usize <= BUFFER_BYTES_MAX);
+const _: () = assert!(RESULT_STAGED_BYTES_MAX <= BUFFER_BYTES_MAX as u64);
+const _: () = assert!(CATALOG_PART_BYTES_MAX <= BUFFER_BYTES_MAX as u64);
 const _: () =
     assert!(COALESCED_BYTES_MAX <= PAGE_BYTES_MAX && COALESCED_BYTES_MAX.is_multiple_of(SECTOR_BYTES));
 // Coalesced reads of a fetch are numbered in 32 bits next to a task's number.
@@ -80,6 +82,6 @@ const _: () = assert!(IO_DEPTH_MAX <= rackscan_device::limits::RING_DEPTH_MAX);
 const _: () = assert!(BUFFER_BYTES_MAX <= rackscan_device::limits::BUFFER_BYTES_MAX);
 // A reactor watches its connections, its bell and the listeners.
 const _: () = assert!(
-    CONNECTIONS_PER_REACTOR_MAX + LISTENERS_MAX + 1 <= rackscan_device::limits::WATCHES_PER_RING_MAX as usize
+    CONNECTIONS_PER_REACTOR_MAX + LISTENERS_MAX < rackscan_device::limits::WATCHES_PER_RING_MAX as usize
 );
 const _: () = assert!(DEVICE_BYTES_MIN > rackscan_format::label::DATA_OFFSET_BYTES + PAGE_BYTES_MAX as u64);

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Operations go out in the order they were asked for; what the connection's queue has no room for waits here.
-//! - What waits is bounded by the connection's requests, each of which has a bounded number of operations under way.
+//! - What waits is bounded: transfers by the connection's requests, each of which has a bounded number under way, replies by
+//!   `REPLIES_WAITING_MAX`, beyond which the connection ends.
 
 use std::collections::VecDeque;
 
@@ -110,6 +111,11 @@ impl Link {
         }
         self.waiting.push_back(Waiting::Transfer(id, operation));
         Ok(())
+    }
+
+    /// Replies that wait because the peer does not read.
+    pub(crate) fn replies_waiting(&self) -> usize {
+        self.waiting.iter().filter(|waiting| matches!(waiting, Waiting::Reply(_))).count()
     }
 
     /// Sends a reply.

@@ -1,7 +1,8 @@
 //! Who gets which part of the memory budget?
 //!
 //! ```text
-//! staging    6/16   pages and results on their way to a requester or from one      (a fabric region per reactor)
+//! staging    6/16   pages and results on their way to a requester or from one      (a fabric region per reactor; two
+//!                   buffers are enough where every wire lets the requester's memory be mapped here)
 //! scans      6/16   half of it pages being scanned, half the scan's own memory     (a pool per worker)
 //! appends    1/16   pages being checked and written                                (a pool per reactor)
 //! metadata   2/16   directories of the tables, twice: parsed and as the catalog
@@ -11,6 +12,8 @@
 //! Invariants
 //! - The parts never exceed the budget; each is taken at start or admitted against its bound.
 //! - Every part is large enough that any single request can make progress alone.
+
+use rackscan_fabric::Wire;
 
 use crate::{
     config::Config,
@@ -78,9 +81,10 @@ impl MemoryPlan {
         }
         let whole_buffers = |bytes: u64| usize::try_from(bytes - bytes % buffer).unwrap_or(usize::MAX);
         let scan_worker = part(SCAN_PARTS) / workers;
+        let staging_bytes = whole_buffers(part(STAGING_PARTS) / reactors - ECHO_BYTES as u64);
         Ok(Self {
             budget_bytes,
-            staging_bytes: whole_buffers(part(STAGING_PARTS) / reactors - ECHO_BYTES as u64),
+            staging_bytes: if maps_all_memory(config) { 2 * BUFFER_BYTES_MAX } else { staging_bytes },
             append_bytes: whole_buffers(part(APPEND_PARTS) / reactors),
             scan_page_bytes: whole_buffers(scan_worker / 2),
             scan_work_bytes: usize::try_from(scan_worker / 2).unwrap_or(usize::MAX),
@@ -88,6 +92,11 @@ impl MemoryPlan {
             connections: part(WIRE_PARTS) / CONNECTION_BYTES,
         })
     }
+}
+
+/// Whether pages never need staging memory on their way to a requester.
+fn maps_all_memory(config: &Config) -> bool {
+    config.listen.iter().all(|address| address.wire() == Wire::Shm)
 }
 
 #[cfg(test)]
@@ -100,6 +109,7 @@ mod tests {
         let device = DeviceConfig { path: "device".into(), size: None, reserve: false };
         let mut config = Config::new(NodeId(0), ClusterId(1), "data".into(), device, "key".into());
         config.memory_budget = ByteSize(budget_bytes);
+        config.listen = vec!["tcp:127.0.0.1:0".parse().unwrap()];
         config.reactors = reactors;
         config.scan_workers = scan_workers;
         config
@@ -123,6 +133,17 @@ mod tests {
                 assert!(plan.scan_page_bytes >= 2 * BUFFER_BYTES_MAX && plan.connections >= 4);
             }
         }
+    }
+
+    #[test]
+    fn a_node_that_is_reached_by_shared_memory_only_stages_little() {
+        let mut shared = config(1 << 30, 1, 1);
+        shared.listen = vec!["shm:node".parse().unwrap()];
+        let (shared, both) =
+            (MemoryPlan::of(&shared).unwrap(), MemoryPlan::of(&config(1 << 30, 1, 1)).unwrap());
+        assert_eq!(shared.staging_bytes, 2 * BUFFER_BYTES_MAX);
+        assert!(both.staging_bytes > 256 << 20);
+        assert_eq!(shared, MemoryPlan { staging_bytes: shared.staging_bytes, ..both });
     }
 
     #[test]

@@ -125,7 +125,6 @@ impl NodeHandle {
     }
 
     /// A way to stop the node from another thread, while this handle waits.
-    #[must_use]
     pub fn stopper(&self) -> impl Fn() + Send + Sync + Clone + 'static {
         let lifecycle = Arc::clone(&self.lifecycle);
         move || lifecycle.stop()
@@ -203,6 +202,7 @@ fn start_workers(
             devices: store.devices().to_vec(),
             depth: config.scan_depth,
             page_bytes: plan.scan_page_bytes,
+            work_bytes: plan.scan_work_bytes,
             metrics: Arc::clone(metrics),
             lifecycle: Arc::clone(&handle.lifecycle),
             core: core_of(config, usize::from(config.reactors) + usize::from(worker)),

@@ -17,12 +17,13 @@ use crate::{
     task::{Place, Work},
 };
 
-/// What is said of a request in spans and counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is said of a request in spans, and where it is counted.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) table: Option<TableId>,
     pub(crate) segment: Option<SegmentId>,
+    pub(crate) counter: fn(&Metrics) -> &AtomicU64,
 }
 
 /// Begins to serve a request.
@@ -64,15 +65,11 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::Echo { .. } => ("echo", None, None),
         Request::Stop => ("stop", None, None),
     };
-    Kind { name, table, segment }
-}
-
-/// The counter of a kind.
-pub(crate) fn counter<'m>(metrics: &'m Metrics, kind: &Kind) -> &'m AtomicU64 {
-    match kind.name {
-        "fetch" => &metrics.fetch_requests,
-        "process" => &metrics.process_requests,
-        "append" => &metrics.append_requests,
-        _ => &metrics.other_requests,
-    }
+    let counter: fn(&Metrics) -> &AtomicU64 = match request {
+        Request::Fetch { .. } => |metrics| &metrics.fetch_requests,
+        Request::Process { .. } => |metrics| &metrics.process_requests,
+        Request::Append { .. } => |metrics| &metrics.append_requests,
+        _ => |metrics| &metrics.other_requests,
+    };
+    Kind { name, table, segment, counter }
 }

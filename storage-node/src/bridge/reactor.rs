@@ -20,8 +20,8 @@ use rackscan_format::message::{Answer, Refusal, RefusalCode, ReplyMessage, Reque
 use super::core::Core;
 use crate::{
     limits::{
-        CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_REACTOR_MAX,
-        STOP_TIME_MAX,
+        CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REPLIES_WAITING_MAX, REQUESTS_PER_CONNECTION_MAX,
+        REQUESTS_PER_REACTOR_MAX, STOP_TIME_MAX,
     },
     link::{Link, REPLY, WATCH},
     mailbox::{Mail, Mailbox, TaskIndex},
@@ -303,10 +303,16 @@ impl Reactor {
                 return;
             }
         };
+        if link.replies_waiting() > REPLIES_WAITING_MAX {
+            let reason = format!("more than {REPLIES_WAITING_MAX} replies wait to be read");
+            tracing::warn!(peer = link.peer(), reason, "the connection is closed");
+            self.disconnected(link_index, &Ending::Violation { reason });
+            return;
+        }
         let in_progress = link.requests;
         link.requests += 1;
         let kind = serve::kind(&message.request);
-        add(serve::counter(&self.core.node.metrics, &kind), 1);
+        add((kind.counter)(&self.core.node.metrics), 1);
         let span = tracing::debug_span!(
             "request",
             kind = kind.name,

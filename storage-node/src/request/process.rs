@@ -7,6 +7,8 @@
 //! Invariants
 //! - A full queue or short memory is a refusal with [`RefusalCode::Busy`], counted as bounced: the engine fetches instead.
 
+use std::sync::Arc;
+
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::{
     ids::SegmentId,
@@ -68,7 +70,7 @@ impl Process {
             sink,
             sink_bytes,
             queued_at: std::time::Instant::now(),
-            reply_to: ReplyTo::new(core.mailbox.clone(), place.task, Mail::Scanned),
+            reply_to: ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Scanned),
         })
     }
 

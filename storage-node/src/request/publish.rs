@@ -2,6 +2,8 @@
 //!
 //! The catalog's own thread does the work; the request waits for its word.
 
+use std::sync::Arc;
+
 use rackscan_format::{
     ids::TableId,
     message::{Answer, Refusal},
@@ -46,7 +48,7 @@ pub(crate) fn abort(load: TableId) -> Result<Box<dyn Work>, Refusal> {
 impl Work for Publish {
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
         if let Some(change) = self.change.take() {
-            let reply_to = ReplyTo::new(core.mailbox.clone(), place.task, Mail::Published);
+            let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Published);
             if let Err(refusal) = core.publisher.submit(change, reply_to) {
                 self.outcome = Some(Err(refusal));
             }

@@ -9,7 +9,8 @@
 //!
 //! Invariants
 //! - Pages in memory never exceed the worker's pool; a scan that needs more is refused as busy, and the engine fetches.
-//! - The scratch memory never exceeds the sink.
+//! - What else a scan holds (decoded blocks, groups, a batch and its encoded form) is bounded by its limits and counted as the
+//!   worker's whole share of working memory.
 
 use std::{sync::Arc, thread::JoinHandle};
 
@@ -44,6 +45,7 @@ pub(crate) struct WorkerParts {
     pub(crate) devices: Vec<Arc<Device>>,
     pub(crate) depth: u32,
     pub(crate) page_bytes: usize,
+    pub(crate) work_bytes: usize,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) core: Option<usize>,
@@ -117,7 +119,14 @@ impl Worker {
             let queued_us = micros(job.queued_at.elapsed());
             let cpu_before = thread_cpu_us();
             let mut cost = Cost { queued_us, ..Cost::default() };
+            // Decoded blocks, groups and batches are the scan's own; its whole share counts while it runs.
+            let work_bytes = self.parts.work_bytes as u64;
+            self.parts.metrics.memory_taken(work_bytes);
             let outcome = self.scan(&job, &mut cost);
+            if self.scratch.capacity() > self.parts.work_bytes / 2 {
+                self.scratch = Vec::new();
+            }
+            self.parts.metrics.memory_returned(work_bytes);
             cost.cpu_us = thread_cpu_us().saturating_sub(cpu_before);
             self.count(&cost);
             queue.done();

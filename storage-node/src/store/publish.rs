@@ -9,6 +9,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{
         Arc,
         mpsc::{Receiver, SyncSender, TrySendError},
@@ -49,6 +50,19 @@ pub(crate) enum Change {
     Abort(TableId),
     /// A published table is forgotten.
     Drop(TableId),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prepare { definition, segments } => {
+                write!(f, "prepare table {} ({:?}, {segments} segments)", definition.id, definition.name)
+            }
+            Self::Commit(table) => write!(f, "commit table {table}"),
+            Self::Abort(table) => write!(f, "abort load {table}"),
+            Self::Drop(table) => write!(f, "drop table {table}"),
+        }
+    }
 }
 
 type Job = (Change, ReplyTo<Result<(), Refusal>>);
@@ -105,7 +119,7 @@ impl Publishing {
     fn run(&self, jobs: &Receiver<Job>) {
         while let Ok((change, reply_to)) = jobs.recv() {
             let began = std::time::Instant::now();
-            let what = format!("{change:?}");
+            let what = change.to_string();
             let outcome = self.apply(change);
             let us = began.elapsed().as_micros();
             match &outcome {

@@ -19,14 +19,15 @@ use crate::support::{
 
 /// Changes the bytes of a device file.
 fn change(home: &Home, extent: Extent, bytes: &[u8], offset_in_page: u64) {
-    let file = OpenOptions::new().write(true).open(home.device(extent.device.0.into())).unwrap();
-    file.write_all_at(bytes, extent.offset_bytes + offset_in_page).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let file = OpenOptions::new().write(true).open(home.device(extent.device.0.into()));
+    let file = file.expect("the device is there");
+    file.write_all_at(bytes, extent.offset_bytes + offset_in_page).expect("it can be written");
+    file.sync_all().expect("it can be synced");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("the page cache lets go of it");
 }
 
 fn extent(directory: &SegmentDirectory, column: u16, page: u16) -> Extent {
-    directory.page(ColumnId(column), PageNumber(page)).unwrap().extent
+    directory.page(ColumnId(column), PageNumber(page)).expect("there is such a page").extent
 }
 
 fn process(client: &mut Client, table: &Table, segment: u32) -> Result<Answer, Refusal> {

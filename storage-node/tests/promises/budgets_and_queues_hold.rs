@@ -46,7 +46,7 @@ fn loaded(change: impl FnOnce(&mut rackscan_storage_node::Config)) -> (Home, Run
     let home = Home::new();
     let mut config = home.config();
     change(&mut config);
-    let node = home.start_with(config).unwrap();
+    let node = home.start_with(config).expect("the node starts");
     let table = Table::new(1, "t", 1, 60_000);
     table.load(&mut node.shm());
     (home, node, table)

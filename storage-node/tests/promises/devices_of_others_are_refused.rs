@@ -55,10 +55,11 @@ fn other_nodes_other_clusters_and_other_places_are_refused() {
     home.start().stop();
     let before = fs::read(home.device(0)).unwrap();
     let other_data = |config: &mut Config| config.data_dir = home.path("elsewhere");
-    let changes: [(&str, &dyn Fn(&mut Config)); 3] = [
-        ("node 3", &|config| config.node = NodeId(4)),
-        ("cluster 99", &|config| config.cluster = ClusterId(98)),
-        ("device 0", &|config| config.devices.swap(0, 1)),
+    type Change = fn(&mut Config);
+    let changes: [(&str, Change); 3] = [
+        ("node 3", |config| config.node = NodeId(4)),
+        ("cluster 99", |config| config.cluster = ClusterId(98)),
+        ("device 0", |config| config.devices.swap(0, 1)),
     ];
     for (named, change) in changes {
         for with_catalog in [true, false] {

@@ -32,7 +32,7 @@ fn process(
         let encoded = client.copy_out(0, written_bytes);
         let (mut at, mut found_rows) = (0, 0);
         for _ in 0..count {
-            let (batch, length) = wire::decode(&encoded[at..], &schema).unwrap();
+            let (batch, length) = wire::decode(&encoded[at..], &schema).expect("a batch");
             at += length;
             found_rows += batch.num_rows();
             batches.push(batch);
@@ -41,7 +41,7 @@ fn process(
         match next_block {
             Some(next) if next > first_block => first_block = next,
             Some(next) => panic!("no progress: block {first_block}, then {next}"),
-            None => return (concat_batches(&schema, &batches).unwrap(), answers),
+            None => return (concat_batches(&schema, &batches).expect("one schema"), answers),
         }
     }
 }
