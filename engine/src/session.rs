@@ -396,7 +396,7 @@ fn classify(statement: Statement) -> Result<Parsed, EngineError> {
 /// Text as an answer of one column.
 fn lines(text: &str, started: Instant) -> QueryOutcome {
     let schema = Arc::new(Schema::new(vec![Field::new("plan", DataType::Utf8, false)]));
-    let rows = StringArray::from_iter_values(text.lines());
+    let rows = StringArray::from(text.lines().collect::<Vec<_>>());
     // One column of the schema's only type and length: this cannot fail, and an empty answer would be visible.
     let batches = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(rows)]).into_iter().collect();
     let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
