@@ -13,6 +13,7 @@ use arrow::{
     },
     error::ArrowError,
 };
+use rackscan_format::encoding::integer::Stored;
 use std::sync::Arc;
 
 /// What a column's buffers hold: 64 bytes on the wire.
@@ -93,10 +94,9 @@ pub(super) fn encode(column: &ArrayRef, writer: &mut Writer<'_>) -> Result<Descr
 fn encode_integers<T>(column: &ArrayRef, writer: &mut Writer<'_>) -> Lanes
 where
     T: ArrowPrimitiveType,
-    T::Native: Into<i64>,
+    T::Native: Ord + Into<i64>,
 {
-    let values: Vec<i64> = column.as_primitive::<T>().values().iter().map(|value| (*value).into()).collect();
-    lanes::encode(&values, column.nulls(), writer.buffer())
+    lanes::encode(column.as_primitive::<T>().values(), column.nulls(), writer.buffer())
 }
 
 pub(super) fn decode(
@@ -109,17 +109,11 @@ pub(super) fn decode(
     let lanes = descriptor.lanes;
     match data_type {
         DataType::Boolean => Ok(Arc::new(BooleanArray::new(bits(rows, reader)?, nulls))),
-        DataType::Int32 => {
-            let narrow = |value: i64| i32::try_from(value).ok();
-            integers::<Int32Type>(lanes, rows, nulls, narrow, reader)
-        }
-        DataType::Date32 => {
-            let narrow = |value: i64| i32::try_from(value).ok();
-            integers::<Date32Type>(lanes, rows, nulls, narrow, reader)
-        }
-        DataType::Int64 => integers::<Int64Type>(lanes, rows, nulls, Some, reader),
+        DataType::Int32 => integers::<Int32Type>(lanes, rows, nulls, I32_BOUNDS, reader),
+        DataType::Date32 => integers::<Date32Type>(lanes, rows, nulls, I32_BOUNDS, reader),
+        DataType::Int64 => integers::<Int64Type>(lanes, rows, nulls, I64_BOUNDS, reader),
         DataType::Timestamp(TimeUnit::Microsecond, None) => {
-            integers::<TimestampMicrosecondType>(lanes, rows, nulls, Some, reader)
+            integers::<TimestampMicrosecondType>(lanes, rows, nulls, I64_BOUNDS, reader)
         }
         DataType::Decimal128(precision, scale) => {
             let values = lanes::decode_wide(lanes, rows, reader)?;
@@ -137,25 +131,33 @@ pub(super) fn decode(
     }
 }
 
-/// Integers of a type narrower than 64 bits perhaps; a value beyond it is refused unless its row is null.
+const I32_BOUNDS: (i128, i128) = (i32::MIN as i128, i32::MAX as i128);
+const I64_BOUNDS: (i128, i128) = (i64::MIN as i128, i64::MAX as i128);
+
+/// Integers of a type with these bounds; a value beyond them is refused unless its row is null.
 fn integers<T: ArrowPrimitiveType>(
     lanes: Lanes,
     rows: usize,
     nulls: Option<NullBuffer>,
-    narrow: impl Fn(i64) -> Option<T::Native>,
+    (low, high): (i128, i128),
     reader: &mut Reader<'_>,
-) -> Result<ArrayRef, WireError> {
-    let wide = lanes::decode(lanes, rows, reader)?;
-    let mut values: Vec<T::Native> = Vec::with_capacity(rows);
-    for (row, value) in wide.into_iter().enumerate() {
-        match narrow(value) {
-            Some(value) => values.push(value),
-            None if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) => {
-                values.push(T::Native::default())
-            }
-            None => return malformed("an integer's row", row, format!("a {}", T::DATA_TYPE)),
-        }
+) -> Result<ArrayRef, WireError>
+where
+    T::Native: Stored,
+{
+    if (low, high) == I64_BOUNDS || lanes.within(low, high) {
+        let values = lanes::decode::<T::Native>(lanes, rows, reader)?;
+        return Ok(Arc::new(PrimitiveArray::<T>::try_new(values.into(), nulls)?));
     }
+    // The lanes could hold more than the type does: look at each.
+    let wide = lanes::decode::<i64>(lanes, rows, reader)?;
+    let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+    let beyond =
+        |(row, value): &(usize, &i64)| !(low..=high).contains(&i128::from(**value)) && !is_null(*row);
+    if let Some((row, _)) = wide.iter().enumerate().find(beyond) {
+        return malformed("an integer's row", row, format!("a {}", T::DATA_TYPE));
+    }
+    let values: Vec<T::Native> = wide.into_iter().map(T::Native::from_stored).collect();
     Ok(Arc::new(PrimitiveArray::<T>::try_new(values.into(), nulls)?))
 }
 

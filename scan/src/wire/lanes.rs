@@ -7,6 +7,7 @@
 
 use super::{Reader, WireError, malformed};
 use arrow::buffer::NullBuffer;
+use rackscan_format::encoding::integer::Stored;
 
 /// How a run of integers is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,23 +20,39 @@ pub(super) struct Lanes {
 
 const WIDE: u8 = 16;
 
-/// Smallest and largest value of the rows that have one.
-fn bounds<T: Copy + Ord>(values: &[T], nulls: Option<&NullBuffer>) -> Option<(T, T)> {
-    let wider = |(min, max): (T, T), value: T| (min.min(value), max.max(value));
-    match nulls.filter(|nulls| nulls.null_count() > 0) {
-        None => {
-            let first = *values.first()?;
-            Some(values.iter().fold((first, first), |known, value| wider(known, *value)))
-        }
-        Some(nulls) => nulls
-            .valid_indices()
-            .map(|row| values[row])
-            .fold(None, |known, value| Some(known.map_or((value, value), |known| wider(known, value)))),
+impl Lanes {
+    /// Whether every value, whatever the lanes hold, is within these bounds.
+    pub(super) fn within(&self, low: i128, high: i128) -> bool {
+        let largest = match self.width {
+            0 => 0,
+            width @ (1 | 2 | 4) => (1_i128 << (8 * width)) - 1,
+            _ => i128::from(u64::MAX),
+        };
+        self.reference >= low && self.reference.saturating_add(largest) <= high
     }
 }
 
-pub(super) fn encode(values: &[i64], nulls: Option<&NullBuffer>, buffer: &mut Vec<u8>) -> Lanes {
-    let (min, max) = bounds(values, nulls).unwrap_or((0, 0));
+/// Smallest and largest value of the rows that have one.
+fn bounds<T: Copy + Ord>(values: &[T], nulls: Option<&NullBuffer>) -> Option<(T, T)> {
+    match nulls.filter(|nulls| nulls.null_count() > 0) {
+        None => {
+            let first = *values.first()?;
+            let min = values.iter().fold(first, |min, value| min.min(*value));
+            let max = values.iter().fold(first, |max, value| max.max(*value));
+            Some((min, max))
+        }
+        Some(nulls) => nulls.valid_indices().map(|row| values[row]).fold(None, |known, value| {
+            Some(known.map_or((value, value), |(min, max): (T, T)| (min.min(value), max.max(value))))
+        }),
+    }
+}
+
+pub(super) fn encode<T: Copy + Ord + Into<i64>>(
+    values: &[T],
+    nulls: Option<&NullBuffer>,
+    buffer: &mut Vec<u8>,
+) -> Lanes {
+    let (min, max): (i64, i64) = bounds(values, nulls).map_or((0, 0), |(min, max)| (min.into(), max.into()));
     let width = match max.abs_diff(min) {
         0 => 0,
         1..=0xff => 1,
@@ -43,61 +60,61 @@ pub(super) fn encode(values: &[i64], nulls: Option<&NullBuffer>, buffer: &mut Ve
         0x1_0000..=0xffff_ffff => 4,
         _ => 8,
     };
-    append(values, min, width, buffer);
-    Lanes { width, reference: min.into() }
-}
-
-/// Appends the low `width` bytes of each difference; higher bytes are zero, but for rows that are null.
-fn append(values: &[i64], reference: i64, width: u8, buffer: &mut Vec<u8>) {
     let start = buffer.len();
     buffer.resize(start + values.len() * usize::from(width), 0);
     let target = &mut buffer[start..];
     match width {
         0 => {}
-        1 => store::<1>(values, reference, target),
-        2 => store::<2>(values, reference, target),
-        4 => store::<4>(values, reference, target),
-        _ => store::<8>(values, reference, target),
+        1 => store::<T, 1>(values, min, target),
+        2 => store::<T, 2>(values, min, target),
+        4 => store::<T, 4>(values, min, target),
+        _ => store::<T, 8>(values, min, target),
     }
+    Lanes { width, reference: min.into() }
 }
 
-fn store<const W: usize>(values: &[i64], reference: i64, target: &mut [u8]) {
+/// Stores the low bytes of each difference; the higher ones are zero, but for rows that are null.
+fn store<T: Copy + Into<i64>, const W: usize>(values: &[T], reference: i64, target: &mut [u8]) {
     for (lane, value) in target.as_chunks_mut::<W>().0.iter_mut().zip(values) {
-        let bytes = value.wrapping_sub(reference).to_le_bytes();
+        let bytes = (*value).into().wrapping_sub(reference).to_le_bytes();
         lane.copy_from_slice(&bytes[..W]);
     }
 }
 
-pub(super) fn decode(lanes: Lanes, rows: usize, reader: &mut Reader<'_>) -> Result<Vec<i64>, WireError> {
+/// The values; those that do not fit the type are cut, so callers ask [`Lanes::within`] first, or check 64 bits.
+pub(super) fn decode<T: Stored>(
+    lanes: Lanes,
+    rows: usize,
+    reader: &mut Reader<'_>,
+) -> Result<Vec<T>, WireError> {
     let Ok(reference) = i64::try_from(lanes.reference) else {
         return malformed("the width of a reference", 16, "8 bytes");
     };
     let width = usize::from(lanes.width);
     let bytes = reader.buffer(rows * width)?;
     match width {
-        0 => Ok(vec![reference; rows]),
-        1 => Ok(load::<1>(bytes, reference)),
-        2 => Ok(load::<2>(bytes, reference)),
-        4 => Ok(load::<4>(bytes, reference)),
-        8 => Ok(load::<8>(bytes, reference)),
+        0 => Ok(vec![T::from_stored(reference); rows]),
+        1 => Ok(load::<T, 1>(bytes, reference)),
+        2 => Ok(load::<T, 2>(bytes, reference)),
+        4 => Ok(load::<T, 4>(bytes, reference)),
+        8 => Ok(load::<T, 8>(bytes, reference)),
         other => malformed("the width of lanes", other, "0, 1, 2, 4 or 8"),
     }
 }
 
-fn load<const W: usize>(bytes: &[u8], reference: i64) -> Vec<i64> {
+fn load<T: Stored, const W: usize>(bytes: &[u8], reference: i64) -> Vec<T> {
     let lanes = bytes.as_chunks::<W>().0.iter();
     lanes
         .map(|lane| {
             let mut full = [0; 8];
             full[..W].copy_from_slice(lane);
-            reference.wrapping_add(i64::from_le_bytes(full))
+            T::from_stored(reference.wrapping_add(i64::from_le_bytes(full)))
         })
         .collect()
 }
 
 pub(super) fn encode_wide(values: &[i128], nulls: Option<&NullBuffer>, buffer: &mut Vec<u8>) -> Lanes {
-    let narrow: Result<Vec<i64>, _> = values.iter().map(|value| i64::try_from(*value)).collect();
-    if let Ok(narrow) = narrow {
+    if let Some(narrow) = narrow(values) {
         return encode(&narrow, nulls, buffer);
     }
     for value in values {
@@ -106,13 +123,26 @@ pub(super) fn encode_wide(values: &[i128], nulls: Option<&NullBuffer>, buffer: &
     Lanes { width: WIDE, reference: 0 }
 }
 
+/// The values in 64 bits, if all fit: looked at together, because nearly always they do.
+#[expect(clippy::cast_possible_truncation, reason = "what is cut off is compared with what it must be")]
+fn narrow(values: &[i128]) -> Option<Vec<i64>> {
+    let mut beyond = 0_i64;
+    let narrow = values.iter().map(|value| {
+        let low = *value as i64;
+        beyond |= (value >> 64) as i64 ^ (low >> 63);
+        low
+    });
+    let narrow = narrow.collect();
+    (beyond == 0).then_some(narrow)
+}
+
 pub(super) fn decode_wide(
     lanes: Lanes,
     rows: usize,
     reader: &mut Reader<'_>,
 ) -> Result<Vec<i128>, WireError> {
     if lanes.width != WIDE {
-        return Ok(decode(lanes, rows, reader)?.into_iter().map(i128::from).collect());
+        return decode(lanes, rows, reader);
     }
     let bytes = reader.buffer(rows * usize::from(WIDE))?;
     Ok(bytes.as_chunks::<16>().0.iter().map(|lane| i128::from_le_bytes(*lane)).collect())

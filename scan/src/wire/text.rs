@@ -22,18 +22,23 @@ pub(super) fn encode(
     descriptor: &mut Descriptor,
     writer: &mut Writer<'_>,
 ) -> Result<(), WireError> {
+    let total = texts.lengths().map(|length| length as usize).sum();
     if let Some((codes, entries)) = dictionary(texts) {
         descriptor.lanes = lanes::encode(&codes, None, writer.buffer());
         descriptor.entries = small(entries.len());
         let values = entries.iter().map(|row| texts.value(*row));
-        let lengths: Vec<i64> = values.clone().map(length).collect();
+        let lengths: Vec<u32> = values.clone().map(|text| small(text.len())).collect();
         descriptor.entry_lanes = lanes::encode(&lengths, None, writer.buffer());
-        descriptor.text_bytes = append(values, writer);
-    } else {
-        let values = (0..texts.len()).map(|row| if texts.is_null(row) { "" } else { texts.value(row) });
-        let lengths: Vec<i64> = values.clone().map(length).collect();
+        descriptor.text_bytes = append(values, 0, writer);
+    } else if texts.null_count() == 0 {
+        let lengths: Vec<u32> = texts.lengths().collect();
         descriptor.lanes = lanes::encode(&lengths, None, writer.buffer());
-        descriptor.text_bytes = append(values, writer);
+        descriptor.text_bytes = append((0..texts.len()).map(|row| texts.value(row)), total, writer);
+    } else {
+        let values = texts.iter().map(Option::unwrap_or_default);
+        let lengths: Vec<u32> = values.clone().map(|text| small(text.len())).collect();
+        descriptor.lanes = lanes::encode(&lengths, None, writer.buffer());
+        descriptor.text_bytes = append(values, total, writer);
     }
     match i32::try_from(descriptor.text_bytes) {
         Ok(_) => Ok(()),
@@ -41,25 +46,25 @@ pub(super) fn encode(
     }
 }
 
-fn length(text: &str) -> i64 {
-    i64::try_from(text.len()).unwrap_or(i64::MAX)
-}
-
 fn bytes_of(descriptor: &Descriptor) -> usize {
     usize::try_from(descriptor.text_bytes).unwrap_or(usize::MAX)
 }
 
-fn append<'t>(values: impl Iterator<Item = &'t str>, writer: &mut Writer<'_>) -> u64 {
+/// Appends the texts, of about `total` bytes, and says how many there were.
+fn append<'t>(values: impl Iterator<Item = &'t str>, total: usize, writer: &mut Writer<'_>) -> u64 {
     let buffer = writer.buffer();
     let start = buffer.len();
+    buffer.reserve(total);
     values.for_each(|value| buffer.extend_from_slice(value.as_bytes()));
     (buffer.len() - start) as u64
 }
 
 /// A code for each row and a row for each code, if there are few codes. Null rows have any code.
-fn dictionary(texts: &StringViewArray) -> Option<(Vec<i64>, Vec<usize>)> {
+fn dictionary(texts: &StringViewArray) -> Option<(Vec<u32>, Vec<usize>)> {
     let most = (texts.len() / WIRE_DICTIONARY_ROWS_PER_ENTRY).min(WIRE_DICTIONARY_ENTRIES_MAX);
-    let mut code_of: HashMap<u128, i64, foldhash::fast::FixedState> = HashMap::default();
+    let mut code_of: HashMap<u128, u32, foldhash::fast::FixedState> = HashMap::default();
+    // In front of the table, a small one that forgets: few distinct texts hardly ever get past it.
+    let mut recent: [(u128, u32); RECENT] = [(0, u32::MAX); RECENT];
     let mut codes = Vec::with_capacity(texts.len());
     let mut entries: Vec<usize> = Vec::new();
     for (row, view) in texts.views().iter().enumerate() {
@@ -67,7 +72,12 @@ fn dictionary(texts: &StringViewArray) -> Option<(Vec<i64>, Vec<usize>)> {
             codes.push(0);
             continue;
         }
-        let next = i64::try_from(entries.len()).ok()?;
+        let known = &mut recent[recent_of(*view)];
+        if known.0 == *view && known.1 != u32::MAX {
+            codes.push(known.1);
+            continue;
+        }
+        let next = small(entries.len());
         let code = *code_of.entry(*view).or_insert(next);
         if code == next {
             entries.push(row);
@@ -76,9 +86,25 @@ fn dictionary(texts: &StringViewArray) -> Option<(Vec<i64>, Vec<usize>)> {
                 return None;
             }
         }
+        *known = (*view, code);
         codes.push(code);
     }
     (!entries.is_empty()).then_some((codes, entries))
+}
+
+const RECENT: usize = 64;
+
+/// A view's place among the recent ones: the top bits of a product, which depend on all bits below.
+fn recent_of(view: u128) -> usize {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let bytes = view.to_le_bytes();
+    let mixed = bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .fold(0_u64, |mixed, half| mixed.rotate_left(23) ^ u64::from_le_bytes(*half));
+    let place = mixed.wrapping_mul(ODD) >> (u64::BITS - RECENT.ilog2());
+    usize::try_from(place).unwrap_or_default() % RECENT
 }
 
 pub(super) fn decode(
@@ -87,7 +113,7 @@ pub(super) fn decode(
     nulls: Option<NullBuffer>,
     reader: &mut Reader<'_>,
 ) -> Result<ArrayRef, WireError> {
-    let first = lanes::decode(descriptor.lanes, rows, reader)?;
+    let first = lanes::decode::<i64>(descriptor.lanes, rows, reader)?;
     if descriptor.entries == 0 {
         return Ok(Arc::new(views(&first, nulls, descriptor, reader)?));
     }
@@ -96,7 +122,7 @@ pub(super) fn decode(
         let expected = format!("at most {WIRE_DICTIONARY_ENTRIES_MAX}");
         return malformed("the number of dictionary entries", entries, expected);
     }
-    let lengths = lanes::decode(descriptor.entry_lanes, entries, reader)?;
+    let lengths = lanes::decode::<i64>(descriptor.entry_lanes, entries, reader)?;
     let values = views(&lengths, None, descriptor, reader)?;
     let mut codes: Vec<u32> = Vec::with_capacity(rows);
     for code in first {
