@@ -36,6 +36,8 @@ pub(crate) struct Link {
     /// The watch that wakes the reactor for this connection, unless it has fired.
     watch: Option<WatchId>,
     waiting: VecDeque<Waiting>,
+    /// Transfers that the connection has taken and not reported yet.
+    under_way: Vec<u64>,
     /// Requests in progress.
     pub(crate) requests: usize,
     /// Staging memory in use by them.
@@ -49,7 +51,15 @@ pub(crate) fn remote(target: &Target) -> RemoteRegion {
 
 impl Link {
     pub(crate) fn new(connection: Connection, id: ConnectionId) -> Self {
-        Self { connection, id, watch: None, waiting: VecDeque::new(), requests: 0, staged_bytes: 0 }
+        Self {
+            connection,
+            id,
+            watch: None,
+            waiting: VecDeque::new(),
+            under_way: Vec::new(),
+            requests: 0,
+            staged_bytes: 0,
+        }
     }
 
     pub(crate) fn id(&self) -> ConnectionId {
@@ -106,7 +116,11 @@ impl Link {
         if self.waiting.is_empty() {
             match self.connection.post(id, operation.clone()) {
                 Err(PostError::QueueFull { .. }) => {}
-                accepted => return accepted,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    self.under_way.push(id);
+                    return Ok(());
+                }
             }
         }
         self.waiting.push_back(Waiting::Transfer(id, operation));
@@ -138,7 +152,9 @@ impl Link {
         let happened = self.connection.poll(events) > 0;
         while let Some(next) = self.waiting.pop_front() {
             let posted = match &next {
-                Waiting::Transfer(id, operation) => self.connection.post(*id, operation.clone()),
+                Waiting::Transfer(id, operation) => {
+                    self.connection.post(*id, operation.clone()).map(|()| self.under_way.push(*id))
+                }
                 Waiting::Reply(bytes) => self.connection.post(REPLY, Operation::Send { bytes }),
             };
             if let Err(PostError::QueueFull { .. } | PostError::Closed(_)) = posted {
@@ -149,13 +165,23 @@ impl Link {
         happened
     }
 
-    /// The transfers that will never go out because the connection has ended.
-    pub(crate) fn abandon(&mut self) -> Vec<u64> {
-        let transfers = self.waiting.drain(..).filter_map(|waiting| match waiting {
+    /// A transfer has been reported.
+    pub(crate) fn reported(&mut self, id: u64) {
+        if let Some(place) = self.under_way.iter().position(|under_way| *under_way == id) {
+            self.under_way.swap_remove(place);
+        }
+    }
+
+    /// Ends the connection, and returns the transfers that will not be reported any more: memory that they use is free when
+    /// this returns. It may take as long as the fabric takes to hang up.
+    pub(crate) fn close(self) -> Vec<u64> {
+        let Self { connection, waiting, mut under_way, .. } = self;
+        connection.close();
+        under_way.extend(waiting.into_iter().filter_map(|waiting| match waiting {
             Waiting::Transfer(id, _) => Some(id),
             Waiting::Reply(_) => None,
-        });
-        transfers.collect()
+        }));
+        under_way
     }
 
     /// Announces that the reactor is about to sleep and makes sure that the connection will wake it; false means that

@@ -27,6 +27,8 @@ pub(crate) enum Mail {
     Connected(Box<Connection>),
     /// A catalog change has ended.
     Published(TaskIndex, Result<(), Refusal>),
+    /// A connection that the node hung up on is closed; these transfers will not be reported.
+    HungUp(Vec<u64>),
     /// A scan has ended.
     Scanned(TaskIndex, Box<ScanResult>),
 }

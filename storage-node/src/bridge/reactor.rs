@@ -14,7 +14,7 @@
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
 use rackscan_device::{Completion, DeviceIo, Interest, Repeat, Token, Wait, Watch};
-use rackscan_fabric::{Connection, Ending, Event, Listener};
+use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError};
 use rackscan_format::message::{Answer, Refusal, RefusalCode, ReplyMessage, RequestMessage};
 
 use super::core::Core;
@@ -170,6 +170,7 @@ impl Reactor {
         for mail in self.core.mailbox.take() {
             match mail {
                 Mail::Connected(connection) => self.connected(*connection),
+                Mail::HungUp(transfers) => self.abandon(transfers),
                 Mail::Published(index, outcome) => {
                     if let Some(task) = self.tasks.get_mut(index) {
                         task.work.published(outcome);
@@ -248,23 +249,49 @@ impl Reactor {
     fn handle(&mut self, link: usize, event: Event) {
         match event {
             Event::Completed { id: REPLY, .. } | Event::Immediate { .. } => {}
-            Event::Completed { id, outcome } => self.transferred(id, outcome.map(drop)),
+            Event::Completed { id, outcome } => {
+                if let Some(link) = self.core.links[link].as_mut() {
+                    link.reported(id);
+                }
+                self.transferred(id, outcome.map(drop));
+            }
             Event::Message { bytes } => self.request(link, &bytes),
             Event::Closed(ending) => self.disconnected(link, &ending),
         }
     }
 
-    fn transferred(&mut self, id: u64, outcome: Result<(), rackscan_fabric::OperationError>) {
+    fn transferred(&mut self, id: u64, outcome: Result<(), OperationError>) {
         let (index, part) = Place::of_operation(id);
         let Some(task) = self.tasks.get_mut(index) else { return };
         task.work.wire_done(&mut self.core, task.place, part, outcome);
         self.advance(index);
     }
 
-    /// A connection is gone. Its requests end as soon as nothing they started is under way.
+    /// The peer has gone. Everything that was under way has been reported before.
     fn disconnected(&mut self, index: usize, ending: &Ending) {
-        let Some(mut link) = self.core.links[index].take() else { return };
+        let Some(link) = self.forget(index) else { return };
         tracing::debug!(peer = link.peer(), %ending, "disconnected");
+        let transfers = link.close();
+        self.abandon(transfers);
+    }
+
+    /// The peer must go. Another thread closes the connection, because a peer that does not read can make that take a while;
+    /// requests whose transfers are under way end when it has.
+    fn hang_up(&mut self, index: usize, reason: &str) {
+        let Some(link) = self.forget(index) else { return };
+        tracing::warn!(peer = link.peer(), reason, "the connection is closed");
+        let mailbox = Arc::clone(&self.core.mailbox);
+        let close = move || mailbox.send(Mail::HungUp(link.close()));
+        let spawned = std::thread::Builder::new().name("hang-up".to_owned()).spawn(close);
+        if let Err(error) = spawned {
+            // The closure, and the connection with it, was dropped; but what was under way is not known any more.
+            self.core.node.lifecycle.fail(&format!("no thread to close a connection: {error}"));
+        }
+    }
+
+    /// Takes a connection out of the table. Its requests end as soon as nothing they started is under way.
+    fn forget(&mut self, index: usize) -> Option<Link> {
+        let link = self.core.links.get_mut(index)?.take()?;
         if let Some(watch) = link.watch()
             && let Err(error) = self.core.ring.unwatch(watch)
         {
@@ -275,18 +302,22 @@ impl Reactor {
         add(&metrics.connections_open, 0_u64.wrapping_sub(1));
         metrics.memory_returned(crate::limits::CONNECTION_BYTES);
         self.core.node.store.connection_closed(link.id());
-        let abandoned = link.abandon();
-        drop(link);
         let mut orphans = Vec::new();
         for task in self.tasks.iter_mut().filter(|task| task.place.link == index) {
             task.place.link = NO_LINK;
             orphans.push(task.place.task);
         }
-        for id in abandoned {
-            self.transferred(id, Err(rackscan_fabric::OperationError::Closed(ending.clone())));
-        }
         for task in orphans {
             self.advance(task);
+        }
+        Some(link)
+    }
+
+    /// Transfers that will not be reported have failed.
+    fn abandon(&mut self, transfers: Vec<u64>) {
+        let ending = Ending::Lost { reason: "the node closed the connection".to_owned() };
+        for id in transfers {
+            self.transferred(id, Err(OperationError::Closed(ending.clone())));
         }
     }
 
@@ -296,17 +327,13 @@ impl Reactor {
         let message = match RequestMessage::decode(bytes) {
             Ok(message) => message,
             Err(error) => {
-                tracing::warn!(peer = link.peer(), %error, "not a request; the connection is closed");
                 add(&self.core.node.metrics.refused_requests, 1);
-                let reason = error.to_string();
-                self.disconnected(link_index, &Ending::Violation { reason });
+                self.hang_up(link_index, &format!("not a request: {error}"));
                 return;
             }
         };
         if link.replies_waiting() > REPLIES_WAITING_MAX {
-            let reason = format!("more than {REPLIES_WAITING_MAX} replies wait to be read");
-            tracing::warn!(peer = link.peer(), reason, "the connection is closed");
-            self.disconnected(link_index, &Ending::Violation { reason });
+            self.hang_up(link_index, &format!("more than {REPLIES_WAITING_MAX} replies wait to be read"));
             return;
         }
         let in_progress = link.requests;

@@ -100,6 +100,36 @@ fn memory_stays_within_the_budget_and_comes_back_under_many_clients() {
 }
 
 #[test]
+fn connections_are_shared_by_all_reactors_and_threads_run_where_they_are_told() {
+    let core = rackscan_device::allowed_cores()[0];
+    let (_home, node, table) = loaded(|config| {
+        config.node = NodeId(88);
+        config.reactors = 3;
+        config.pin_cores = vec![core];
+        config.memory_budget = ByteSize(256 << 20);
+    });
+    std::thread::scope(|threads| {
+        for number in 0..6 {
+            let (node, table) = (&node, &table);
+            threads.spawn(move || {
+                let mut client = if number % 2 == 0 { node.shm() } else { node.tcp() };
+                assert_eq!(storm(&mut client, table, 10).get("fetch served"), Some(&10));
+            });
+        }
+    });
+    let mut pinned = 0;
+    for thread in std::fs::read_dir("/proc/self/task").unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap_or_default();
+        if status.contains("n88-reactor") || status.contains("n88-scan") {
+            assert!(status.contains(&format!("Cpus_allowed_list:\t{core}\n")), "{status}");
+            pinned += 1;
+        }
+    }
+    assert_eq!(pinned, 4, "three reactors and a scan worker");
+    node.stop();
+}
+
+#[test]
 fn more_requests_than_a_connection_may_have_are_busy() {
     let (_home, node, _) = loaded(|_| {});
     let mut client = node.tcp();

@@ -64,6 +64,24 @@ fn requests_of_a_lost_client_give_everything_back() {
 }
 
 #[test]
+fn a_client_that_turns_to_garbage_in_the_middle_of_its_requests_leaves_nothing() {
+    let home = Home::new();
+    let node = home.start();
+    let table = Table::new(1, "t", 1, 60_000);
+    table.load(&mut node.shm());
+    let before = node.shm().status();
+    for connect in [Running::shm, Running::tcp] {
+        let mut client = connect(&node);
+        ask_for_much(&mut client, &table);
+        client.send_bytes(b"nonsense");
+        // Still there, so that only the node can end it.
+        settles(&node, &before);
+        drop(client);
+    }
+    node.stop();
+}
+
+#[test]
 fn an_append_of_a_lost_client_frees_its_room() {
     let home = Home::new();
     let node = home.start();

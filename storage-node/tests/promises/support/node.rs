@@ -29,6 +29,16 @@ impl Home {
         Self { folder, sockets, key }
     }
 
+    /// What a crash at this moment would leave: the files as they are, while the node runs.
+    pub(crate) fn copy(&self) -> Self {
+        let copy = Self::new();
+        std::fs::create_dir_all(copy.path("data")).expect("the folder is writable");
+        for file in ["device0", "device1", "data/catalog"] {
+            std::fs::copy(self.path(file), copy.path(file)).expect("the file can be copied");
+        }
+        copy
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
