@@ -285,6 +285,7 @@ struct Pass {
     total: Duration,
     supply: Duration,
     encode: Duration,
+    decode: Duration,
     bytes: u64,
     rows_out: u64,
     wire_bytes: u64,
@@ -320,6 +321,9 @@ fn pass(
                         wire::encode(&batch.batch, &mut encoded)?;
                         pass.wire_bytes += encoded.len() as u64;
                         pass.encode += before.elapsed();
+                        let before = Instant::now();
+                        wire::decode(&encoded, &batch.batch.schema())?;
+                        pass.decode += before.elapsed();
                     }
                 }
                 Step::Done => break,
@@ -368,13 +372,18 @@ fn main() -> Result<(), Box<dyn Error>> {
                 best = next;
             }
         }
-        let wired = pass(&segments, &program, true)?;
+        let mut wired = pass(&segments, &program, true)?;
+        for _ in 1..runs {
+            let next = pass(&segments, &program, true)?;
+            wired.encode = wired.encode.min(next.encode);
+            wired.decode = wired.decode.min(next.decode);
+        }
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let scan = best.total.saturating_sub(best.supply);
         println!(
             "{{\"bench\":\"scan_{name}\",\"scale\":{scale},\"rows\":{rows},\"rows_out\":{},\"bytes\":{},\
              \"ms\":{:.2},\"checksum_ms\":{:.2},\"scan_ms\":{:.2},\"gb_per_s\":{:.2},\"mrows_per_s\":{:.0},\
-             \"wire_bytes\":{},\"wire_encode_ms\":{:.2}}}",
+             \"wire_bytes\":{},\"wire_encode_ms\":{:.2},\"wire_decode_ms\":{:.2}}}",
             best.rows_out,
             best.bytes,
             ms(best.total),
@@ -384,6 +393,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ratio(rows, best.total) / 1e6,
             wired.wire_bytes,
             ms(wired.encode),
+            ms(wired.decode),
         );
     }
     Ok(())

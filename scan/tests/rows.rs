@@ -99,6 +99,27 @@ fn unknown_is_not_true_and_not_unknown_is_not_true_either() {
 }
 
 #[test]
+fn a_text_expression_that_is_true_of_null_keeps_null_rows_in_every_encoding() {
+    for distinct in [3, 5000] {
+        let text = |row: usize| Datum::Text(format!("{:x}", (row % distinct) * 0x9e37_79b9 + 0x1000_0000));
+        let values = (0..5000).map(|row| if row % 5 == 0 { Datum::Null } else { text(row) });
+        let column = Column { column_type: ColumnType::Text, values: values.collect() };
+        let table = Table::new(vec![column], 8192);
+        let nodes = vec![
+            Node::Column(0),
+            Node::Substring { item: 0, start: 1, length: Some(1) },
+            Node::IsNull(1),
+            Node::Not(2),
+        ];
+        for (filter, expected) in [(2, 1000), (3, 4000)] {
+            let program = table.program(nodes.clone(), vec![filter], Output::Rows(vec![0]));
+            let (_, stats) = table.scan(&program, ScanLimits::default()).unwrap();
+            assert_eq!(stats.rows_selected, expected, "{distinct} distinct texts");
+        }
+    }
+}
+
+#[test]
 fn no_output_columns_still_count_rows() {
     let table = Table::new(vec![integers((0..5000).map(Some))], 4096);
     let program = table.program(vec![], vec![], Output::Rows(vec![]));
