@@ -280,7 +280,8 @@ pub struct Aggregate {
 pub enum Output {
     /// The rows that pass the filter, as these nodes' values. May be empty: then only the number of rows counts.
     Rows(Vec<NodeIndex>),
-    /// One row per group, unique within the answer to one request: the keys, then the aggregates.
+    /// One row per group, unique within one batch: the keys, then the aggregates. A scan whose table of groups grows
+    /// beyond its memory puts it out and begins anew, so groups may repeat in later batches; whoever asked merges them.
     Groups {
         /// The keys; none means a single group, which is there even when no row passes the filter.
         keys: Vec<NodeIndex>,

@@ -8,8 +8,8 @@
 //! and its bytes. Their places follow from counts, so there is no offset to get wrong. A batch takes a multiple of 64
 //! bytes: batches stand one behind the other.
 //!
-//! Integers and decimals travel as the difference to the smallest value in 1, 2, 4 or 8 bytes ([`lanes`]); a text
-//! travels once per distinct value when few are distinct ([`text`]).
+//! Integers and decimals travel as the difference to the smallest value in 1, 2, 4 or 8 bytes (`lanes`); a text
+//! travels once per distinct value when few are distinct (`text`).
 //!
 //! Invariants
 //! - Little-endian throughout. The checksum covers everything behind itself.
