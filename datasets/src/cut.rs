@@ -32,7 +32,7 @@ use crate::{
     LoadError, LoadOptions,
     deal::deal,
     encode::{EncodedSegment, encode},
-    limits::{MERGE_RUNS_MAX, SPILLED_RUNS_MAX},
+    limits::{MERGE_RUNS_MAX, SEGMENT_TEXT_BYTES_MAX, SPILLED_RUNS_MAX},
     segment::SegmentRows,
     sort::{SortPlan, Sorter},
     stored::StoredRows,
@@ -91,7 +91,7 @@ fn partition(definition: &TableDefinition, options: &LoadOptions) -> Mutex<Parti
 }
 
 fn new_segment(definition: &TableDefinition) -> SegmentRows {
-    SegmentRows::new(&definition.columns, definition.segment_rows as usize)
+    SegmentRows::new(&definition.columns, definition.segment_rows as usize, SEGMENT_TEXT_BYTES_MAX)
 }
 
 /// The rows of one node that are not yet in a segment.
@@ -265,4 +265,75 @@ impl Cutter<'_> {
 /// A thread that panicked ends the whole load, so what it left behind is not looked at.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::Int64Array;
+    use rackscan_format::{
+        ids::{ColumnId, TableId},
+        schema::{ColumnDefinition, ColumnType},
+    };
+    use std::sync::{Arc, mpsc};
+    use tokio::sync::mpsc::channel;
+
+    fn definition() -> TableDefinition {
+        let key = ColumnDefinition { name: "key".into(), column_type: ColumnType::Int64, nullable: false };
+        TableDefinition {
+            id: TableId(1),
+            name: "keys".into(),
+            columns: vec![key],
+            partition_key: ColumnId(0),
+            sorted_by: None,
+            page_size: 4096,
+            segment_rows: 1024,
+            nodes: vec![NodeId(0), NodeId(1)],
+            rows: 0,
+            source: String::new(),
+        }
+    }
+
+    /// Pieces without end, but that the one numbered `failing` is an error.
+    fn endless(failing: usize) -> Pieces {
+        Box::new((0..).map(move |number: usize| {
+            let piece: Piece = Box::new(move || {
+                if number == failing {
+                    let (what, found, expected) = ("a piece", number.to_string(), "another".into());
+                    return Err(LoadError::Option { what, found, expected });
+                }
+                Ok(StoredRows::new(vec![Arc::new(Int64Array::from_iter_values(0..500))]))
+            });
+            Ok(piece)
+        }))
+    }
+
+    fn cut_apart(pieces: Pieces, out: Sender<Made>) -> mpsc::Receiver<Result<(), LoadError>> {
+        let (done, outcome) = mpsc::channel();
+        let options = LoadOptions { threads: 3, ..LoadOptions::default() };
+        thread::spawn(move || done.send(cut(&definition(), pieces, &options, out)));
+        outcome
+    }
+
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+    #[test]
+    fn threads_end_when_nobody_takes_what_they_make() {
+        let (out, mut made) = channel(2);
+        let outcome = cut_apart(endless(usize::MAX), out);
+        for _ in 0..20 {
+            assert!(made.blocking_recv().is_some());
+        }
+        drop(made);
+        assert!(outcome.recv_timeout(PATIENCE).unwrap().is_ok());
+    }
+
+    #[test]
+    fn one_error_ends_every_thread_and_is_the_one_that_is_told() {
+        let (out, mut made) = channel(2);
+        let outcome = cut_apart(endless(30), out);
+        while made.blocking_recv().is_some() {}
+        let error = outcome.recv_timeout(PATIENCE).unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "a piece is 30, expected another");
+    }
 }

@@ -11,10 +11,10 @@ pub(crate) fn deal(keys: &ArrayRef, nodes: usize) -> Vec<Vec<u32>> {
     let mut rows_of = vec![Vec::with_capacity(keys.len() / nodes + keys.len() / 8); nodes];
     match keys.data_type() {
         DataType::Int64 => {
-            deal_by(keys.as_primitive::<Int64Type>(), |key| KeyHash::of_integer(key), &mut rows_of);
+            deal_by(keys.as_primitive::<Int64Type>(), KeyHash::of_integer, &mut rows_of);
         }
         DataType::Float64 => {
-            deal_by(keys.as_primitive::<Float64Type>(), |key| KeyHash::of_float(key), &mut rows_of);
+            deal_by(keys.as_primitive::<Float64Type>(), KeyHash::of_float, &mut rows_of);
         }
         DataType::Utf8View => {
             deal_by(keys.as_string_view(), |key| KeyHash::of_text(key.as_bytes()), &mut rows_of);

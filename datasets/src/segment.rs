@@ -1,7 +1,7 @@
 //! How do the rows of one node wait until they fill a segment?
 //!
 //! Invariants
-//! - A segment holds at most `segment_rows` rows and, but for its last text, `SEGMENT_TEXT_BYTES_MAX` bytes of text.
+//! - A segment holds at most `segment_rows` rows and `SEGMENT_TEXT_BYTES_MAX` bytes of text, or one row with more.
 //! - Rows keep the order in which they were appended.
 
 use arrow::{
@@ -14,10 +14,7 @@ use rackscan_format::{
     schema::{ColumnDefinition, ColumnType},
 };
 
-use crate::{
-    limits::SEGMENT_TEXT_BYTES_MAX,
-    stored::{StoredRows, text_lengths},
-};
+use crate::stored::{StoredRows, text_lengths};
 
 /// Rows of one node, column by column in the form that the encoders take.
 #[derive(Debug)]
@@ -25,6 +22,7 @@ pub(crate) struct SegmentRows {
     columns: Vec<ColumnRows>,
     rows: usize,
     rows_max: usize,
+    text_bytes_max: usize,
     /// No text that comes next has room.
     out_of_text: bool,
 }
@@ -44,8 +42,8 @@ enum Cells {
 }
 
 impl SegmentRows {
-    /// Room for a segment of `rows_max` rows; memory is taken as rows come.
-    pub(crate) fn new(columns: &[ColumnDefinition], rows_max: usize) -> Self {
+    /// Room for a segment of `rows_max` rows and `text_bytes_max` bytes of text; memory is taken as rows come.
+    pub(crate) fn new(columns: &[ColumnDefinition], rows_max: usize, text_bytes_max: usize) -> Self {
         let column = |column: &ColumnDefinition| ColumnRows {
             cells: match column.column_type {
                 ColumnType::Float64 => Cells::Floats(Vec::new()),
@@ -55,7 +53,7 @@ impl SegmentRows {
             nulls: NullBufferBuilder::new(rows_max),
         };
         let columns = columns.iter().map(column).collect();
-        Self { columns, rows: 0, rows_max, out_of_text: false }
+        Self { columns, rows: 0, rows_max, text_bytes_max, out_of_text: false }
     }
 
     /// Rows so far.
@@ -78,8 +76,8 @@ impl SegmentRows {
         let mut chosen = &chosen[..chosen.len().min(self.rows_max - self.rows)];
         let held = self.text_bytes();
         // Nearly always all texts of the piece together have room, and those chosen need not be counted.
-        if held + rows.text_bytes > SEGMENT_TEXT_BYTES_MAX {
-            let has_room = |chosen: &[u32]| held + chosen_text_bytes(rows, chosen) <= SEGMENT_TEXT_BYTES_MAX;
+        if held + rows.text_bytes > self.text_bytes_max {
+            let has_room = |chosen: &[u32]| held + chosen_text_bytes(rows, chosen) <= self.text_bytes_max;
             while chosen.len() > 1 && !has_room(chosen) {
                 chosen = &chosen[..chosen.len() / 2];
             }
@@ -163,4 +161,83 @@ fn chosen_text_bytes(rows: &StoredRows, chosen: &[u32]) -> usize {
         chosen.iter().map(|row| lengths[*row as usize]).sum::<usize>()
     };
     texts.map(bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Float64Array, Int64Array, StringArray, StringViewArray};
+    use std::sync::Arc;
+
+    fn columns() -> Vec<ColumnDefinition> {
+        let column =
+            |name: &str, column_type| ColumnDefinition { name: name.into(), column_type, nullable: true };
+        vec![
+            column("number", ColumnType::Int64),
+            column("share", ColumnType::Float64),
+            column("plain", ColumnType::Text),
+            column("view", ColumnType::Text),
+        ]
+    }
+
+    /// Ten rows; texts of nine bytes in all per row but those of row 3, which are null.
+    fn rows() -> StoredRows {
+        let texts =
+            |text: &str| (0..10).map(|row| (row != 3).then(|| format!("{text}{row}"))).collect::<Vec<_>>();
+        StoredRows::new(vec![
+            Arc::new(Int64Array::from_iter((0..10).map(|row| (row != 3).then_some(row)))),
+            Arc::new(Float64Array::from_iter_values((0..10).map(|row| f64::from(row) / 2.0))),
+            Arc::new(StringArray::from(texts("abc"))),
+            Arc::new(StringViewArray::from(texts("defg"))),
+        ])
+    }
+
+    fn texts(column: &ColumnRows) -> Vec<String> {
+        let Values::Text(texts) = column.values() else { panic!("expected texts") };
+        (0..texts.len()).map(|row| String::from_utf8(texts.get(row).to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn chosen_rows_are_appended_in_order_with_their_nulls() {
+        let mut segment = SegmentRows::new(&columns(), 100, 1000);
+        assert_eq!(segment.append(&rows(), &[0, 2, 5]), 3);
+        assert_eq!(segment.columns()[0].validity(), None);
+        assert_eq!(segment.append(&rows(), &[3, 9]), 2);
+        let [numbers, shares, plain, view] = segment.columns() else { panic!("expected four columns") };
+        let Values::Integers(numbers_found) = numbers.values() else { panic!("expected integers") };
+        assert_eq!((numbers_found[..3].to_vec(), numbers_found[4]), (vec![0, 2, 5], 9));
+        assert_eq!(numbers.validity().unwrap()[0] & 0b1_1111, 0b1_0111);
+        let Values::Floats(shares_found) = shares.values() else { panic!("expected floats") };
+        assert_eq!(shares_found, [0.0, 1.0, 2.5, 1.5, 4.5]);
+        assert_eq!(shares.validity(), None);
+        assert_eq!(texts(plain), ["abc0", "abc2", "abc5", "", "abc9"]);
+        assert_eq!(texts(view), ["defg0", "defg2", "defg5", "", "defg9"]);
+    }
+
+    #[test]
+    fn a_segment_takes_no_more_rows_than_it_has_room_for() {
+        let mut segment = SegmentRows::new(&columns(), 4, 1000);
+        assert_eq!(segment.append(&rows(), &[0, 1, 2]), 3);
+        assert!(!segment.is_full());
+        assert_eq!(segment.append(&rows(), &[4, 5, 6]), 1);
+        assert!(segment.is_full());
+    }
+
+    #[test]
+    fn a_segment_is_closed_when_its_texts_have_no_room() {
+        let mut segment = SegmentRows::new(&columns(), 100, 40);
+        let chosen: Vec<u32> = vec![0, 1, 2, 4, 5, 6, 7];
+        let mut left = &chosen[..];
+        while !segment.is_full() {
+            left = &left[segment.append(&rows(), left)..];
+        }
+        assert_eq!((segment.rows(), left), (4, &chosen[4..]));
+    }
+
+    #[test]
+    fn a_row_whose_texts_alone_are_too_much_has_a_segment_of_its_own() {
+        let mut segment = SegmentRows::new(&columns(), 100, 5);
+        assert_eq!(segment.append(&rows(), &[0, 1]), 1);
+        assert!(segment.is_full());
+    }
 }

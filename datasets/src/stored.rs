@@ -11,13 +11,15 @@
 //! - Nothing is changed in silence: a value that does not fit is a [`ValueFault`]. Three exceptions are conversions that people
 //!   expect: timestamps with a zone become UTC without one, nanoseconds are cut to microseconds, floats become doubles.
 
+use std::sync::Arc;
+
 use arrow::{
     array::{
         Array, ArrayRef, Decimal128Array, Int64Array, RecordBatch, StringArray, cast::AsArray,
         new_empty_array,
     },
     compute::{CastOptions, cast_with_options},
-    datatypes::{DataType, Decimal128Type, Field, TimeUnit},
+    datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, TimeUnit},
     error::ArrowError,
     util::display::array_value_to_string,
 };
@@ -172,7 +174,14 @@ impl ColumnConversion {
         match self.definition.column_type {
             ColumnType::Decimal { precision, .. } => {
                 let decimals = cast.as_primitive::<Decimal128Type>();
-                unscaled(decimals, precision).map_err(|row| self.fault(array, row))
+                unscaled(decimals, precision).map_err(|row| {
+                    // Shown with as many digits as it has: arrow drops those beyond the type's.
+                    let wide =
+                        decimals.clone().with_precision_and_scale(DECIMAL128_MAX_PRECISION, decimals.scale());
+                    wide.map_or_else(ConversionFault::from, |wide| {
+                        self.fault(&(Arc::new(wide) as ArrayRef), row)
+                    })
+                })
             }
             ColumnType::Text => match too_long(&cast) {
                 Some(row) => Err(self.text_fault(&cast, row)),
@@ -260,7 +269,7 @@ fn unscaled(decimals: &Decimal128Array, precision: u8) -> Result<ArrayRef, usize
             None => return Err(row),
         }
     }
-    Ok(std::sync::Arc::new(Int64Array::new(values.into(), decimals.nulls().cloned())))
+    Ok(Arc::new(Int64Array::new(values.into(), decimals.nulls().cloned())))
 }
 
 /// The first row whose text no page can hold.
@@ -282,6 +291,58 @@ pub(crate) fn text_lengths(array: &ArrayRef) -> Box<dyn Iterator<Item = usize> +
         _ => {
             let texts: &StringArray = array.as_string();
             Box::new(texts.offsets().windows(2).map(move |pair| lengths(&[pair[0].into(), pair[1].into()])))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{LargeStringArray, StringViewArray};
+
+    fn fault_of(array: ArrayRef) -> ValueFault {
+        let field = Field::new("c", array.data_type().clone(), true);
+        let conversion = Conversion::of("t", [&field]).unwrap();
+        let batch = RecordBatch::try_from_iter([("c", array)]).unwrap();
+        match conversion.stored(&batch) {
+            Err(ConversionFault::Value(fault)) => fault,
+            other => panic!("expected a fault, found {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_decimal_of_more_digits_than_its_type_is_a_fault() {
+        let decimals = vec![Some(999), None, Some(-999), Some(1000)];
+        let decimals = Decimal128Array::from(decimals).with_precision_and_scale(3, 1).unwrap();
+        let fault = fault_of(Arc::new(decimals));
+        assert_eq!((fault.row, fault.found.as_str()), (3, "100.0"));
+        assert_eq!(fault.expected, "a value of type decimal(3,1)");
+        let huge =
+            Decimal128Array::from(vec![i128::from(i64::MAX) + 1]).with_precision_and_scale(18, 0).unwrap();
+        assert_eq!(fault_of(Arc::new(huge)).row, 0);
+    }
+
+    #[test]
+    fn a_null_decimal_may_hide_anything() {
+        let nulls = Some(vec![false, true].into());
+        let decimals =
+            Decimal128Array::new(vec![i128::MAX, 5].into(), nulls).with_precision_and_scale(3, 1).unwrap();
+        let stored = unscaled(&decimals, 3).unwrap();
+        assert!(stored.is_null(0) && stored.as_primitive::<arrow::datatypes::Int64Type>().value(1) == 5);
+    }
+
+    #[test]
+    fn a_text_that_no_page_holds_is_a_fault_in_every_layout() {
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        let texts = vec!["", long.as_str()];
+        let layouts: [ArrayRef; 3] = [
+            Arc::new(StringArray::from(texts.clone())),
+            Arc::new(LargeStringArray::from(texts.clone())),
+            Arc::new(StringViewArray::from(texts)),
+        ];
+        for texts in layouts {
+            let fault = fault_of(texts);
+            assert_eq!((fault.row, fault.found), (1, format!("a text of {} bytes", TEXT_BYTES_MAX + 1)));
         }
     }
 }

@@ -8,13 +8,13 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, Bytes, Read},
+    io::{self, BufRead, BufReader, Bytes},
     iter::Peekable,
     path::Path,
 };
 
 /// The records of a file, the header included.
-pub(super) struct Records<R: Read> {
+pub(super) struct Records<R: BufRead> {
     bytes: Peekable<Bytes<R>>,
     delimiter: u8,
     line: u64,
@@ -46,7 +46,7 @@ impl Records<BufReader<File>> {
     }
 }
 
-impl<R: Read> Records<R> {
+impl<R: BufRead> Records<R> {
     fn new(reader: R, delimiter: u8) -> Self {
         Self { bytes: reader.bytes().peekable(), delimiter, line: 1 }
     }
@@ -64,7 +64,7 @@ impl<R: Read> Records<R> {
     }
 }
 
-impl<R: Read> Iterator for Records<R> {
+impl<R: BufRead> Iterator for Records<R> {
     type Item = io::Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
