@@ -1,7 +1,7 @@
 //! How does another thread hand something to a reactor?
 //!
 //! Invariants
-//! - Senders never wait; what is sent is bounded by the reactor's own requests and by its connections.
+//! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, new connections by `MAILBOX_MAX`.
 //! - Ringing after sending wakes a reactor that sleeps, however the two interleave: the bell stays rung until drained.
 
 use std::{
@@ -14,7 +14,7 @@ use rackscan_fabric::Connection;
 use rackscan_format::message::Refusal;
 use rustix::event::EventfdFlags;
 
-use crate::scan_pool::ScanResult;
+use crate::{limits::MAILBOX_MAX, scan_pool::ScanResult};
 
 /// A request in progress: its place in the reactor's table, its own until it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,19 @@ impl Mailbox {
     pub(crate) fn send(&self, mail: Mail) {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner).push_back(mail);
         self.ring();
+    }
+
+    /// Hands a new connection over and wakes the reactor; gives it back if the reactor has not taken in earlier mail.
+    pub(crate) fn hand_over(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
+        {
+            let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+            if mail.len() >= MAILBOX_MAX {
+                return Err(connection);
+            }
+            mail.push_back(Mail::Connected(connection));
+        }
+        self.ring();
+        Ok(())
     }
 
     /// Wakes the reactor.

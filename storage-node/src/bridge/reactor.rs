@@ -196,8 +196,14 @@ impl Reactor {
                 match listener.accept() {
                     Ok(Some(connection)) => {
                         let reactor = &self.parts.reactors[self.dealt % self.parts.reactors.len()];
-                        reactor.send(Mail::Connected(Box::new(connection)));
                         self.dealt += 1;
+                        if let Err(connection) = reactor.hand_over(Box::new(connection)) {
+                            tracing::warn!(
+                                peer = connection.peer(),
+                                "a connection was refused: its reactor is busy"
+                            );
+                            add(&self.core.node.metrics.connections_refused, 1);
+                        }
                     }
                     Ok(None) => break,
                     Err(error) => {

@@ -83,6 +83,7 @@ impl FreeSpace {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "places of a small model")]
 mod tests {
     use super::*;
 
@@ -96,6 +97,42 @@ mod tests {
         space.give_back(100, 30);
         space.give_back(160, 30);
         assert_eq!(space, FreeSpace::new(100, 200));
+    }
+
+    proptest::proptest! {
+        /// Against a model of single units: what is taken was free, what is free is found, and nothing is lost.
+        #[test]
+        fn taking_and_giving_back_agree_with_a_map_of_units(
+            steps in proptest::collection::vec((0..3_u8, 0..64_u64, 1..16_u64), 1..200),
+        ) {
+            let mut space = FreeSpace::new(0, 64);
+            let mut units = [true; 64];
+            let mut held: Vec<(u64, u64)> = Vec::new();
+            let range = |begin: u64, length: u64| begin as usize..(begin + length) as usize;
+            for (kind, place, length) in steps {
+                match kind {
+                    0 => {
+                        let wanted = (0..=64 - length).find(|begin| units[range(*begin, length)].iter().all(|free| *free));
+                        proptest::prop_assert_eq!(space.take(length), wanted);
+                        held.extend(wanted.map(|begin| (begin, length)));
+                    }
+                    1 => {
+                        let fits = place + length <= 64 && units[range(place, length)].iter().all(|free| *free);
+                        proptest::prop_assert_eq!(space.take_at(place, length), fits);
+                        held.extend(fits.then_some((place, length)));
+                    }
+                    _ if held.is_empty() => {}
+                    _ => {
+                        let (begin, length) = held.swap_remove(place as usize % held.len());
+                        space.give_back(begin, length);
+                    }
+                }
+                units = [true; 64];
+                held.iter().for_each(|(begin, length)| units[range(*begin, *length)].fill(false));
+                let free = units.iter().filter(|free| **free).count() as u64;
+                proptest::prop_assert_eq!(space.free(), free);
+            }
+        }
     }
 
     #[test]

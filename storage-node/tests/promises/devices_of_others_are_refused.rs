@@ -147,6 +147,24 @@ fn two_nodes_do_not_share_a_device() {
 }
 
 #[test]
+fn a_start_that_fails_late_leaves_no_thread_and_no_lock_behind() {
+    let (home, other) = (Home::new(), Home::new());
+    let node = home.start();
+    let mut config = other.config();
+    config.node = NodeId(99);
+    let right = config.clone();
+    config.listen = home.config().listen;
+    let error = start_error(&other, config);
+    assert!(error.contains("in use"), "{error}");
+    for thread in fs::read_dir("/proc/self/task").unwrap() {
+        let name = fs::read_to_string(thread.unwrap().path().join("comm")).unwrap_or_default();
+        assert!(!name.starts_with("n99-"), "{name}");
+    }
+    other.start_with(right).unwrap().stop();
+    node.stop();
+}
+
+#[test]
 fn data_in_memory_is_refused_with_the_way_out() {
     let home = Home::new();
     let memory = tempfile::TempDir::new_in("/dev/shm").unwrap();
