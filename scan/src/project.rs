@@ -4,7 +4,7 @@
 //! other texts of a page are decompressed one behind the other, and viewed there.
 
 use crate::{
-    error::Fault,
+    error::{Fault, PageWhere},
     narrow::Room,
     pages::{InputView, Located},
     selection::Selection,
@@ -173,16 +173,26 @@ fn gather_text_page(view: &InputView<'_>, picks: &[Pick], room: &mut Room) -> Re
         };
         gathered.map_err(located.fault())?;
     }
-    if codes.len() < page.entries() / 2 {
+    let PageWhere { input, page: number } = located.place;
+    let known =
+        room.entries.get(&input).filter(|(page, _)| *page == number).map(|(_, array)| Arc::clone(array));
+    if known.is_none() && codes.len() < page.entries() / 2 {
         // Fewer rows than entries: their texts are copied, not the dictionary.
         for code in &codes {
             texts.push(page.entry(*code as usize)).map_err(located.fault())?;
         }
         return Ok(text_array(texts, nulls)?);
     }
-    for code in 0..page.entries() {
-        texts.push(page.entry(code)).map_err(located.fault())?;
-    }
-    let entries = text_array(texts, None)?;
+    let entries = match known {
+        Some(entries) => entries,
+        None => {
+            for code in 0..page.entries() {
+                texts.push(page.entry(code)).map_err(located.fault())?;
+            }
+            let entries = text_array(texts, None)?;
+            room.entries.insert(input, (number, Arc::clone(&entries)));
+            entries
+        }
+    };
     Ok(take(&entries, &UInt32Array::try_new(codes.into(), nulls)?, None)?)
 }

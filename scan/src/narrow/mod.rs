@@ -12,6 +12,7 @@ use crate::{
     prune::{self, Verdict},
     selection::{RowBytes, Selection},
 };
+use arrow::array::ArrayRef;
 use rackscan_format::{
     encoding::{
         bitpack::{Narrow, Scratch},
@@ -20,17 +21,21 @@ use rackscan_format::{
     limits::BLOCK_ROWS,
     program::Comparison,
 };
+use std::collections::HashMap;
 
 /// Room for unpacking and comparing one block; one per scan.
 pub(crate) struct Room {
     pub(crate) scratch: Box<Scratch>,
     pub(crate) other: Box<Scratch>,
     pub(crate) answers: Box<RowBytes>,
+    /// The entries of the dictionary page last seen of an input: batches of one page share them.
+    pub(crate) entries: HashMap<usize, (usize, ArrayRef)>,
 }
 
 impl Room {
     pub(crate) fn new() -> Self {
-        Self { scratch: Scratch::new(), other: Scratch::new(), answers: Box::new([0; BLOCK_ROWS]) }
+        let answers = Box::new([0; BLOCK_ROWS]);
+        Self { scratch: Scratch::new(), other: Scratch::new(), answers, entries: HashMap::new() }
     }
 }
 
@@ -99,7 +104,7 @@ pub(crate) fn columns(
         return selection;
     }
     let base = left.reference().min(right.reference());
-    let Room { scratch, other, answers } = room;
+    let Room { scratch, other, answers, .. } = room;
     let (left_fits, right_fits) = (fits_i32(left, base), fits_i32(right, base));
     let (left_numbers, right_numbers) = (left.unpack(scratch), right.unpack(other));
     if left_fits && right_fits {
