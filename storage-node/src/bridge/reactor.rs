@@ -247,6 +247,10 @@ impl Reactor {
             happened |= link.poll(&mut events);
             for event in events.drain(..) {
                 self.handle(index, event);
+                if self.core.links[index].is_none() {
+                    // The node hung up in the middle of the events; closing reports the transfers among the rest.
+                    break;
+                }
             }
         }
         happened
