@@ -39,7 +39,8 @@ pub(crate) const SPARSE_SHARE: usize = 4;
 pub struct ScanLimits {
     /// Bytes of stored pages held at a time, and a quarter of it again for the table of groups. A window of rows is
     /// scanned at a time, as large as these bytes allow; a single block is always scanned, even if its pages alone
-    /// are larger. The batch being built comes on top.
+    /// are larger. The batch being built, and the dictionary of the page it came from for each text column, come on
+    /// top.
     pub memory_bytes: usize,
     /// Rows of a batch at most, [`BATCH_ROWS_MIN`] if less. Batches of groups may have more.
     pub batch_rows: usize,

@@ -123,6 +123,18 @@ fn without_keys_there_is_one_group_even_of_no_rows() {
 }
 
 #[test]
+fn a_sum_beyond_64_bits_of_values_within_them_is_exact() {
+    let column_type = rackscan_format::schema::ColumnType::Decimal { precision: 18, scale: 0 };
+    // A block's sum fits 64 bits, that of two does not.
+    let values = (0..20_480).map(|row| Datum::Number(8_000_000_000_000_000 + row % 7)).collect();
+    let table = Table::new(vec![support::Column { column_type, values }], 4096);
+    let aggregates = vec![Aggregate { function: AggregateFunction::Sum, argument: Some(0) }];
+    let program = table.program(vec![Node::Column(0)], vec![], Output::Groups { keys: vec![], aggregates });
+    let expected: i128 = (0..20_480).map(|row| 8_000_000_000_000_000 + row % 7).sum();
+    assert_eq!(found(&table, &program, ScanLimits::default()), [[Datum::Number(expected)]]);
+}
+
+#[test]
 fn a_small_memory_bound_puts_groups_out_early() {
     let values = (0..20_000).map(Datum::Number).collect();
     let column = support::Column { column_type: rackscan_format::schema::ColumnType::Int64, values };

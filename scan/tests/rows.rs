@@ -120,6 +120,33 @@ fn a_text_expression_that_is_true_of_null_keeps_null_rows_in_every_encoding() {
 }
 
 #[test]
+fn nulls_that_begin_in_a_later_page_stay_in_their_rows() {
+    let rows = 6000;
+    let mut draw = Draw(4);
+    let mut wide = || i128::from(draw.next() >> 2);
+    let number = |row: usize, value: i128| {
+        if row > 4500 && row.is_multiple_of(3) { Datum::Null } else { Datum::Number(value) }
+    };
+    let numbers = (0..rows).map(|row| number(row, wide())).collect();
+    let texts = (0..rows).map(|row| match number(row, 1) {
+        Datum::Null => Datum::Null,
+        _ => Datum::Text(format!("{row} {}", "x".repeat(row % 40))),
+    });
+    let texts = texts.collect();
+    let table = Table::new(
+        vec![
+            Column { column_type: ColumnType::Int64, values: numbers },
+            Column { column_type: ColumnType::Text, values: texts },
+        ],
+        4096,
+    );
+    let program = table.program(vec![Node::Column(0), Node::Column(1)], vec![], Output::Rows(vec![0, 1]));
+    let (batches, _) = table.scan(&program, ScanLimits::default()).unwrap();
+    assert_eq!(batches.len(), 1, "all pages are in one batch");
+    assert!(same(&rows_of([&batches[0].batch]), &interpret::rows(&table, &program)));
+}
+
+#[test]
 fn no_output_columns_still_count_rows() {
     let table = Table::new(vec![integers((0..5000).map(Some))], 4096);
     let program = table.program(vec![], vec![], Output::Rows(vec![]));

@@ -96,8 +96,8 @@ impl Keys {
                         Some((known, group)) if known == value => group,
                         _ => {
                             let hash = state.hash_one(value);
-                            let same =
-                                |group: &u32| values[*group as usize] == value && Some(*group) != *null_group;
+                            // The group of NULL is not in the table.
+                            let same = |group: &u32| values[*group as usize] == value;
                             let group = match table.find(hash, same) {
                                 Some(group) => *group,
                                 None => {
