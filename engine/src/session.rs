@@ -15,7 +15,7 @@ use crate::{
     exec::{Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan},
     report::QueryReport,
-    rules::{AggregatePushdown, PartialAggregateRule},
+    rules::{AggregatePushdown, FloatComparison, PartialAggregateRule},
 };
 use datafusion::{
     arrow::{
@@ -27,6 +27,7 @@ use datafusion::{
         SendableRecordBatchStream, SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder,
     },
     logical_expr::LogicalPlan,
+    optimizer::{Analyzer, AnalyzerRule},
     physical_plan::{ExecutionPlan, execute_stream},
     prelude::SessionConfig,
     sql::{parser::Statement, sqlparser::ast::Statement as SqlStatement},
@@ -424,10 +425,13 @@ pub(crate) fn session_state(
     let catalog = MemoryCatalogProvider::new();
     let schema = Arc::clone(tables) as Arc<dyn datafusion::catalog::SchemaProvider>;
     catalog.register_schema(SCHEMA, schema).map_err(EngineError::from_datafusion)?;
+    let mut analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(FloatComparison)];
+    analyzer_rules.extend(Analyzer::new().rules);
     let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
+        .with_analyzer_rules(analyzer_rules)
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .build();
     state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));

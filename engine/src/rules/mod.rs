@@ -1,7 +1,9 @@
 //! Which rewrites of a plan are ours?
 
+mod float_comparison;
 mod partial_aggregate;
 
 pub use partial_aggregate::AggregatePushdown;
 
+pub(crate) use float_comparison::FloatComparison;
 pub(crate) use partial_aggregate::PartialAggregateRule;
