@@ -5,7 +5,13 @@
 //! - What waits is bounded: transfers by the connection's requests, each of which has a bounded number under way, replies by
 //!   `REPLIES_WAITING_MAX`, beyond which the connection ends.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use rackscan_device::{DeviceIo, Interest, Repeat, Ring, Token, Watch, WatchId};
 use rackscan_fabric::{
@@ -38,6 +44,8 @@ pub(crate) struct Link {
     waiting: VecDeque<Waiting>,
     /// Transfers that the connection has taken and not reported yet.
     under_way: Vec<u64>,
+    /// Set when nobody waits for answers any more.
+    gone: Arc<AtomicBool>,
     /// Requests in progress.
     pub(crate) requests: usize,
     /// Staging memory in use by them.
@@ -51,12 +59,14 @@ pub(crate) fn remote(target: &Target) -> RemoteRegion {
 
 impl Link {
     pub(crate) fn new(connection: Connection, id: ConnectionId) -> Self {
+        let gone = Arc::default();
         Self {
             connection,
             id,
             watch: None,
             waiting: VecDeque::new(),
             under_way: Vec::new(),
+            gone,
             requests: 0,
             staged_bytes: 0,
         }
@@ -78,6 +88,16 @@ impl Link {
 
     pub(crate) fn peer(&self) -> &str {
         self.connection.peer()
+    }
+
+    /// Whether the connection has gone, for work on other threads that may then be left undone.
+    pub(crate) fn gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.gone)
+    }
+
+    /// Nobody waits for answers any more.
+    pub(crate) fn forget(&self) {
+        self.gone.store(true, Ordering::Relaxed);
     }
 
     /// Whether the peer's memory can be mapped here.

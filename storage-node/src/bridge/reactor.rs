@@ -302,6 +302,7 @@ impl Reactor {
     /// Takes a connection out of the table. Its requests end as soon as nothing they started is under way.
     fn forget(&mut self, index: usize) -> Option<Link> {
         let link = self.core.links.get_mut(index)?.take()?;
+        link.forget();
         if let Some(watch) = link.watch()
             && let Err(error) = self.core.ring.unwatch(watch)
         {

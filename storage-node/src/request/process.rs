@@ -61,6 +61,8 @@ impl Process {
     fn queue(&mut self, core: &mut Core, place: Place, wanted: Wanted) -> Result<(), Refusal> {
         let Wanted { program, segment, first_block, target } = wanted;
         let (table, segment) = core.node.store.segment(program.table, segment)?;
+        let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
+        let requester_gone = link.gone();
         let (sink, sink_bytes) = self.sink(core, place, &target)?;
         core.node.scans.push(ScanJob {
             program,
@@ -70,6 +72,7 @@ impl Process {
             sink,
             sink_bytes,
             queued_at: std::time::Instant::now(),
+            requester_gone,
             reply_to: ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Scanned),
         })
     }

@@ -1,6 +1,9 @@
 //! What does a scan worker get, and what does it give back?
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
 
 use rackscan_fabric::{OutOfBounds, RawSlice, RegionSlice};
 use rackscan_format::{
@@ -43,6 +46,8 @@ pub(crate) struct ScanJob {
     /// Bytes that the result may take.
     pub(crate) sink_bytes: usize,
     pub(crate) queued_at: Instant,
+    /// Set when nobody waits for the result any more; a job that has not begun is then left undone.
+    pub(crate) requester_gone: Arc<AtomicBool>,
     pub(crate) reply_to: ReplyTo<Box<ScanResult>>,
 }
 

@@ -12,7 +12,10 @@
 //! - What else a scan holds (decoded blocks, groups, a batch and its encoded form) is bounded by its limits and counted as the
 //!   worker's whole share of working memory.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+};
 
 use rackscan_device::{
     Buffer, BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoFault, IoMemory, Read, Ring, RingConfig,
@@ -122,7 +125,11 @@ impl Worker {
             // Decoded blocks, groups and batches are the scan's own; its whole share counts while it runs.
             let work_bytes = self.parts.work_bytes as u64;
             self.parts.metrics.memory_taken(work_bytes);
-            let outcome = self.scan(&job, &mut cost);
+            let outcome = if job.requester_gone.load(Ordering::Relaxed) {
+                Err(Refusal::new(RefusalCode::Memory, "the connection is gone"))
+            } else {
+                self.scan(&job, &mut cost)
+            };
             if self.scratch.capacity() > self.parts.work_bytes / 2 {
                 self.scratch = Vec::new();
             }
