@@ -139,10 +139,14 @@ pub(crate) enum Load {
         sort_by: Vec<String>,
     },
     /// Load a Parquet file as a table
-    #[command(after_help = "Example:\n  rackscan load parquet trips.parquet --table trips --partition-by trip_id")]
+    #[command(
+        after_help = "Example:\n  rackscan load parquet trips.parquet --table trips --partition-by trip_id"
+    )]
     Parquet(FileLoad),
     /// Load a CSV file with a header line as a table
-    #[command(after_help = "Example:\n  rackscan load csv cities.csv --table cities --partition-by id --delimiter ';'")]
+    #[command(
+        after_help = "Example:\n  rackscan load csv cities.csv --table cities --partition-by id --delimiter ';'"
+    )]
     Csv {
         #[command(flatten)]
         file: FileLoad,
@@ -186,8 +190,10 @@ pub(crate) struct Running {
 
 /// `rackscan query`
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rackscan query q06\n  rackscan query q01 q06 --placement local --repeat 3 --timing\n  \
-                        rackscan query all --format ndjson > answers.ndjson")]
+#[command(
+    after_help = "Examples:\n  rackscan query q06\n  rackscan query q01 q06 --placement local --repeat 3 --timing\n  \
+                        rackscan query all --format ndjson > answers.ndjson"
+)]
 pub(crate) struct Query {
     /// q01 to q22 (or 1 to 22), or `all`
     #[arg(required = true, value_name = "QUERY")]
@@ -201,8 +207,10 @@ pub(crate) struct Query {
 
 /// `rackscan sql`
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rackscan sql \"SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode\"\n  \
-                        rackscan sql --file report.sql --format csv\n  echo 'SELECT 1' | rackscan sql -")]
+#[command(
+    after_help = "Examples:\n  rackscan sql \"SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode\"\n  \
+                        rackscan sql --file report.sql --format csv\n  echo 'SELECT 1' | rackscan sql -"
+)]
 pub(crate) struct Sql {
     /// The statement; `-` reads standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
@@ -216,7 +224,9 @@ pub(crate) struct Sql {
 
 /// `rackscan shell`
 #[derive(Debug, Args)]
-#[command(after_help = "In the shell, statements end with `;` and may span lines. \\? lists the shell's own commands.")]
+#[command(
+    after_help = "In the shell, statements end with `;` and may span lines. \\? lists the shell's own commands."
+)]
 pub(crate) struct Shell {
     #[command(flatten)]
     pub(crate) running: Running,
@@ -224,8 +234,10 @@ pub(crate) struct Shell {
 
 /// `rackscan explain`
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rackscan explain q06\n  rackscan explain --analyze q03 --placement remote-process\n  \
-                        rackscan explain --analyze \"SELECT count(*) FROM orders\" --format json")]
+#[command(
+    after_help = "Examples:\n  rackscan explain q06\n  rackscan explain --analyze q03 --placement remote-process\n  \
+                        rackscan explain --analyze \"SELECT count(*) FROM orders\" --format json"
+)]
 pub(crate) struct Explain {
     /// q01 to q22, or SQL
     pub(crate) query: String,
@@ -269,9 +281,11 @@ pub(crate) struct DropTable {
 
 /// `rackscan node`
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rackscan node --config node3.toml\n  rackscan node --config rackscan-data/cluster.toml --id 3\n\n\
+#[command(
+    after_help = "Examples:\n  rackscan node --config node3.toml\n  rackscan node --config rackscan-data/cluster.toml --id 3\n\n\
                         The file is either one node's own (with `cluster`, `key_file`, `listen`, `devices` ...) or a\n\
-                        cluster's, of which --id picks one node. `rackscan cluster start` writes an example.")]
+                        cluster's, of which --id picks one node. `rackscan cluster start` writes an example."
+)]
 pub(crate) struct Node {
     /// The node's (or the cluster's) TOML file
     #[arg(long, value_name = "FILE")]
@@ -288,8 +302,10 @@ pub(crate) struct Node {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cluster {
     /// Start the nodes of this host and leave them running; makes an embedded cluster if there is none
-    #[command(after_help = "Examples:\n  rackscan cluster start\n  rackscan cluster start --nodes 8 --devices 4\n  \
-                            rackscan --cluster rack.toml cluster start")]
+    #[command(
+        after_help = "Examples:\n  rackscan cluster start\n  rackscan cluster start --nodes 8 --devices 4\n  \
+                            rackscan --cluster rack.toml cluster start"
+    )]
     Start {
         /// Nodes of a new embedded cluster
         #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -365,7 +381,11 @@ fn page_size(text: &str) -> Result<u32, String> {
     use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};
     let rackscan_storage_node::ByteSize(bytes) = text.parse().map_err(|error| format!("{error}"))?;
     match u32::try_from(bytes) {
-        Ok(bytes) if (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES) => Ok(bytes),
+        Ok(bytes)
+            if (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES) =>
+        {
+            Ok(bytes)
+        }
         _ => Err(format!("{bytes} bytes; expected a multiple of 4KiB from 4KiB to 1MiB")),
     }
 }
@@ -373,7 +393,9 @@ fn page_size(text: &str) -> Result<u32, String> {
 fn segment_rows(text: &str) -> Result<u32, String> {
     use rackscan_format::limits::{BLOCK_ROWS, SEGMENT_ROWS_MAX};
     match text.parse::<u32>() {
-        Ok(rows) if rows > 0 && rows <= SEGMENT_ROWS_MAX && (rows as usize).is_multiple_of(BLOCK_ROWS) => Ok(rows),
+        Ok(rows) if rows > 0 && rows <= SEGMENT_ROWS_MAX && (rows as usize).is_multiple_of(BLOCK_ROWS) => {
+            Ok(rows)
+        }
         _ => Err(format!("expected a multiple of {BLOCK_ROWS} up to {SEGMENT_ROWS_MAX}")),
     }
 }

@@ -57,7 +57,6 @@ macro_rules! from_error {
     };
 }
 
-
 impl From<crate::output::PrintError> for Failure {
     fn from(error: crate::output::PrintError) -> Self {
         if error.is_closed_pipe() { Self::ClosedPipe } else { Self::of(&error) }

@@ -9,7 +9,9 @@ pub(crate) fn start(asked: Option<&str>, default: &str) -> Result<(), Failure> {
     let from_environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
     let text = asked.or(from_environment.as_deref()).unwrap_or(default);
     let filter = EnvFilter::try_new(text).map_err(|error| {
-        Failure::Usage(format!("log filter {text:?}: {error}; expected e.g. info or rackscan_engine=debug,warn"))
+        Failure::Usage(format!(
+            "log filter {text:?}: {error}; expected e.g. info or rackscan_engine=debug,warn"
+        ))
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)

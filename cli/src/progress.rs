@@ -4,7 +4,8 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-const BAR: &str = "{msg:<24} [{bar:30}] {percent:>3}%  {human_pos} of {human_len} rows  {elapsed} (about {eta} left)";
+const BAR: &str =
+    "{msg:<24} [{bar:30}] {percent:>3}%  {human_pos} of {human_len} rows  {elapsed} (about {eta} left)";
 const SPINNER: &str = "{spinner} {msg}";
 
 /// A bar over `rows`.

@@ -26,13 +26,18 @@ const STACK_BYTES: usize = 16 << 20;
 
 /// A command's cluster, engine and threads.
 pub(crate) struct Session {
-    // In the order in which they must end: the engine's connections before the nodes they lead to.
+    // Fields end in this order: the engine's connections before the nodes they lead to.
     engine: Engine,
     runtime: Runtime,
-    nodes: Option<Lifelines>,
-    sharing: File,
+    _nodes: Nodes,
     file: ClusterFile,
     data: PathBuf,
+}
+
+/// The nodes that were started for this command, if any, and the lock that commands on one data folder share.
+struct Nodes {
+    started: Option<Lifelines>,
+    sharing: File,
 }
 
 impl Session {
@@ -43,8 +48,8 @@ impl Session {
         let sharing = file.folder.join("sessions.lock");
         let sharing = File::options().create(true).append(true).open(&sharing).map_err(at_path(&sharing))?;
         sharing.lock().map_err(at_path(&file.path))?;
-        let nodes = start_for_command(&file)?;
-        sharing.lock_shared().map_err(at_path(&file.path))?;
+        let nodes = Nodes { started: start_for_command(&file)?, sharing };
+        nodes.sharing.lock_shared().map_err(at_path(&file.path))?;
         let runtime = runtime(global)?;
         let engine = runtime.block_on(async {
             let cluster = connect(&file, global.wire.map(Into::into)).await?;
@@ -54,16 +59,8 @@ impl Session {
                 ..EngineOptions::default()
             };
             Ok::<_, Failure>(Engine::open(cluster, options).await?)
-        });
-        match engine {
-            Ok(engine) => Ok(Self { engine, runtime, nodes, sharing, file, data }),
-            Err(failure) => {
-                if let Some(nodes) = nodes {
-                    nodes.stop();
-                }
-                Err(failure)
-            }
-        }
+        })?;
+        Ok(Self { engine, runtime, _nodes: nodes, file, data })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -96,20 +93,23 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for Nodes {
     fn drop(&mut self) {
-        if let Some(nodes) = self.nodes.take() {
+        if let Some(started) = self.started.take() {
             // Others may be using the nodes we started.
             if let Err(error) = self.sharing.unlock().and_then(|()| self.sharing.lock()) {
-                tracing::warn!("cannot wait for other commands on {}: {error}", self.file.path.display());
+                tracing::warn!("cannot wait for other commands on this data folder: {error}");
             }
-            nodes.stop();
+            started.stop();
         }
     }
 }
 
 /// Connects to every node of the file.
-pub(crate) async fn connect(file: &ClusterFile, wire: Option<rackscan_fabric::Wire>) -> Result<Cluster, Failure> {
+pub(crate) async fn connect(
+    file: &ClusterFile,
+    wire: Option<rackscan_fabric::Wire>,
+) -> Result<Cluster, Failure> {
     let mut options = ClusterOptions::new(file.endpoints(), file.key()?);
     options.wire = wire;
     Ok(Cluster::connect(options).await?)

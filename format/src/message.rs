@@ -20,8 +20,8 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The version of everything in this file and of the programs and directories inside; peers of another one are
-/// refused when the connection is made.
+/// The version of everything in this file and of the programs and directories inside. It stands in front of each
+/// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
 pub const PROTOCOL_VERSION: u16 = 1;
 
 /// Registered memory of the requester, named as the fabric names it.
@@ -381,7 +381,7 @@ impl RequestMessage {
     /// # Errors
     /// When they exceed what a message of the fabric may carry.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
-        within_limit("request", codec::encode(self)?)
+        within_limit("request", versioned(codec::encode(self)?))
     }
 
     /// Parses and bounds a message from a client.
@@ -389,7 +389,7 @@ impl RequestMessage {
     /// # Errors
     /// What does not parse or breaks a limit.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        let message: Self = codec::decode("request", bytes)?;
+        let message: Self = codec::decode("request", of_our_version("request", bytes)?)?;
         if let Request::Fetch { pages, .. } = &message.request
             && (pages.is_empty() || pages.len() > FETCH_PAGES_MAX)
         {
@@ -406,7 +406,7 @@ impl ReplyMessage {
     /// # Errors
     /// When they exceed what a message of the fabric may carry.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
-        within_limit("reply", codec::encode(self)?)
+        within_limit("reply", versioned(codec::encode(self)?))
     }
 
     /// Parses and bounds a message from a node.
@@ -414,7 +414,7 @@ impl ReplyMessage {
     /// # Errors
     /// What does not parse or breaks a limit.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        let message: Self = codec::decode("reply", bytes)?;
+        let message: Self = codec::decode("reply", of_our_version("reply", bytes)?)?;
         if let Ok(Answer::Status(status)) = &message.outcome
             && status.devices.len() > NODE_DEVICES_MAX
         {
@@ -426,6 +426,26 @@ impl ReplyMessage {
     }
 }
 
+fn versioned(mut body: Vec<u8>) -> Vec<u8> {
+    body.splice(0..0, PROTOCOL_VERSION.to_le_bytes());
+    body
+}
+
+fn of_our_version<'b>(what: &'static str, bytes: &'b [u8]) -> Result<&'b [u8], CodecError> {
+    let Some((version, body)) = bytes.split_first_chunk::<2>() else {
+        return Err(CodecError::Short { what, found: bytes.len(), expected: 2 });
+    };
+    match u16::from_le_bytes(*version) {
+        PROTOCOL_VERSION => Ok(body),
+        found => Err(CodecError::Malformed {
+            what,
+            reason: format!(
+                "protocol version {found}, expected {PROTOCOL_VERSION}: the peer is another version of rackscan"
+            ),
+        }),
+    }
+}
+
 fn within_limit(what: &'static str, bytes: Vec<u8>) -> Result<Vec<u8>, CodecError> {
     if bytes.len() <= MESSAGE_BYTES_MAX {
         return Ok(bytes);
@@ -434,4 +454,20 @@ fn within_limit(what: &'static str, bytes: Vec<u8>) -> Result<Vec<u8>, CodecErro
         what,
         reason: format!("{} bytes, expected at most {MESSAGE_BYTES_MAX}", bytes.len()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_another_version_is_told_apart_from_garbage() {
+        let message = RequestMessage { id: RequestId(7), request: Request::Status };
+        let mut bytes = message.encode().unwrap();
+        assert_eq!(RequestMessage::decode(&bytes).unwrap(), message);
+        bytes[0] += 1;
+        let error = RequestMessage::decode(&bytes).unwrap_err().to_string();
+        assert!(error.contains("version 2") && error.contains("expected 1"), "{error}");
+        assert!(RequestMessage::decode(&bytes[..1]).is_err());
+    }
 }

@@ -37,11 +37,18 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
     fs::create_dir_all(data).map_err(at_path(data))?;
     let folder = fs::canonicalize(data).map_err(at_path(data))?;
     let key_path = folder.join("cluster.key");
-    let key = ClusterKey::generate().map_err(|error| Failure::Runtime(format!("cannot make a key: {error}")))?;
-    let mut file = File::options().create_new(true).write(true).mode(0o600).open(&key_path).map_err(at_path(&key_path))?;
+    let key =
+        ClusterKey::generate().map_err(|error| Failure::Runtime(format!("cannot make a key: {error}")))?;
+    let mut file = File::options()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&key_path)
+        .map_err(at_path(&key_path))?;
     file.write_all(key.to_hex().as_bytes()).and_then(|()| file.sync_all()).map_err(at_path(&key_path))?;
     // A number of its own randomness: the key's must not be told.
-    let cluster = u64::from_str_radix(&ClusterKey::generate().map_err(at_path(&key_path))?.to_hex()[..15], 16);
+    let cluster =
+        u64::from_str_radix(&ClusterKey::generate().map_err(at_path(&key_path))?.to_hex()[..15], 16);
     let cluster = cluster.map_err(|error| Failure::Runtime(format!("cannot number the cluster: {error}")))?;
     let text = text(&folder, cluster, shape)?;
     let path = data.join("cluster.toml");
@@ -62,7 +69,8 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
     let mut held = Vec::with_capacity(shape.nodes.into());
     for node in 0..shape.nodes {
         let listener = TcpListener::bind("127.0.0.1:0");
-        let listener = listener.map_err(|error| Failure::Runtime(format!("no free TCP port on 127.0.0.1: {error}")))?;
+        let listener =
+            listener.map_err(|error| Failure::Runtime(format!("no free TCP port on 127.0.0.1: {error}")))?;
         let port = listener.local_addr().map_err(|error| Failure::Runtime(error.to_string()))?.port();
         held.push(listener);
         let socket = match &sockets {
@@ -70,7 +78,9 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
             None => format!("node{node}/socket"),
         };
         let devices: Vec<String> = (0..shape.devices)
-            .map(|device| format!("{{ path = \"node{node}/device{device}\", size = \"{}\" }}", shape.device_size))
+            .map(|device| {
+                format!("{{ path = \"node{node}/device{device}\", size = \"{}\" }}", shape.device_size)
+            })
             .collect();
         let written = write!(
             text,

@@ -83,11 +83,13 @@ impl ClusterFile {
         let text = fs::read_to_string(path).map_err(at_path(path))?;
         let absolute = fs::canonicalize(path).map_err(at_path(path))?;
         let folder = absolute.parent().unwrap_or(Path::new("/")).to_owned();
-        Self::parse(&text, &absolute, &folder).map_err(|text| Failure::Runtime(format!("{}: {text}", path.display())))
+        Self::parse(&text, &absolute, &folder)
+            .map_err(|text| Failure::Runtime(format!("{}: {text}", path.display())))
     }
 
     fn parse(text: &str, path: &Path, folder: &Path) -> Result<Self, String> {
-        let text: ClusterText = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let text: ClusterText =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if text.node.is_empty() {
             return Err("it lists no node, expected one or more [[node]]".to_owned());
         }
@@ -128,10 +130,10 @@ impl ClusterFile {
 
     /// Where each node is reached.
     pub(crate) fn endpoints(&self) -> Vec<NodeEndpoint> {
-        let endpoints = self.members.iter().map(|Member { config, .. }| NodeEndpoint {
-            id: config.node,
-            addresses: config.listen.clone(),
-        });
+        let endpoints = self
+            .members
+            .iter()
+            .map(|Member { config, .. }| NodeEndpoint { id: config.node, addresses: config.listen.clone() });
         endpoints.collect()
     }
 

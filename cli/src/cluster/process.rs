@@ -123,7 +123,8 @@ fn log_path(node: &Member) -> PathBuf {
 }
 
 fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure> {
-    let program = std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
+    let program =
+        std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
     let log_path = log_path(node);
     let folder = node.config.data_dir.clone();
     fs::create_dir_all(&folder).map_err(at_path(&folder))?;
@@ -136,7 +137,9 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
         Stay::WithUs => command.arg("--lifeline").stdin(Stdio::piped()),
         Stay::Alone => command.stdin(Stdio::null()),
     };
-    command.spawn().map_err(|error| Failure::Runtime(format!("cannot start node {}: {error}", node.config.node.0)))
+    command
+        .spawn()
+        .map_err(|error| Failure::Runtime(format!("cannot start node {}: {error}", node.config.node.0)))
 }
 
 fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
@@ -150,7 +153,10 @@ fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
             let text = fs::read_to_string(&log).unwrap_or_default();
             let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it logged nothing");
             let last = last.strip_prefix("error: ").unwrap_or(last);
-            return Err(Failure::Runtime(format!("node {} did not start ({status}): {last}", node.config.node.0)));
+            return Err(Failure::Runtime(format!(
+                "node {} did not start ({status}): {last}",
+                node.config.node.0
+            )));
         }
         if Instant::now() > deadline {
             let seconds = START_TIME_MAX.as_secs();

@@ -25,7 +25,10 @@ pub(crate) fn tpch(session: &Session, global: &Global, asked: &BenchTpch) -> Res
         queries,
         policies: asked.placements.iter().map(|&placement| placement.into()).collect(),
         threads: threads(global),
-        wire: global.wire.map_or("as configured", |wire| if wire == Wire::Shm { "shm" } else { "tcp" }).to_owned(),
+        wire: global
+            .wire
+            .map_or("as configured", |wire| if wire == Wire::Shm { "shm" } else { "tcp" })
+            .to_owned(),
     };
     let spinner = progress::steps();
     let mut peers = Vec::with_capacity(asked.peers.len());
@@ -38,9 +41,10 @@ pub(crate) fn tpch(session: &Session, global: &Global, asked: &BenchTpch) -> Res
         let data = session.data().join(format!("parquet-{}", asked.scale));
         peers.push(Peer::start(engine, asked.scale, options.threads, &data)?);
     }
-    let lines = session.block_on(tpch::run(session.engine(), &mut peers, &options, &mut |contender, query| {
-        spinner.set_message(format!("{query} {contender}"));
-    }))?;
+    let lines =
+        session.block_on(tpch::run(session.engine(), &mut peers, &options, &mut |contender, query| {
+            spinner.set_message(format!("{query} {contender}"));
+        }))?;
     spinner.finish_and_clear();
     write_lines(&lines, asked)?;
     eprint!("{}", times(&lines, &options));
@@ -49,7 +53,9 @@ pub(crate) fn tpch(session: &Session, global: &Global, asked: &BenchTpch) -> Res
 
 fn write_lines(lines: &[TpchLine], asked: &BenchTpch) -> Result<(), Failure> {
     let texts = lines.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
-    let text = texts.map_err(|error| Failure::Runtime(format!("cannot write the figures as JSON: {error}")))?.join("\n");
+    let text = texts
+        .map_err(|error| Failure::Runtime(format!("cannot write the figures as JSON: {error}")))?
+        .join("\n");
     print_text(&text)?;
     if let Some(path) = &asked.json {
         let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
@@ -66,7 +72,9 @@ fn times(lines: &[TpchLine], options: &TpchOptions) -> TextTable {
     let mut table = TextTable::new(&headers.iter().map(String::as_str).collect::<Vec<_>>());
     for query in &options.queries {
         let name = query.name();
-        let best = lines.iter().map(|line| line.best_ms.get(&name).map_or_else(String::new, |ms| format!("{ms:.1}")));
+        let best = lines
+            .iter()
+            .map(|line| line.best_ms.get(&name).map_or_else(String::new, |ms| format!("{ms:.1}")));
         table.push(std::iter::once(Cell::from(name.clone())).chain(best.map(Cell::Number)).collect());
     }
     let totals = lines.iter().map(|line| Cell::Number(format!("{:.1}", line.total_best_ms)));

@@ -20,7 +20,8 @@ pub(crate) fn run(session: &Session, asked: &Calibrate) -> Result<(), Failure> {
     let calibration = session.block_on(async {
         let mut wires = Vec::new();
         for wire in [Wire::Shm, Wire::Tcp] {
-            let listening = |addresses: &[rackscan_fabric::Address]| addresses.iter().any(|at| at.wire() == wire);
+            let listening =
+                |addresses: &[rackscan_fabric::Address]| addresses.iter().any(|at| at.wire() == wire);
             if session.file().endpoints().iter().all(|endpoint| listening(&endpoint.addresses)) {
                 wires.push((wire, connect(session.file(), Some(wire)).await?));
             }

@@ -25,7 +25,9 @@ pub(crate) fn run(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
 fn existing(global: &Global) -> Result<ClusterFile, Failure> {
     ClusterFile::find(global)?.ok_or_else(|| {
         let data = global.data.display();
-        Failure::Runtime(format!("no cluster in {data}; `rackscan cluster start` makes one, --data names another folder"))
+        Failure::Runtime(format!(
+            "no cluster in {data}; `rackscan cluster start` makes one, --data names another folder"
+        ))
     })
 }
 
@@ -46,9 +48,13 @@ fn stop(global: &Global) -> Result<(), Failure> {
     let mut stopped = 0;
     for member in file.members_here().filter(|member| is_reachable(member)) {
         let id = member.config.node;
-        runtime.block_on(async { connect_one(&file, member, global).await?.stop(id).await.map_err(Failure::from) })?;
+        runtime.block_on(async {
+            connect_one(&file, member, global).await?.stop(id).await.map_err(Failure::from)
+        })?;
         if !wait_until_gone(member) {
-            return Err(Failure::Runtime(format!("node {id} was asked to stop and still listens; see its node.log")));
+            return Err(Failure::Runtime(format!(
+                "node {id} was asked to stop and still listens; see its node.log"
+            )));
         }
         stopped += 1;
     }
@@ -61,7 +67,8 @@ async fn connect_one(
     member: &Member,
     global: &Global,
 ) -> Result<rackscan_client::Cluster, Failure> {
-    let endpoint = file.endpoints().into_iter().filter(|endpoint| endpoint.id == member.config.node).collect();
+    let endpoint =
+        file.endpoints().into_iter().filter(|endpoint| endpoint.id == member.config.node).collect();
     let mut options = ClusterOptions::new(endpoint, file.key()?);
     options.wire = global.wire.map(Into::into);
     options.memory_bytes = rackscan_client::limits::MEMORY_BYTES_MIN;
@@ -72,8 +79,26 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
     let file = existing(global)?;
     let runtime = runtime(global)?;
     let mut table = TextTable::new(&[
-        "node", "state", "address", "pid", "uptime s", "devices", "used", "capacity", "memory", "peak", "budget",
-        "fetches", "scans", "bounced", "refused", "pages read", "from disk", "on wire", "connections", "registered",
+        "node",
+        "state",
+        "address",
+        "pid",
+        "uptime s",
+        "devices",
+        "used",
+        "capacity",
+        "memory",
+        "peak",
+        "budget",
+        "fetches",
+        "scans",
+        "bounced",
+        "refused",
+        "pages read",
+        "from disk",
+        "on wire",
+        "connections",
+        "registered",
     ]);
     let mut down = 0;
     for member in &file.members {
@@ -86,7 +111,8 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
             Ok(status) => table.push(row(&status, address)),
             Err(failure) => {
                 down += 1;
-                let mut cells = vec![Cell::from(usize::from(member.config.node.0)), Cell::from("down"), address.into()];
+                let mut cells =
+                    vec![Cell::from(usize::from(member.config.node.0)), Cell::from("down"), address.into()];
                 cells.resize_with(table.columns(), || Cell::from(""));
                 table.push(cells);
                 eprintln!("node {}: {failure}", member.config.node);
@@ -96,7 +122,9 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
     print_text(&table.render(format))?;
     if down > 0 {
         let all = file.members.len();
-        return Err(Failure::Runtime(format!("{down} of {all} nodes cannot be reached; `rackscan cluster start`")));
+        return Err(Failure::Runtime(format!(
+            "{down} of {all} nodes cannot be reached; `rackscan cluster start`"
+        )));
     }
     Ok(())
 }

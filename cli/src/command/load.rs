@@ -27,11 +27,9 @@ pub(crate) fn run(session: &Session, load: &Load) -> Result<(), Failure> {
             let sort_by = sort_by.map_err(|error| Failure::Usage(error.to_string()))?;
             load_tpch(session, *scale, shape, &sort_by)
         }
-        Load::Parquet(file) => {
-            with_bar(session, &file.shape, async |options, on_progress| {
-                parquet::load(session.cluster(), &file.file, &spec(file), options, on_progress).await
-            })
-        }
+        Load::Parquet(file) => with_bar(session, &file.shape, async |options, on_progress| {
+            parquet::load(session.cluster(), &file.file, &spec(file), options, on_progress).await
+        }),
         Load::Csv { file, delimiter } => {
             let csv = CsvOptions { delimiter: *delimiter, ..CsvOptions::default() };
             with_bar(session, &file.shape, async |options, on_progress| {
@@ -44,15 +42,21 @@ pub(crate) fn run(session: &Session, load: &Load) -> Result<(), Failure> {
 /// Loads TPC-H at scale 0.1 if a table of it is missing; whatever scale is there is taken.
 pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
     let there = session.engine().tables();
-    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && table.broken.is_none())) {
+    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && table.broken.is_none()))
+    {
         return Ok(());
     }
     // A table that cannot be queried may come back with its node; replacing it would lose it.
-    if let Some(broken) = there.iter().find(|table| tpch::TABLES.contains(&table.name.as_str()) && table.broken.is_some()) {
+    if let Some(broken) =
+        there.iter().find(|table| tpch::TABLES.contains(&table.name.as_str()) && table.broken.is_some())
+    {
         let reason = broken.broken.as_deref().unwrap_or_default();
         return Err(Failure::Runtime(format!("table {} cannot be queried: {reason}", broken.name)));
     }
-    eprintln!("TPC-H is not there yet; loading it at scale {SCALE_DEFAULT} into {}", session.data().display());
+    eprintln!(
+        "TPC-H is not there yet; loading it at scale {SCALE_DEFAULT} into {}",
+        session.data().display()
+    );
     load_tpch(session, SCALE_DEFAULT, &default_shape(), &[])
 }
 
@@ -60,7 +64,8 @@ pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
 pub(crate) fn ensure_tpch_at(session: &Session, scale: f64) -> Result<(), Failure> {
     let there = session.engine().tables();
     let source = tpch::source(scale);
-    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && table.source == source)) {
+    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && table.source == source))
+    {
         return Ok(());
     }
     load_tpch(session, scale, &default_shape(), &[])

@@ -41,19 +41,27 @@ pub(crate) fn selected(words: &[String]) -> Result<Vec<rackscan_queries::Query>,
             continue;
         }
         queries.push(rackscan_queries::tpch_by_name(word).ok_or_else(|| {
-            Failure::Usage(format!("unknown query {word:?}; expected q01 to q22 or all (own SQL: rackscan sql \"...\")"))
+            Failure::Usage(format!(
+                "unknown query {word:?}; expected q01 to q22 or all (own SQL: rackscan sql \"...\")"
+            ))
         })?);
     }
     Ok(queries)
 }
 
 /// Runs one statement; prints its rows on standard output if `print`, then where its scans ran on standard error.
-pub(crate) fn answer(session: &Session, sql: &str, running: &Running, print: bool) -> Result<Duration, Failure> {
+pub(crate) fn answer(
+    session: &Session,
+    sql: &str,
+    running: &Running,
+    print: bool,
+) -> Result<Duration, Failure> {
     session.engine().set_policy(running.placement.into());
     let elapsed = session.block_on(async {
         let outcome = session.engine().sql(sql).await?;
         if print {
-            let mut printer = RowPrinter::new(running.format, &outcome.schema, BufWriter::new(stdout().lock()));
+            let mut printer =
+                RowPrinter::new(running.format, &outcome.schema, BufWriter::new(stdout().lock()));
             for batch in &outcome.batches {
                 printer.write(batch)?;
             }
@@ -76,7 +84,10 @@ fn report_times(name: &str, times: &mut [Duration]) {
         [best, .., worst] => {
             let (best, worst) = (ms(*best), ms(*worst));
             let median = ms(times[times.len() / 2]);
-            eprintln!("{name}: best {best:.1} ms, median {median:.1} ms, worst {worst:.1} ms of {} runs", times.len());
+            eprintln!(
+                "{name}: best {best:.1} ms, median {median:.1} ms, worst {worst:.1} ms of {} runs",
+                times.len()
+            );
         }
     }
 }

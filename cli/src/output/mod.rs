@@ -39,7 +39,9 @@ impl From<ArrowError> for PrintError {
     fn from(error: ArrowError) -> Self {
         match error {
             ArrowError::IoError(_, error) => Self::Io(error),
-            ArrowError::CsvError(text) if text.contains("Broken pipe") => Self::Io(io::ErrorKind::BrokenPipe.into()),
+            ArrowError::CsvError(text) if text.contains("Broken pipe") => {
+                Self::Io(io::ErrorKind::BrokenPipe.into())
+            }
             other => Self::Format(other),
         }
     }
@@ -56,7 +58,9 @@ impl<W: Write> RowPrinter<W> {
     pub(crate) fn new(format: Format, schema: &SchemaRef, writer: W) -> Self {
         match format {
             Format::Table => Self::Table(TextTable::of_schema(schema), writer),
-            Format::Csv => Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(true).build(writer))),
+            Format::Csv => {
+                Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(true).build(writer)))
+            }
             Format::Json => {
                 let writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(writer);
                 Self::Json(Box::new(writer))
@@ -168,7 +172,10 @@ mod tests {
 
     #[test]
     fn tables_align_numbers_to_the_right() {
-        assert_eq!(printed(Format::Table), " price | name\n-------+------\n123.45 | a,\"b\n  NULL | c\n(2 rows)\n");
+        assert_eq!(
+            printed(Format::Table),
+            " price | name\n-------+------\n123.45 | a,\"b\n  NULL | c\n(2 rows)\n"
+        );
     }
 
     #[test]

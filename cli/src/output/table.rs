@@ -115,14 +115,18 @@ impl TextTable {
         match format {
             Format::Table => self.to_string(),
             Format::Csv => {
-                let header = self.headers.iter().map(|header| csv_field(header)).collect::<Vec<_>>().join(",");
-                let rows = self.rows.iter().map(|row| {
-                    row.iter().map(|cell| csv_field(&cell.plain())).collect::<Vec<_>>().join(",")
-                });
+                let header =
+                    self.headers.iter().map(|header| csv_field(header)).collect::<Vec<_>>().join(",");
+                let rows = self
+                    .rows
+                    .iter()
+                    .map(|row| row.iter().map(|cell| csv_field(&cell.plain())).collect::<Vec<_>>().join(","));
                 std::iter::once(header).chain(rows).fold(String::new(), |text, line| text + &line + "\n")
             }
             Format::Json => format!("{:#}\n", Value::from(self.objects().collect::<Vec<_>>())),
-            Format::Ndjson => self.objects().fold(String::new(), |text, object| text + &object.to_string() + "\n"),
+            Format::Ndjson => {
+                self.objects().fold(String::new(), |text, object| text + &object.to_string() + "\n")
+            }
         }
     }
 
@@ -135,7 +139,8 @@ impl TextTable {
 
     pub(crate) fn push_batch(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
         let options = FormatOptions::default().with_null("NULL");
-        let formatters = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let formatters =
+            batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
         let formatters = formatters.collect::<Result<Vec<_>, _>>()?;
         let room = TABLE_ROWS_MAX.saturating_sub(self.rows.len()).min(batch.num_rows());
         for row in 0..room {
@@ -151,7 +156,11 @@ impl TextTable {
 }
 
 fn csv_field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
 }
 
 fn width(text: &str) -> usize {
@@ -166,7 +175,8 @@ impl fmt::Display for TextTable {
                 *widest = (*widest).max(width(&cell.shown()));
             }
         }
-        let numeric = |column: usize| self.rows.iter().any(|row| row.get(column).is_some_and(Cell::is_number));
+        let numeric =
+            |column: usize| self.rows.iter().any(|row| row.get(column).is_some_and(Cell::is_number));
         let headers = self.headers.iter().enumerate().map(|(column, header)| {
             if numeric(column) { Cell::Number(header.clone()) } else { Cell::Text(header.clone()) }
         });
@@ -178,7 +188,11 @@ impl fmt::Display for TextTable {
             write_row(f, row, &widths)?;
         }
         if self.rows_left_out > 0 {
-            writeln!(f, "... {} more rows; --format csv prints all", super::grouped(self.rows_left_out as u64))?;
+            writeln!(
+                f,
+                "... {} more rows; --format csv prints all",
+                super::grouped(self.rows_left_out as u64)
+            )?;
         }
         if self.counts_rows {
             let rows = (self.rows.len() + self.rows_left_out) as u64;

@@ -62,7 +62,9 @@ impl Prompt {
         match self {
             Self::Terminal(editor, history) => match editor.readline("rackscan> ") {
                 Ok(text) => {
-                    if let Err(error) = editor.add_history_entry(&text).and_then(|_| editor.save_history(history)) {
+                    if let Err(error) =
+                        editor.add_history_entry(&text).and_then(|_| editor.save_history(history))
+                    {
                         tracing::warn!("cannot keep the history in {}: {error}", history.display());
                     }
                     Ok(Some(parse(&text)))

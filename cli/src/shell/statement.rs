@@ -29,7 +29,9 @@ pub(crate) enum Typed {
 /// Whether a statement is complete: it ends with a semicolon outside quotes and comments, or is a backslash command.
 pub(crate) fn is_complete(text: &str) -> bool {
     let trimmed = text.trim();
-    trimmed.is_empty() || trimmed.starts_with('\\') || matches!(scan(trimmed), Ending::Semicolon | Ending::Blank)
+    trimmed.is_empty()
+        || trimmed.starts_with('\\')
+        || matches!(scan(trimmed), Ending::Semicolon | Ending::Blank)
 }
 
 /// What was typed.
@@ -56,7 +58,11 @@ fn backslash(command: &str) -> Typed {
         ("timing", Some(other)) => Typed::Unknown(format!("\\timing {other}: expected on or off")),
         ("placement", None) => Typed::Placement(None),
         ("placement", Some(name)) => PlacementArgument::from_str(name, true).map_or_else(
-            |_| Typed::Unknown(format!("\\placement {name}: expected local, remote-fetch, remote-process or auto")),
+            |_| {
+                Typed::Unknown(format!(
+                    "\\placement {name}: expected local, remote-fetch, remote-process or auto"
+                ))
+            },
             |placement| Typed::Placement(Some(placement)),
         ),
         ("?" | "h" | "help", _) => Typed::Help,
@@ -109,7 +115,9 @@ mod tests {
 
     #[test]
     fn a_statement_ends_with_a_semicolon_outside_quotes_and_comments() {
-        for complete in ["select 1;", "select ';' ;", "select 1; -- done", "", "  ", "\\d lineitem", "/* ; */ select 1;"] {
+        for complete in
+            ["select 1;", "select ';' ;", "select 1; -- done", "", "  ", "\\d lineitem", "/* ; */ select 1;"]
+        {
             assert!(is_complete(complete), "{complete:?}");
         }
         for open in ["select 1", "select ';", "select 1 -- ;", "select /* ;", "select \"a;\""] {

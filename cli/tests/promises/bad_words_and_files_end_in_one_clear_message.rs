@@ -17,7 +17,9 @@ fn wrong_words_are_named_before_anything_is_started() {
 #[test]
 fn every_command_helps_with_examples() {
     let data = Data::new("help");
-    for command in ["", "load tpch", "load csv", "load parquet", "query", "sql", "explain", "node", "bench tpch"] {
+    for command in
+        ["", "load tpch", "load csv", "load parquet", "query", "sql", "explain", "node", "bench tpch"]
+    {
         let help = data.run(&format!("{command} --help")).succeeds();
         assert!(help.contains("Example"), "{command}: {help}");
     }
@@ -60,7 +62,8 @@ fn a_cluster_file_with_wrong_keys_is_named_with_the_key() {
 fn a_csv_row_that_does_not_parse_is_named_and_the_table_stays_absent() {
     let data = Data::new("bad-csv");
     let file = data.path().join("bad.csv");
-    let rows: String = (0..20_000).map(|id| format!("{id},{}\n", if id == 15_000 { "x" } else { "7" })).collect();
+    let rows: String =
+        (0..20_000).map(|id| format!("{id},{}\n", if id == 15_000 { "x" } else { "7" })).collect();
     std::fs::write(&file, format!("id,count\n{rows}")).expect("a file");
     let file = file.to_str().expect("a UTF-8 path");
     let load = ["load", "csv", file, "--table", "bad", "--partition-by", "id"];
