@@ -17,6 +17,9 @@ use crate::{
 /// - per thread a piece of 16,384 rows as it was read, a full segment that is being encoded, and its pages,
 /// - 12 encoded segments on their way (lineitem: 4 MiB each), and the client's own memory for transfers,
 /// - while a table is sorted `sort_memory_bytes` instead of the first.
+///
+/// Measured for TPC-H at scale 4 with four nodes, two threads and no sorting: 0.5 GB more than before the load, the allocator's
+/// own share included; its generator keeps 0.3 GB of text besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
     /// Target bytes of a page, a multiple of 4 KiB.
