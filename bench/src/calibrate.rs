@@ -14,9 +14,9 @@
 mod cpu;
 
 use rackscan_client::{ClientError, Cluster, ClusterTable, LocalDevices, LocalError};
-use rackscan_planner::{Calibration, Constant};
 use rackscan_fabric::Wire;
 use rackscan_format::{ids::NodeId, limits::SECTOR_BYTES, segment::Extent};
+use rackscan_planner::{Calibration, Constant};
 use rackscan_scan::ScanError;
 use std::time::{Duration, Instant};
 
@@ -72,9 +72,12 @@ pub async fn run(
         };
         progress("measuring the wires");
         let (round_trip_us, bytes_per_s) = measure_wire(cluster).await?;
-        costs.round_trip_us = Constant::measured(round_trip_us, format!("best of {ROUND_TRIPS} echoes of 0 bytes"));
-        costs.bytes_per_s =
-            Constant::measured(bytes_per_s, format!("best of {ECHOES} echoes of {ECHO_BYTES} bytes, one at a time"));
+        costs.round_trip_us =
+            Constant::measured(round_trip_us, format!("best of {ROUND_TRIPS} echoes of 0 bytes"));
+        costs.bytes_per_s = Constant::measured(
+            bytes_per_s,
+            format!("best of {ECHOES} echoes of {ECHO_BYTES} bytes, one at a time"),
+        );
     }
     let Some((_, cluster)) = wires.first() else { return Ok(calibration) };
     progress("reading devices");
@@ -126,8 +129,10 @@ async fn measure_device(
         // Only the nodes can read their devices: the defaults stay, and say so.
         return Ok(());
     }
-    let sectors: Vec<(NodeId, Extent)> =
-        extents.iter().map(|(node, extent)| (*node, Extent { length_bytes: SECTOR_BYTES, ..*extent })).collect();
+    let sectors: Vec<(NodeId, Extent)> = extents
+        .iter()
+        .map(|(node, extent)| (*node, Extent { length_bytes: SECTOR_BYTES, ..*extent }))
+        .collect();
     let mut best = (Duration::MAX, Duration::MAX);
     for _ in 0..RUNS {
         best.0 = best.0.min(read_all(&devices, &sectors).await?);
@@ -136,8 +141,10 @@ async fn measure_device(
     let pages = extents.len();
     let bytes: u64 = extents.iter().map(|(_, extent)| u64::from(extent.length_bytes)).sum();
     #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
-    let (page_us, bytes_per_s) = (best.0.as_secs_f64() * 1e6 / pages as f64, bytes as f64 / best.1.as_secs_f64());
-    let how = |what: &str| format!("best of {RUNS} runs over {pages} pages, {READS_TOGETHER} in flight: {what}");
+    let (page_us, bytes_per_s) =
+        (best.0.as_secs_f64() * 1e6 / pages as f64, bytes as f64 / best.1.as_secs_f64());
+    let how =
+        |what: &str| format!("best of {RUNS} runs over {pages} pages, {READS_TOGETHER} in flight: {what}");
     calibration.device.page_us = Constant::measured(page_us, how("the first sector of each"));
     calibration.device.bytes_per_s = Constant::measured(bytes_per_s, how("whole pages"));
     Ok(())
@@ -145,7 +152,8 @@ async fn measure_device(
 
 async fn read_all(devices: &LocalDevices, extents: &[(NodeId, Extent)]) -> Result<Duration, LocalError> {
     let start = Instant::now();
-    for together in extents.chunk_by(|a, b| a.0 == b.0).flat_map(|same_node| same_node.chunks(READS_TOGETHER)) {
+    for together in extents.chunk_by(|a, b| a.0 == b.0).flat_map(|same_node| same_node.chunks(READS_TOGETHER))
+    {
         let wanted: Vec<Extent> = together.iter().map(|(_, extent)| *extent).collect();
         devices.read(together[0].0, &wanted).await?;
     }

@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-
 pub mod calibrate;
 mod peer;
 mod record;

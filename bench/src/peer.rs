@@ -81,7 +81,16 @@ impl Peer {
     pub fn start(engine: PeerEngine, scale: f64, threads: usize, data: &Path) -> Result<Self, PeerError> {
         let name = engine.name();
         let mut child = Command::new("python3")
-            .args(["-c", SCRIPT, "--engine", name, "--scale", &scale.to_string(), "--threads", &threads.to_string()])
+            .args([
+                "-c",
+                SCRIPT,
+                "--engine",
+                name,
+                "--scale",
+                &scale.to_string(),
+                "--threads",
+                &threads.to_string(),
+            ])
             .arg("--data")
             .arg(data)
             .stdin(Stdio::piped())
@@ -91,8 +100,13 @@ impl Peer {
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(PeerError::Answer { engine: name, what: "has no standard input or output".into() });
         };
-        let mut peer =
-            Self { engine, version: String::new(), child, requests: Some(requests), answers: BufReader::new(answers) };
+        let mut peer = Self {
+            engine,
+            version: String::new(),
+            child,
+            requests: Some(requests),
+            answers: BufReader::new(answers),
+        };
         let hello: Hello = peer.answer()?;
         peer.version = hello.version;
         Ok(peer)
@@ -132,7 +146,10 @@ impl Peer {
 
     fn ended(&mut self) -> PeerError {
         let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        PeerError::Answer { engine: self.engine.name(), what: format!("ended ({status}), see its message above") }
+        PeerError::Answer {
+            engine: self.engine.name(),
+            what: format!("ended ({status}), see its message above"),
+        }
     }
 }
 

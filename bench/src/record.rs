@@ -29,9 +29,12 @@ impl Provenance {
     pub fn now(bench: &'static str, scale: f64) -> Self {
         let mut words = std::env::args();
         let program = words.next().unwrap_or_default();
-        let program = std::path::Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned());
+        let program =
+            std::path::Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned());
         let command = program.into_iter().chain(words).collect::<Vec<_>>().join(" ");
-        let at_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let at_s = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
         Self { bench, command, commit: COMMIT, machine: machine(), at_s, scale }
     }
 }
@@ -46,7 +49,10 @@ pub fn machine() -> String {
     let meminfo = read("/proc/meminfo");
     let kibibytes = field(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
     let gibibytes = kibibytes.unwrap_or(0) / (1024 * 1024);
-    format!("{processor}, {cores} cores, {gibibytes} GiB, Linux {}", read("/proc/sys/kernel/osrelease").trim())
+    format!(
+        "{processor}, {cores} cores, {gibibytes} GiB, Linux {}",
+        read("/proc/sys/kernel/osrelease").trim()
+    )
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {

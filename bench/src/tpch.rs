@@ -111,7 +111,8 @@ pub async fn run(
     progress: &mut (dyn FnMut(&str, &str) + Send),
 ) -> Result<Vec<TpchLine>, TpchError> {
     let ours = options.policies.iter().map(|policy| line(options, "rackscan".to_owned(), policy.to_string()));
-    let theirs = peers.iter().map(|peer| line(options, format!("{} {}", peer.name(), peer.version), "parquet".into()));
+    let theirs =
+        peers.iter().map(|peer| line(options, format!("{} {}", peer.name(), peer.version), "parquet".into()));
     let mut lines: Vec<TpchLine> = ours.chain(theirs).collect();
     for query in &options.queries {
         let mut first: Option<(String, u64)> = None;

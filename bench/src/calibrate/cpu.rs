@@ -2,7 +2,6 @@
 
 use super::{CalibrateError, RUNS};
 use rackscan_client::{Cluster, ClusterTable, PlacedSegment, ProcessAnswer};
-use rackscan_planner::{Calibration, Constant, CpuCosts};
 use rackscan_format::{
     ids::ColumnId,
     page::PageView,
@@ -14,6 +13,7 @@ use rackscan_format::{
     segment::SegmentDirectory,
     zone::ZoneValue,
 };
+use rackscan_planner::{Calibration, Constant, CpuCosts};
 use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
 use std::{
     hint::black_box,
@@ -101,12 +101,18 @@ fn engine_costs(
     let best = |what: &str| format!("best of {RUNS} runs over {} segments: {what}", samples.len());
     let counted = (ns(counting_time) - ns(opening)).max(0.0);
     let costs = CpuCosts {
-        stored_byte_ns: Constant::measured((ns(checking) / bytes).max(FLOOR_NS), best("CRC-32C of pages in memory")),
+        stored_byte_ns: Constant::measured(
+            (ns(checking) / bytes).max(FLOOR_NS),
+            best("CRC-32C of pages in memory"),
+        ),
         page_ns: Constant::measured(
             ((ns(opening) - ns(checking)) / pages).max(FLOOR_NS),
             best("opening pages, less their checksums"),
         ),
-        value_ns: Constant::measured((counted / values).max(FLOOR_NS), best("counting what is above the middle")),
+        value_ns: Constant::measured(
+            (counted / values).max(FLOOR_NS),
+            best("counting what is above the middle"),
+        ),
         output_byte_ns: Constant::measured(
             ((ns(building_time) - ns(opening)) / built_bytes.max(1) as f64).max(FLOOR_NS),
             best("building batches of one column"),
@@ -140,7 +146,8 @@ fn scan_all(
             match scan.step()? {
                 Step::Read(wanted) => {
                     for page in wanted {
-                        let stored = sample.pages.get(usize::from(page.page.0)).map_or(&[][..], Vec::as_slice);
+                        let stored =
+                            sample.pages.get(usize::from(page.page.0)).map_or(&[][..], Vec::as_slice);
                         scan.supply(column, page.page, stored)?;
                     }
                 }
@@ -210,7 +217,8 @@ fn sample_column(table: &ClusterTable) -> Result<ColumnId, CalibrateError> {
     let integers = columns.filter(|(_, column)| {
         matches!(column.column_type, ColumnType::Int64 | ColumnType::Decimal { .. }) && !column.nullable
     });
-    let widest = integers.max_by_key(|(index, _)| stored(*index)).and_then(|(index, _)| u16::try_from(index).ok());
+    let widest =
+        integers.max_by_key(|(index, _)| stored(*index)).and_then(|(index, _)| u16::try_from(index).ok());
     widest.map(ColumnId).ok_or_else(|| CalibrateError::Sample {
         table: table.definition.name.clone(),
         found: "no such column".to_owned(),
@@ -250,7 +258,13 @@ fn counting_program(table: &ClusterTable, column: ColumnId) -> Result<ScanProgra
     Ok(program(table, column, nodes, vec![2], Output::Groups { keys: vec![], aggregates: vec![count] }))
 }
 
-fn program(table: &ClusterTable, column: ColumnId, nodes: Vec<Node>, filter: Vec<u16>, output: Output) -> ScanProgram {
+fn program(
+    table: &ClusterTable,
+    column: ColumnId,
+    nodes: Vec<Node>,
+    filter: Vec<u16>,
+    output: Output,
+) -> ScanProgram {
     let column_type = table.definition.columns[column.index()].column_type;
     ScanProgram {
         version: PROGRAM_VERSION,

@@ -75,11 +75,7 @@ fn a_csv_row_that_does_not_parse_is_named_and_the_table_stays_absent() {
 
 #[test]
 fn a_folder_without_direct_io_is_refused_with_the_way_out() {
-    let data = Data::new("tmpfs");
-    let folder = format!("/dev/shm/rackscan-test-{}", std::process::id());
-    let ran = data.run_words(&["--data", &folder, "tables"], "");
-    if std::path::Path::new(&folder).exists() {
-        std::fs::remove_dir_all(&folder).expect("the folder can be removed");
-    }
+    let data = Data::at(format!("/dev/shm/rackscan-test-{}", std::process::id()).into());
+    let ran = data.run("tables");
     ran.fails(1, &["direct IO", "tmpfs", "--data"]);
 }

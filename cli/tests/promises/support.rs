@@ -14,7 +14,10 @@ pub(crate) struct Data(PathBuf);
 
 impl Data {
     pub(crate) fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        Self::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id())))
+    }
+
+    pub(crate) fn at(folder: PathBuf) -> Self {
         std::fs::create_dir_all(&folder).expect("a folder for the test");
         Self(folder)
     }

@@ -18,9 +18,14 @@ pub enum ScanError {
     /// A device that the engine reads itself failed.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// A page is wrong, or the computation failed.
-    #[error(transparent)]
-    Scan(#[from] Arc<rackscan_scan::ScanError>),
+    /// A page of a node is wrong, or the computation over its rows failed.
+    #[error("node {node}: {source}")]
+    Scan {
+        /// The node whose segment was scanned here.
+        node: rackscan_format::ids::NodeId,
+        /// What is wrong.
+        source: Arc<rackscan_scan::ScanError>,
+    },
     /// A result has another form than the plan says.
     #[error("a scan's result: {0}")]
     Result(Arc<ArrowError>),
@@ -54,12 +59,6 @@ pub enum ScanError {
         /// The segment.
         segment: SegmentId,
     },
-}
-
-impl From<rackscan_scan::ScanError> for ScanError {
-    fn from(error: rackscan_scan::ScanError) -> Self {
-        Self::Scan(Arc::new(error))
-    }
 }
 
 impl From<ScanError> for DataFusionError {

@@ -98,11 +98,12 @@ where
     Pages: Future<Output = Result<Vec<P>, ScanError>>,
 {
     let (program, directory) = (Arc::clone(&work.program), Arc::clone(&work.directory));
-    let mut scan = SegmentScan::new(program, directory, first_block, ScanLimits::default())?;
+    let here = |source| ScanError::Scan { node: work.node, source: Arc::new(source) };
+    let mut scan = SegmentScan::new(program, directory, first_block, ScanLimits::default()).map_err(here)?;
     let _busy = work.query.loads.scanning();
     loop {
         let began = Instant::now();
-        let step = scan.step()?;
+        let step = scan.step().map_err(here)?;
         work.tally.engine_scanned(began.elapsed());
         match step {
             Step::Read(wanted) => {
@@ -115,7 +116,7 @@ where
                 }
                 let began = Instant::now();
                 for (wanted, page) in wanted.iter().zip(pages) {
-                    scan.supply(wanted.column, wanted.page, page)?;
+                    scan.supply(wanted.column, wanted.page, page).map_err(here)?;
                 }
                 work.tally.engine_scanned(began.elapsed());
             }
