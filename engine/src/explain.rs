@@ -9,7 +9,7 @@ use crate::{
 use datafusion::physical_plan::{
     ExecutionPlan, coop::CooperativeExec, display::DisplayableExecutionPlan, filter::FilterExec,
 };
-use rackscan_planner::Placement;
+use rackscan_planner::{Placement, Policy};
 use serde::Serialize;
 use std::{fmt, sync::Arc};
 
@@ -140,7 +140,8 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
         })
         .collect();
     let planned = if planned.is_empty() { "none can be placed".to_owned() } else { planned.join(", ") };
-    field(f, "placement", format!("{} -> {planned}", scan.policy))?;
+    let again = if scan.policy == Policy::Auto { ", decided again as each one's turn comes" } else { "" };
+    field(f, "placement", format!("{} -> {planned}{again}", scan.policy))?;
     for (placement, price) in &scan.prices {
         let text = match (price.milliseconds, &price.why_not) {
             (Some(milliseconds), _) => format!("{milliseconds:.2} ms"),

@@ -94,9 +94,10 @@ pub struct ScanFigures {
     pub rows_selected: u64,
     /// Rows (or groups) that came out.
     pub rows_out: u64,
-    /// Microseconds the engine's threads scanned or decoded.
+    /// Microseconds the engine's threads scanned.
     pub engine_scan_us: u64,
-    /// Microseconds that segments waited for devices or nodes. Overlaps with other segments' scans.
+    /// Microseconds that segments waited for devices or nodes, until rows that nodes sent were decoded. Overlaps with
+    /// other segments' scans.
     pub wait_us: u64,
     /// Microseconds from requests' arrival at nodes to their replies.
     pub node_elapsed_us: u64,

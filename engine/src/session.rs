@@ -26,7 +26,7 @@ use datafusion::{
     execution::{
         SendableRecordBatchStream, SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder,
     },
-    logical_expr::LogicalPlan,
+    logical_expr::{ExplainFormat, LogicalPlan},
     optimizer::{Analyzer, AnalyzerRule},
     physical_plan::{ExecutionPlan, execute_stream},
     prelude::SessionConfig,
@@ -216,9 +216,9 @@ impl Engine {
         let started = Instant::now();
         match self.statement(sql)? {
             Parsed::Query(statement) => self.collect(*statement, started).await,
-            Parsed::Explain(statement, mode) => {
+            Parsed::Explain(statement, mode, format) => {
                 let explanation = self.explain_statement(*statement, mode).await?;
-                Ok(lines(&explanation.to_string(), started))
+                Ok(lines(&formatted(&explanation, &format)?, started))
             }
         }
     }
@@ -245,7 +245,7 @@ impl Engine {
     pub async fn explain(&self, sql: &str, mode: ExplainMode) -> Result<Explanation, EngineError> {
         match self.statement(sql)? {
             Parsed::Query(statement) => self.explain_statement(*statement, mode).await,
-            Parsed::Explain(statement, inner) => self.explain_statement(*statement, mode.max(inner)).await,
+            Parsed::Explain(statement, inner, _) => self.explain_statement(*statement, mode.max(inner)).await,
         }
     }
 
@@ -359,16 +359,34 @@ impl Engine {
 
 enum Parsed {
     Query(Box<Statement>),
-    Explain(Box<Statement>, ExplainMode),
+    Explain(Box<Statement>, ExplainMode, ExplainFormat),
+}
+
+/// The text of an explanation in the form that the statement asks for.
+fn formatted(explanation: &Explanation, format: &ExplainFormat) -> Result<String, EngineError> {
+    match format {
+        ExplainFormat::Indent => Ok(explanation.to_string()),
+        ExplainFormat::PostgresJSON => match explanation.to_json() {
+            Ok(json) => Ok(format!("{json:#}")),
+            Err(error) => Err(EngineError::Execution(format!("the explanation as JSON: {error}"))),
+        },
+        other => Err(EngineError::Statement {
+            found: format!("EXPLAIN in format {other}"),
+            way_out: "the formats are indent and pgjson",
+        }),
+    }
 }
 
 fn classify(statement: Statement) -> Result<Parsed, EngineError> {
     let way_out = match &statement {
         Statement::Explain(explain) => {
             let mode = if explain.options.analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
+            let format = explain.options.format.clone().unwrap_or(ExplainFormat::Indent);
             return match classify((*explain.statement).clone())? {
-                Parsed::Query(statement) => Ok(Parsed::Explain(statement, mode)),
-                Parsed::Explain(statement, inner) => Ok(Parsed::Explain(statement, mode.max(inner))),
+                Parsed::Query(statement) => Ok(Parsed::Explain(statement, mode, format)),
+                Parsed::Explain(statement, inner, _) => {
+                    Ok(Parsed::Explain(statement, mode.max(inner), format))
+                }
             };
         }
         Statement::Statement(inner) => match inner.as_ref() {

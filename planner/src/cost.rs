@@ -8,12 +8,14 @@
 //!
 //! Stages that are pipelined over segments (the next one's pages are read while this one is scanned) cost what the
 //! slowest of them costs. A CPU that already runs scans is shared with them: the work takes longer by the number of
-//! scans per core. The result of a remote scan is decoded as it arrives, so wire and decode are pipelined as well.
+//! scans per core. A node whose devices are attached runs on the engine's host: its scans and the engine's share one
+//! set of cores, so that moving work between them frees nothing. The result of a remote scan is decoded as it arrives,
+//! so wire and decode are pipelined as well.
 
 use crate::{
     calibration::{Calibration, CpuCosts},
     placement::Placement,
-    profile::{Attachment, ClusterProfile, NodeProfile, PageDemand, ScanProfile},
+    profile::{Attachment, ClusterProfile, EngineProfile, NodeProfile, PageDemand, ScanProfile},
 };
 use serde::{Deserialize, Serialize};
 
@@ -81,15 +83,16 @@ pub fn price(profile: &ScanProfile, cluster: &ClusterProfile, calibration: &Cali
         return Prices { local: unknown(), remote_fetch: unknown(), remote_process: unknown() };
     };
     let device_s = device_seconds(profile.pages(), calibration);
-    let engine_s = scan_seconds(profile, &calibration.engine)
-        * crowding(cluster.engine.scans_running.into(), cluster.engine.cores.into());
+    let (engine_ahead, node_ahead) = scans_ahead(&cluster.engine, node);
+    let engine_s =
+        scan_seconds(profile, &calibration.engine) * crowding(engine_ahead, cluster.engine.cores.into());
     Prices {
         local: match &node.attachment {
             Attachment::Attached => Ok(device_s.max(engine_s)),
             Attachment::Detached(reason) => Err(WhyNot::NotAttached(reason.clone())),
         },
         remote_fetch: Ok(fetch_seconds(profile, node, calibration, device_s.max(engine_s))),
-        remote_process: process_seconds(profile, node, calibration, device_s),
+        remote_process: process_seconds(profile, node, calibration, device_s, node_ahead),
     }
 }
 
@@ -111,14 +114,14 @@ fn process_seconds(
     node: &NodeProfile,
     calibration: &Calibration,
     device_s: f64,
+    node_ahead: u32,
 ) -> Price {
     let workers = u32::from(node.load.scan_workers);
     if workers == 0 {
         return Err(WhyNot::NoScanWorkers);
     }
     let wire = calibration.wire(node.wire);
-    let ahead = u32::from(node.load.scans_running) + u32::from(node.load.scans_queued);
-    let node_s = scan_seconds(profile, &calibration.node) * crowding(ahead, workers);
+    let node_s = scan_seconds(profile, &calibration.node) * crowding(node_ahead, workers);
     let wire_s = profile.output_bytes() / wire.bytes_per_s.value;
     let decode_s = profile.output_bytes() * calibration.engine.output_byte_ns.value * 1e-9;
     Ok(device_s.max(node_s) + wire_s.max(decode_s) + wire.round_trip_us.value * 1e-6)
@@ -139,6 +142,16 @@ fn scan_seconds(profile: &ScanProfile, cpu: &CpuCosts) -> f64 {
         + pages.bytes as f64 * cpu.stored_byte_ns.value
         + profile.output_bytes() * cpu.output_byte_ns.value;
     ns * 1e-9
+}
+
+/// Scans that run or wait before this one, where the engine scans and where the node does.
+fn scans_ahead(engine: &EngineProfile, node: &NodeProfile) -> (u32, u32) {
+    let in_engine = u32::from(engine.scans_running);
+    let in_node = u32::from(node.load.scans_running) + u32::from(node.load.scans_queued);
+    match node.attachment {
+        Attachment::Attached => (in_engine + in_node, in_engine + in_node),
+        Attachment::Detached(_) => (in_engine, in_node),
+    }
 }
 
 /// How much longer work takes on `cores` cores where `ahead` other scans run or wait: 1 while a core is free.

@@ -77,8 +77,14 @@ fn auto_takes_the_cheapest_placement() {
         (
             "selective, engine crowded",
             selective,
-            cluster(Wire::Shm, attached(), 0, 24),
+            cluster(Wire::Tcp, detached(), 0, 24),
             Placement::RemoteProcess,
+        ),
+        (
+            "crowded, node on the same cores",
+            selective,
+            cluster(Wire::Shm, attached(), 0, 24),
+            Placement::Local,
         ),
         ("both crowded alike", selective, cluster(Wire::Shm, attached(), 24, 24), Placement::Local),
     ];

@@ -2,7 +2,9 @@
 //! query under each placement, its figures held against each other and against the table.
 
 use crate::cluster::{Shape, TestCluster, options};
-use rackscan_engine::{AggregatePushdown, EngineOptions, ExplainMode, Explanation, ScanFigures};
+use rackscan_engine::{
+    AggregatePushdown, EngineOptions, ExplainMode, Explanation, ScanFigures, arrow::array::AsArray,
+};
 use rackscan_fabric::Wire;
 use rackscan_planner::{Placement, Policy};
 
@@ -83,6 +85,12 @@ async fn explanations_are_readable_by_people_and_programs() {
         engine.sql("explain select count(*) from orders where o_custkey < 10").await.expect("it plans");
     assert_eq!(planned.schema.field(0).name(), "plan");
     assert!(planned.rows() > 5);
+    let sql = "explain (analyze, format pgjson) select count(*) from orders where o_custkey < 10";
+    let json = engine.sql(sql).await.expect("it runs");
+    let first = &json.batches[0].column(0);
+    let text: String = first.as_string::<i32>().iter().flatten().collect();
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert!(json["run"]["elapsed_ms"].is_number(), "{json}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
