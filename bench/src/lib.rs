@@ -1,6 +1,6 @@
 //! How fast is each part, next to its limit?
 //!
-//! A benchmark returns serialisable lines that carry command, commit, machine and scale ([`record`]); `rackscan bench`
+//! A benchmark returns serialisable lines that carry command, commit, machine and scale ([`Provenance`]); `rackscan bench`
 //! prints them as JSON. Nothing here asserts a time.
 
 #![forbid(unsafe_code)]
