@@ -174,7 +174,7 @@ mod tests {
     fn tables_align_numbers_to_the_right() {
         assert_eq!(
             printed(Format::Table),
-            " price | name\n-------+------\n123.45 | a,\"b\n  NULL | c\n(2 rows)\n"
+            " price | name\n-------+-----\n123.45 | a,\"b\n  NULL | c\n(2 rows)\n"
         );
     }
 

@@ -77,5 +77,5 @@ fn a_csv_row_that_does_not_parse_is_named_and_the_table_stays_absent() {
 fn a_folder_without_direct_io_is_refused_with_the_way_out() {
     let data = Data::at(format!("/dev/shm/rackscan-test-{}", std::process::id()).into());
     let ran = data.run("tables");
-    ran.fails(1, &["direct IO", "tmpfs", "--data"]);
+    ran.fails(1, &["tmpfs", "ext4", "--data"]);
 }
