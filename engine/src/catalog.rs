@@ -138,10 +138,11 @@ impl Tables {
         infos.collect()
     }
 
-    pub(crate) fn description(&self, name: &str) -> Option<TableDescription> {
+    /// A table's description, or what is wrong with it; `None` when there is no such table.
+    pub(crate) fn description(&self, name: &str) -> Option<Result<TableDescription, ClientError>> {
         match self.known.read().unwrap_or_else(PoisonError::into_inner).get(name)? {
-            Known::Whole(table) => Some(table.description()),
-            Known::Broken(_) => None,
+            Known::Whole(table) => Some(Ok(table.description())),
+            Known::Broken(error) => Some(Err(error.clone())),
         }
     }
 }

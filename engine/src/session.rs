@@ -203,9 +203,10 @@ impl Engine {
     /// A table's columns and how it is stored.
     ///
     /// # Errors
-    /// When there is no such table.
+    /// When there is no such table, or a part of it is missing.
     pub fn describe(&self, table: &str) -> Result<TableDescription, EngineError> {
-        self.tables.description(table).ok_or_else(|| self.unknown_table(table))
+        let description = self.tables.description(table).ok_or_else(|| self.unknown_table(table))?;
+        description.map_err(EngineError::Catalog)
     }
 
     /// Answers one statement.

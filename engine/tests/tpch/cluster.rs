@@ -10,7 +10,11 @@ use rackscan_fabric::{Address, ClusterKey, Wire};
 use rackscan_format::ids::NodeId;
 use rackscan_planner::Policy;
 use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle};
-use std::{error::Error, fs, path::Path};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+};
 use tempfile::TempDir;
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -26,21 +30,26 @@ pub(crate) struct Shape {
 pub(crate) struct TestCluster {
     nodes: Vec<Option<NodeHandle>>,
     key: ClusterKey,
-    _data: TempDir,
+    data: TempDir,
     _sockets: TempDir,
 }
 
 impl TestCluster {
     /// Starts `nodes` empty nodes that listen on both wires.
     pub(crate) fn start(nodes: u16) -> Outcome<Self> {
+        Self::start_with(nodes, |_| ())
+    }
+
+    /// The same with nodes that are configured in another way.
+    pub(crate) fn start_with(nodes: u16, change: impl Fn(&mut Config)) -> Outcome<Self> {
         let data = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))?;
         // A socket's path may have about 100 bytes, which a build folder deep in a home folder exceeds.
         let sockets = TempDir::new()?;
         let key = ClusterKey::generate()?;
         fs::write(data.path().join("key"), key.to_hex())?;
-        let nodes = (0..nodes).map(|node| start_node(node, data.path(), sockets.path()).map(Some));
+        let nodes = (0..nodes).map(|node| start_node(node, data.path(), sockets.path(), &change).map(Some));
         let nodes = nodes.collect::<Outcome<_>>()?;
-        Ok(Self { nodes, key, _data: data, _sockets: sockets })
+        Ok(Self { nodes, key, data, _sockets: sockets })
     }
 
     /// A client over one wire.
@@ -69,6 +78,11 @@ impl TestCluster {
         Ok(Engine::open(self.connect(wire).await?, options).await?)
     }
 
+    /// The device files of a node.
+    pub(crate) fn devices(&self, node: usize) -> [PathBuf; 2] {
+        ["device0", "device1"].map(|name| self.data.path().join(format!("node{node}")).join(name))
+    }
+
     /// Stops a node and waits until it is gone.
     pub(crate) fn stop(&mut self, node: usize) -> Outcome<()> {
         if let Some(handle) = self.nodes[node].take() {
@@ -79,7 +93,7 @@ impl TestCluster {
     }
 }
 
-fn start_node(node: u16, data: &Path, sockets: &Path) -> Outcome<NodeHandle> {
+fn start_node(node: u16, data: &Path, sockets: &Path, change: &impl Fn(&mut Config)) -> Outcome<NodeHandle> {
     let folder = data.join(format!("node{node}"));
     fs::create_dir_all(&folder)?;
     let device = |name: &str| DeviceConfig {
@@ -96,6 +110,7 @@ fn start_node(node: u16, data: &Path, sockets: &Path) -> Outcome<NodeHandle> {
     ];
     config.memory_budget = ByteSize(160 << 20);
     config.scan_workers = 1;
+    change(&mut config);
     Ok(Node::start(config)?)
 }
 

@@ -1,9 +1,11 @@
 //! Does the engine keep its promises on TPC-H? One file per promise, over clusters of in-process nodes.
 
 mod answers;
+mod bounced;
 mod cluster;
 mod every_query;
 mod explained;
 mod lost_node;
 mod plans;
 mod refused;
+mod wrong_pages;
