@@ -80,6 +80,24 @@ impl Default for EngineOptions {
     }
 }
 
+/// A query that could be started.
+struct Planned {
+    plan: Arc<dyn ExecutionPlan>,
+    state: SessionState,
+    span: tracing::Span,
+    started: Instant,
+    planning: Duration,
+}
+
+impl Planned {
+    fn start(self) -> Result<QueryStream, EngineError> {
+        let Self { plan, state, span, started, planning } = self;
+        let stream =
+            execute_stream(Arc::clone(&plan), state.task_ctx()).map_err(EngineError::from_datafusion)?;
+        Ok(QueryStream { schema: plan.schema(), stream, plan, span, started, planning })
+    }
+}
+
 /// SQL over one cluster.
 pub struct Engine {
     cluster: Cluster,
@@ -256,10 +274,11 @@ impl Engine {
         mode: ExplainMode,
     ) -> Result<Explanation, EngineError> {
         let started = Instant::now();
-        let mut stream = self.run(statement, started).await?;
+        let planned = self.plan(statement, started).await?;
         if mode == ExplainMode::Plan {
-            return Ok(explain_plan(&stream.plan));
+            return Ok(explain_plan(&planned.plan));
         }
+        let mut stream = planned.start()?;
         let mut rows = 0;
         while let Some(batch) = stream.next().await? {
             rows += batch.num_rows() as u64;
@@ -280,22 +299,24 @@ impl Engine {
         Ok(QueryOutcome { schema: Arc::clone(&stream.schema), batches, report })
     }
 
-    /// Plans a query and starts it. Nothing is read before the first batch is asked for.
+    /// Plans a query and starts it: some operators read ahead from then on.
     async fn run(&self, statement: Statement, started: Instant) -> Result<QueryStream, EngineError> {
+        self.plan(statement, started).await?.start()
+    }
+
+    /// Plans a query. Nothing is read.
+    async fn plan(&self, statement: Statement, started: Instant) -> Result<Planned, EngineError> {
         let policy = self.policy();
         let query = self.queries.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("query", query, %policy);
         let state = self.state_for(policy, &span);
-        let (plan, planning) = async {
+        let plan = async {
             let logical = self.logical_plan(&state, statement).await?;
-            let plan = state.create_physical_plan(&logical).await.map_err(EngineError::from_datafusion)?;
-            Ok::<_, EngineError>((plan, started.elapsed()))
+            state.create_physical_plan(&logical).await.map_err(EngineError::from_datafusion)
         }
         .instrument(span.clone())
         .await?;
-        let stream =
-            execute_stream(Arc::clone(&plan), state.task_ctx()).map_err(EngineError::from_datafusion)?;
-        Ok(QueryStream { schema: plan.schema(), stream, plan, span, started, planning })
+        Ok(Planned { plan, state, span, started, planning: started.elapsed() })
     }
 
     fn state_for(&self, policy: Policy, span: &tracing::Span) -> SessionState {

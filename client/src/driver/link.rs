@@ -197,10 +197,15 @@ impl Link {
         if !matches!(self.state, State::Up { .. }) {
             return;
         }
-        tracing::warn!(node = %self.dial.node, address = %self.dial.address, reason, "lost a storage node");
+        // Nobody is hurt if nobody waits: a node that was told to stop hangs up too.
+        let (node, address) = (self.dial.node, &self.dial.address);
+        if self.outstanding.is_empty() && self.waiting.is_empty() && self.deferred.is_empty() {
+            tracing::info!(%node, %address, reason, "a storage node hung up");
+        } else {
+            tracing::warn!(%node, %address, reason, "lost a storage node");
+        }
         // Dropping the connection first ends the access of a peer that is still there.
         self.state = State::Down;
-        let (node, address) = (self.dial.node, &self.dial.address);
         let deferred = self.deferred.drain(..).map(|(_, job)| job);
         let waiting = self.waiting.drain(..).chain(deferred).map(|job| (job, Peer::Gone));
         let posted = self.outstanding.drain().map(|(_, outstanding)| (outstanding.job, peer));

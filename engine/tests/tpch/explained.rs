@@ -107,3 +107,24 @@ async fn the_summary_says_where_the_scans_ran() {
     let outcome = engine.sql("select 1").await.expect("it runs");
     assert_eq!(outcome.report.summary(), "scans: none");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_without_analyze_reads_nothing() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let engine = cluster.engine(Wire::Shm, options(Policy::RemoteFetch)).await.expect("an engine");
+    let pages_read = async || {
+        let mut pages = 0;
+        for node in engine.cluster().nodes() {
+            pages += engine.cluster().status(node).await.expect("a status").counters.pages_read;
+        }
+        pages
+    };
+    let before = pages_read().await;
+    // A sum over both partitions: its operators read ahead as soon as they are started.
+    let sql = "select sum(l_quantity / 2) from lineitem";
+    let explanation = engine.explain(sql, ExplainMode::Plan).await.expect("it is planned");
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    assert!(explanation.scans[0].actual.is_none(), "it ran");
+    assert_eq!(pages_read().await, before);
+}
