@@ -18,6 +18,8 @@ pub(crate) fn start(asked: Option<&str>, default: &str) -> Result<(), Failure> {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_timer(SystemTime)
+        // It would report a log that cannot be written by writing to it, and panic: on a full disk, in a reactor.
+        .log_internal_errors(false)
         .try_init()
         .map_err(|error| Failure::Runtime(format!("cannot start logging: {error}")))
 }

@@ -104,3 +104,15 @@ fn a_flipped_byte_on_a_device_is_reported_with_its_page_and_never_answered() {
     device.sync_all().expect("sync");
     assert_eq!(data.run_words(&["sql", sum], "").succeeds(), good);
 }
+
+#[test]
+fn a_log_that_cannot_be_written_stops_no_node() {
+    let data = Data::new("full-log");
+    data.run("load tpch --scale 0.01").succeeds();
+    for node in 0..4 {
+        let log = data.path().join(format!("data/node{node}/node.log"));
+        std::fs::remove_file(&log).expect("the node logged");
+        std::os::unix::fs::symlink("/dev/full", &log).expect("a link");
+    }
+    assert!(data.run("query q06").succeeds().contains("1193053.2253"));
+}
