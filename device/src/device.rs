@@ -144,6 +144,22 @@ impl Device {
         self.bytes
     }
 
+    /// Tells the filesystem that a range holds nothing: its blocks become free and it reads as zeroes. Block devices,
+    /// and filesystems that cannot, keep what they have.
+    ///
+    /// # Errors
+    /// The system's, if it tried and failed.
+    pub fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), Errno> {
+        if FileType::from_raw_mode(fstat(&self.file)?.st_mode) != FileType::RegularFile {
+            return Ok(());
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, hole, offset_bytes, length_bytes) {
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
     /// The path it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -116,3 +116,20 @@ fn a_log_that_cannot_be_written_stops_no_node() {
     }
     assert!(data.run("query q06").succeeds().contains("1193053.2253"));
 }
+
+#[test]
+fn what_a_replaced_table_took_is_given_back_to_the_filesystem() {
+    let data = Data::new("given-back");
+    let taken_bytes = || -> u64 {
+        let paths = (0..8).map(|n| data.path().join(format!("data/node{}/device{}", n / 2, n % 2)));
+        let files = paths.map(|path| std::fs::metadata(path).expect("a device file"));
+        files.map(|file| std::os::unix::fs::MetadataExt::blocks(&file) * 512).sum()
+    };
+    data.run("load tpch --scale 0.01").succeeds();
+    let once = taken_bytes();
+    data.run("load tpch --scale 0.01").succeeds();
+    assert!(taken_bytes() > once + once / 2, "both are there until the old one is let go");
+    assert!(data.run("query q06").succeeds().contains("1193053.2253"));
+    assert!(taken_bytes() < once + once / 2, "{} bytes taken by one table of {once}", taken_bytes());
+    assert!(data.run("query q06 --placement local").succeeds().contains("1193053.2253"));
+}

@@ -109,4 +109,7 @@ fn a_sparse_device_takes_blocks_only_where_it_was_written() {
     let reserved = Device::create(folder.path().join("reserved"), 1 << 20).unwrap();
     let taken = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(reserved.path()).unwrap()) * 512;
     assert!(taken >= 1 << 20, "{taken} bytes reserved of 1 MiB");
+    reserved.discard(64 << 10, (1 << 20) - (64 << 10)).unwrap();
+    let left = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(reserved.path()).unwrap()) * 512;
+    assert!(left <= 64 << 10, "{left} bytes left of 64 KiB");
 }

@@ -102,6 +102,15 @@ impl Space {
         self.rooms[device].capacity_bytes.saturating_sub(self.free()[device].free())
     }
 
+    /// What nothing lies on: device, begin and length of each range.
+    pub(crate) fn free_ranges(&self) -> Vec<(usize, u64, u64)> {
+        let free = self.free();
+        let devices = free.iter().enumerate();
+        devices
+            .flat_map(|(device, space)| space.ranges().map(move |(begin, length)| (device, begin, length)))
+            .collect()
+    }
+
     /// Claims the extent of a page that the catalog lists; false if it is outside of its device or overlaps another.
     pub(crate) fn claim(&self, extent: Extent) -> bool {
         let mut free = self.free();

@@ -29,6 +29,11 @@ impl FreeSpace {
         self.free
     }
 
+    /// The free ranges: begin and length, ascending.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.ranges.iter().map(|(begin, length)| (*begin, *length))
+    }
+
     /// Takes the lowest free range of `length`; `None` if there is none in one piece.
     pub(crate) fn take(&mut self, length: u64) -> Option<u64> {
         if length == 0 {

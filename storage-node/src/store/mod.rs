@@ -84,6 +84,7 @@ impl Store {
             file.replace(&CatalogContentRef { device_labels: &labels, cluster, catalog })?;
         }
         recover::complete_labels(&recovered)?;
+        recover::release_free_space(config, &recovered);
         let encoded = encode_for_readers(config.node, &recovered.tables)?;
         let published =
             Published { tables: recovered.tables, encoded: Arc::new(encoded), generation: random_u64()? };

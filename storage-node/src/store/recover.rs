@@ -130,6 +130,23 @@ pub(super) fn complete_labels(recovered: &Recovered) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Gives the filesystem back what dropped tables and failed loads left in sparse device files. Only now, before anything
+/// is served or loaded: what the catalog does not claim, nobody reads and nobody is writing.
+pub(super) fn release_free_space(config: &Config, recovered: &Recovered) {
+    if recovered.is_new {
+        return;
+    }
+    for (device, begin, length) in recovered.space.free_ranges() {
+        if config.devices.get(device).is_none_or(|device| device.reserve) {
+            continue;
+        }
+        let device = &recovered.devices[device];
+        if let Err(error) = device.discard(begin, length) {
+            tracing::warn!(device = %device.path().display(), %error, "unused blocks stay with the device file");
+        }
+    }
+}
+
 fn open_devices(config: &Config) -> Result<Vec<Opened>, StartError> {
     let devices = config.devices.iter().map(devices::open_or_create).collect::<Result<Vec<_>, _>>()?;
     let mut labels = Labels::of(devices)?;
