@@ -160,10 +160,11 @@ impl Link {
         }
         for event in events.drain(..) {
             match event {
-                Event::Message { bytes } => match self.replied(&bytes) {
-                    Ok(load) => on_load(load),
-                    Err(reason) => self.end(&reason, Peer::MayWrite),
-                },
+                Event::Message { bytes } => {
+                    if let Err(reason) = self.replied(&bytes, &mut on_load) {
+                        self.end(&reason, Peer::MayWrite);
+                    }
+                }
                 Event::Closed(ending) => self.end(&ending.to_string(), Peer::Gone),
                 // A message that was not delivered shows in the connection's end, which follows.
                 Event::Completed { .. } => {}
@@ -176,7 +177,7 @@ impl Link {
         true
     }
 
-    fn replied(&mut self, bytes: &[u8]) -> Result<LoadReport, String> {
+    fn replied(&mut self, bytes: &[u8], on_load: &mut impl FnMut(LoadReport)) -> Result<(), String> {
         let message =
             ReplyMessage::decode(bytes).map_err(|error| format!("it sent what is no reply: {error}"))?;
         let id = message.id.0;
@@ -184,12 +185,13 @@ impl Link {
             .outstanding
             .remove(&id)
             .ok_or_else(|| format!("it replied to request {id}, which is not outstanding"))?;
-        let load = message.load;
+        // Before the waiter wakes: whoever has the answer may ask how busy the node was with it.
+        on_load(message.load);
         let mut job = outstanding.job;
         let message_bytes = outstanding.request_bytes + bytes.len() as u64;
         let span = job.span.take();
         answer(job, Ok(Reply { message, span, message_bytes }));
-        Ok(load)
+        Ok(())
     }
 
     /// The connection is over: nobody waits for its answers any longer.
