@@ -4,7 +4,7 @@ use super::load::ensure_tpch;
 use crate::{
     args::{Query, Running},
     failure::Failure,
-    output::RowPrinter,
+    output::{RowPrinter, print_text},
     session::Session,
 };
 use std::{
@@ -19,7 +19,7 @@ pub(crate) fn run(session: &Session, query: &Query) -> Result<(), Failure> {
     let several = queries.len() > 1;
     for chosen in queries {
         if several && query.running.format == crate::args::Format::Table {
-            println!("-- {}: {}", chosen.name(), chosen.title());
+            print_text(&format!("-- {}: {}", chosen.name(), chosen.title()))?;
         }
         let mut times = Vec::with_capacity(query.repeat as usize);
         for turn in 0..query.repeat {
