@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
+pub mod fabric;
+pub mod inbox;
 mod peer;
 mod record;
 pub mod tpch;

@@ -1,7 +1,11 @@
 //! Which words does the command line understand?
 
+mod bench;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+
+pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchTpch, BenchWires, FabricWire, Peer};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]
@@ -53,6 +57,8 @@ pub(crate) enum Wire {
     Shm,
     /// TCP, between machines
     Tcp,
+    /// RDMA (InfiniBand, RoCE, iWARP); needs a build with --features verbs
+    Verbs,
 }
 
 /// Where scans run.
@@ -333,48 +339,6 @@ pub(crate) struct Calibrate {
     /// The table to measure with [default: lineitem, loading TPC-H at scale 0.1 if it is not there]
     #[arg(long, default_value = "lineitem")]
     pub(crate) table: String,
-}
-
-/// `rackscan bench`
-#[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
-    /// The 22 queries under each placement, best of N, beside DataFusion and DuckDB if asked
-    #[command(after_help = "Examples:\n  rackscan bench tpch --scale 1 --repeat 3\n  \
-                            rackscan bench tpch --scale 1 --peers datafusion --json results.jsonl")]
-    Tpch(BenchTpch),
-}
-
-/// `rackscan bench tpch`
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BenchTpch {
-    /// The scale factor; other data in the data folder is replaced
-    #[arg(long, default_value_t = 1.0, value_parser = scale)]
-    pub(crate) scale: f64,
-    /// Runs of each query; the best counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeat: u32,
-    /// Which queries, by comma [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "QUERY")]
-    pub(crate) queries: Vec<String>,
-    /// Which placements, by comma
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "local,remote-fetch,remote-process")]
-    pub(crate) placements: Vec<PlacementArgument>,
-    /// Other engines to run beside, over the same data as Parquet; needs python3 with the packages
-    /// `tpchgen-cli` and the engine's own
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub(crate) peers: Vec<Peer>,
-    /// Append the JSON lines to a file as well
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-/// An engine to measure beside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Peer {
-    /// DataFusion on Parquet
-    Datafusion,
-    /// DuckDB on Parquet
-    Duckdb,
 }
 
 fn page_size(text: &str) -> Result<u32, String> {

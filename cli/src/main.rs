@@ -61,5 +61,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             command::query::selected(&options.queries)?;
             command::bench::tpch(&open()?, global, options)
         }
+        Command::Bench(Bench::Fabric(options)) => command::bench_fabric::fabric(options),
+        Command::Bench(Bench::Inbox(options)) => command::bench_fabric::inbox(options),
+        Command::Bench(Bench::Answer) => Ok(rackscan_bench::fabric::answer()?),
     }
 }

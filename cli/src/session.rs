@@ -163,6 +163,7 @@ impl From<Wire> for rackscan_fabric::Wire {
         match wire {
             Wire::Shm => Self::Shm,
             Wire::Tcp => Self::Tcp,
+            Wire::Verbs => Self::Verbs,
         }
     }
 }

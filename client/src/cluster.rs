@@ -269,14 +269,22 @@ fn address_of(node: &NodeEndpoint, wire: Option<Wire>) -> Result<Address, Client
     let Some(first) = node.addresses.first() else {
         return Err(ClientError::Options(format!("node {} has no address, expected at least one", node.id)));
     };
-    let Some(wire) = wire else { return Ok(first.clone()) };
-    node.addresses.iter().find(|address| address.wire() == wire).cloned().ok_or_else(|| {
+    let Some(wire) = wire else { return Ok(as_called(first)) };
+    node.addresses.iter().find(|address| address.wire() == wire).map(as_called).ok_or_else(|| {
         ClientError::NoAddress {
             node: node.id,
             wire,
             addresses: node.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         }
     })
+}
+
+/// A node's address as a caller uses it: the device in it is the node's, and a caller has its own.
+fn as_called(address: &Address) -> Address {
+    match address {
+        Address::Verbs { host, port, .. } => Address::Verbs { device: None, host: host.clone(), port: *port },
+        other => other.clone(),
+    }
 }
 
 /// Connects on a thread of its own: connecting blocks.
@@ -296,7 +304,7 @@ fn check_same_cluster(first: Option<&(Dial, Line)>, dial: &Dial, line: &Line) ->
     };
     Err(ClientError::WrongNode {
         node: dial.node,
-        address: dial.address.clone(),
+        address: Box::new(dial.address.clone()),
         what: "the cluster it belongs to",
         found: format!("{:#018x}", line.status.cluster),
         expected: format!("{:#018x}, that of node {}", first.status.cluster, first.status.node),

@@ -112,7 +112,7 @@ impl Dial {
     fn check(&self, status: &NodeStatus) -> Result<(), ClientError> {
         let wrong = |what, found: String, expected: String| {
             let (node, address) = (self.node, self.address.clone());
-            Err(ClientError::WrongNode { node, address, what, found, expected })
+            Err(ClientError::WrongNode { node, address: Box::new(address), what, found, expected })
         };
         if status.node != self.node {
             return wrong("the id of the node there", status.node.to_string(), self.node.to_string());

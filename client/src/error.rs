@@ -91,7 +91,7 @@ pub enum ClientError {
         /// The node.
         node: NodeId,
         /// Where.
-        address: Address,
+        address: Box<Address>,
         /// What differs.
         what: &'static str,
         /// What was found.

@@ -14,6 +14,19 @@ pub enum Wire {
     Shm,
     /// TCP, with a thread on each side in the role of the network card.
     Tcp,
+    /// InfiniBand, RoCE or iWARP through libibverbs (cargo feature `verbs`).
+    Verbs,
+    /// A simulated network inside of one process, for tests ([`crate::sim`]).
+    Sim,
+}
+
+impl Wire {
+    /// Whether a connection goes on after an operation that the peer's side has refused. On `verbs` it does not: the
+    /// adapter moves the queue pair to its error state, and the connection ends with [`crate::Ending::Failed`].
+    #[must_use]
+    pub fn outlives_refusal(self) -> bool {
+        self != Self::Verbs
+    }
 }
 
 /// A place to listen at or to connect to.
@@ -31,6 +44,23 @@ pub enum Address {
         /// Port.
         port: u16,
     },
+    /// `verbs:host:port` or `verbs:device@host:port`: queue pairs are set up over a TCP connection to that host and port.
+    /// The device is the one of this side; without it, the one that has the address of the TCP connection.
+    Verbs {
+        /// Name of the device of this side, as `ibv_devices` prints it.
+        device: Option<String>,
+        /// Host name or address, without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// `sim:network/place`: a place in a [`crate::sim::SimNet`] of this process.
+    Sim {
+        /// Number of the network.
+        network: u64,
+        /// Name of the place.
+        place: String,
+    },
 }
 
 impl Address {
@@ -40,6 +70,8 @@ impl Address {
         match self {
             Self::Shm { .. } => Wire::Shm,
             Self::Tcp { .. } => Wire::Tcp,
+            Self::Verbs { .. } => Wire::Verbs,
+            Self::Sim { .. } => Wire::Sim,
         }
     }
 }
@@ -48,10 +80,35 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shm { path } => write!(f, "shm:{}", path.display()),
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+            Self::Tcp { host, port } => write!(f, "tcp:{}:{port}", Bracketed(host)),
+            Self::Verbs { device: None, host, port } => write!(f, "verbs:{}:{port}", Bracketed(host)),
+            Self::Verbs { device: Some(device), host, port } => {
+                write!(f, "verbs:{device}@{}:{port}", Bracketed(host))
+            }
+            Self::Sim { network, place } => write!(f, "sim:{network}/{place}"),
         }
     }
+}
+
+/// A host as it stands before a port.
+struct Bracketed<'a>(&'a str);
+
+impl fmt::Display for Bracketed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.contains(':') { write!(f, "[{}]", self.0) } else { f.write_str(self.0) }
+    }
+}
+
+/// Host and port in `host:port`.
+fn host_and_port(place: &str) -> Result<(String, u16), &'static str> {
+    let (host, port) = place.rsplit_once(':').ok_or("it has no port")?;
+    let port = port.parse().map_err(|_| "the port is not a number from 0 to 65535")?;
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if bracketed.is_none() && host.contains(':') {
+        return Err("an IPv6 address needs brackets");
+    }
+    let host = bracketed.unwrap_or(host);
+    if host.is_empty() { Err("the host is empty") } else { Ok((host.to_owned(), port)) }
 }
 
 impl FromStr for Address {
@@ -64,17 +121,25 @@ impl FromStr for Address {
             "shm" if place.is_empty() => Err(error("the path is empty")),
             "shm" => Ok(Self::Shm { path: PathBuf::from(place) }),
             "tcp" => {
-                let (host, port) = place.rsplit_once(':').ok_or_else(|| error("it has no port"))?;
-                let port = port.parse().map_err(|_| error("the port is not a number from 0 to 65535"))?;
-                let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-                if bracketed.is_none() && host.contains(':') {
-                    return Err(error("an IPv6 address needs brackets"));
+                let (host, port) = host_and_port(place).map_err(error)?;
+                Ok(Self::Tcp { host, port })
+            }
+            "verbs" => {
+                let (device, place) = match place.split_once('@') {
+                    Some(("", _)) => return Err(error("the device before '@' is empty")),
+                    Some((device, place)) => (Some(device.to_owned()), place),
+                    None => (None, place),
+                };
+                let (host, port) = host_and_port(place).map_err(error)?;
+                Ok(Self::Verbs { device, host, port })
+            }
+            "sim" => {
+                let (network, place) = place.split_once('/').ok_or_else(|| error("it names no place"))?;
+                let network = network.parse().map_err(|_| error("the network is not a number"))?;
+                if place.is_empty() {
+                    return Err(error("the place is empty"));
                 }
-                let host = bracketed.unwrap_or(host);
-                if host.is_empty() {
-                    return Err(error("the host is empty"));
-                }
-                Ok(Self::Tcp { host: host.to_owned(), port })
+                Ok(Self::Sim { network, place: place.to_owned() })
             }
             _ => Err(error("the wire is not known")),
         }
@@ -87,9 +152,17 @@ mod tests {
 
     #[test]
     fn an_address_is_its_text() {
-        for text in
-            ["shm:/run/a.sock", "shm:relative.sock", "tcp:node-3:7000", "tcp:10.0.0.1:0", "tcp:[::1]:9"]
-        {
+        for text in [
+            "shm:/run/a.sock",
+            "shm:relative.sock",
+            "tcp:node-3:7000",
+            "tcp:10.0.0.1:0",
+            "tcp:[::1]:9",
+            "verbs:node-3:7000",
+            "verbs:mlx5_0@10.0.0.1:0",
+            "verbs:rxe1@[fe80::1]:9",
+            "sim:12/node-3",
+        ] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
         }
@@ -104,6 +177,11 @@ mod tests {
             ("tcp::80", "the host is empty"),
             ("tcp:host:70000", "the port is not a number from 0 to 65535"),
             ("tcp:::1:80", "an IPv6 address needs brackets"),
+            ("verbs:host", "it has no port"),
+            ("verbs:@host:1", "the device before '@' is empty"),
+            ("sim:x/y", "the network is not a number"),
+            ("sim:1", "it names no place"),
+            ("sim:1/", "the place is empty"),
             ("rdma:x", "the wire is not known"),
         ] {
             let error = text.parse::<Address>().unwrap_err();

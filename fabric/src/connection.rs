@@ -20,7 +20,8 @@ use crate::{
     address::Wire,
     completion::Event,
     counters::Counters,
-    error::{Ending, PostError, RegisterError},
+    error::{BatchError, Ending, PostError, RegisterError},
+    inbox::SenderId,
     limits::{QUEUE_DEPTH_MAX, REGISTRATIONS_MAX},
     memory::RawSlice,
     operation::Operation,
@@ -46,6 +47,7 @@ pub struct Connection {
     in_flight: usize,
     ended: Option<Ending>,
     counters: Counters,
+    inbox: Option<(usize, SenderId)>,
     // Two threads must not share a connection even by reference.
     _not_sync: PhantomData<Cell<()>>,
 }
@@ -60,8 +62,22 @@ impl Connection {
             in_flight: 0,
             ended: None,
             counters: Counters::default(),
+            inbox: None,
             _not_sync: PhantomData,
         }
+    }
+
+    /// The peer's messages arrive through an inbox of the listener, as this sender.
+    pub(crate) fn through_inbox(mut self, which: usize, sender: SenderId) -> Self {
+        self.inbox = Some((which, sender));
+        self
+    }
+
+    /// Through which inbox of the listener ([`crate::Listener::bind_inboxes`]) the peer's messages and immediates arrive, and
+    /// under which name; `None` if they arrive here.
+    #[must_use]
+    pub fn inbox(&self) -> Option<(usize, SenderId)> {
+        self.inbox
     }
 
     /// The wire it runs over.
@@ -112,9 +128,9 @@ impl Connection {
             return Err(RegisterError::TooMany { registered, registered_max });
         }
         let key = self.fresh_key()?;
-        self.queue.grant(key, region, access)?;
-        self.registered.insert(key);
-        Ok(RemoteRegion { key, address: 0, length: region.bytes() as u64 })
+        let remote = self.queue.grant(key, region, access)?;
+        self.registered.insert(remote.key);
+        Ok(remote)
     }
 
     /// Takes the access back: operations of the peer that start afterwards are refused. One that is being executed
@@ -170,6 +186,24 @@ impl Connection {
         Ok(())
     }
 
+    /// Posts operations in order, announcing them together: one doorbell of the adapter on `verbs`, one wake-up on `shm`, one
+    /// system call on `tcp` where they fit. All or the first few are accepted.
+    ///
+    /// # Errors
+    /// [`BatchError`] tells how many were accepted and why the next was not.
+    pub fn post_batch(&mut self, batch: &[(u64, Operation<'_>)]) -> Result<(), BatchError> {
+        self.queue.begin_batch();
+        let mut outcome = Ok(());
+        for (accepted, (id, operation)) in batch.iter().enumerate() {
+            if let Err(error) = self.post(*id, operation.clone()) {
+                outcome = Err(BatchError { accepted, error });
+                break;
+            }
+        }
+        self.queue.end_batch();
+        outcome
+    }
+
     /// Appends what has happened since the last poll to `events` and says how many events that was. Never waits.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> usize {
         if self.ended.is_some() {
@@ -214,7 +248,7 @@ impl Connection {
                 return count;
             }
             let now = Instant::now();
-            if now >= deadline {
+            if now >= deadline || self.queue.nothing_will_come() {
                 return 0;
             }
             if now < spin_until {
@@ -301,7 +335,7 @@ fn count_operation(counters: &mut Counters, operation: &Operation<'_>) {
             counters.reads += 1;
             counters.read_bytes += bytes;
         }
-        Operation::Send { .. } => {
+        Operation::Send { .. } | Operation::SendRegion { .. } => {
             counters.sends += 1;
             counters.sent_bytes += bytes;
         }
@@ -310,7 +344,7 @@ fn count_operation(counters: &mut Counters, operation: &Operation<'_>) {
 }
 
 /// Sleeps until `fd` is readable or the time is over. An interrupted sleep is a spurious wake-up.
-fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
+pub(crate) fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
     let timeout = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     // Whatever poll answers, the caller looks at the queue next.

@@ -5,7 +5,7 @@
 //! - Every error names the thing, what was found and what was expected.
 //! - An operation that the peer refuses ends that operation ([`OperationError`]), not the connection.
 
-use std::{io, path::PathBuf};
+use std::{io, net::IpAddr, path::PathBuf};
 
 use crate::region::Access;
 
@@ -57,9 +57,65 @@ pub enum RegionError {
     },
 }
 
+/// Why no adapter of this machine could be used for a `verbs` address.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// There is none.
+    #[error("this machine has no RDMA device (ibv_devices lists none); use a tcp address")]
+    None,
+    /// There is none of that name.
+    #[error("this machine has no RDMA device '{device}'; it has {existing}")]
+    Unknown {
+        /// The name that was given.
+        device: String,
+        /// The names that exist.
+        existing: String,
+    },
+    /// Several exist and none has the address.
+    #[error("none of the RDMA devices {existing} has the address {local}; name one: verbs:device@host:port")]
+    Ambiguous {
+        /// Our end of the TCP connection.
+        local: IpAddr,
+        /// The names that exist.
+        existing: String,
+    },
+    /// It cannot open memory to one connection only.
+    #[error("RDMA device {device} has no memory windows of type 2, which regions are shared by")]
+    NoWindows {
+        /// Its name.
+        device: String,
+    },
+    /// No port of it has an address.
+    #[error("RDMA device {device} has no address; configure its network interface")]
+    NoAddress {
+        /// Its name.
+        device: String,
+    },
+    /// Its port is not active.
+    #[error("port {port} of RDMA device {device} is down; bring its network interface up")]
+    PortDown {
+        /// Its name.
+        device: String,
+        /// Number of the port.
+        port: u8,
+    },
+    /// The system refused.
+    #[error("could not {action} RDMA device {device}: {source}")]
+    Os {
+        /// Its name.
+        device: String,
+        /// What was attempted.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
 /// Why an address could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("address '{text}': {problem}; expected shm:/path/to.sock or tcp:host:port")]
+#[error(
+    "address '{text}': {problem}; expected shm:/path/to.sock, tcp:host:port, verbs:host:port or sim:network/place"
+)]
 pub struct AddressError {
     /// What was given.
     pub text: String,
@@ -99,6 +155,30 @@ pub enum ListenError {
         bytes: usize,
         /// The limit.
         bytes_max: usize,
+    },
+    /// The wire is not in this build.
+    #[error("{address}: this build has no {wire} wire; build with --features {wire}")]
+    WireMissing {
+        /// The address.
+        address: String,
+        /// The cargo feature.
+        wire: &'static str,
+    },
+    /// The RDMA device that the address needs cannot be used.
+    #[error("{address}: {source}")]
+    Device {
+        /// The address.
+        address: String,
+        /// Why.
+        source: DeviceError,
+    },
+    /// An inbox could not be prepared for callers of this address.
+    #[error("{address}: an inbox cannot receive there: {reason}")]
+    Inbox {
+        /// The address.
+        address: String,
+        /// Why.
+        reason: String,
     },
     /// The kernel refused.
     #[error("could not {action} {address}: {source}")]
@@ -187,6 +267,30 @@ pub enum ConnectError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The wire is not in this build.
+    #[error("{peer}: this build has no {wire} wire; build with --features {wire}")]
+    WireMissing {
+        /// The peer.
+        peer: String,
+        /// The cargo feature.
+        wire: &'static str,
+    },
+    /// The listener's inboxes cannot take another sender now.
+    #[error("{peer} was turned away: {reason}")]
+    NoSeat {
+        /// The peer.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+    /// The RDMA device that the connection needs cannot be used.
+    #[error("{peer}: {source}")]
+    Device {
+        /// The peer.
+        peer: String,
+        /// Why.
+        source: DeviceError,
+    },
     /// A region that the connection needs could not be made.
     #[error("could not make the queues for {peer}: {source}")]
     Memory {
@@ -208,6 +312,12 @@ pub enum Ending {
     Lost {
         /// What showed it.
         reason: String,
+    },
+    /// An operation of ours failed, and on this wire the connection ends with it ([`crate::Wire::outlives_refusal`]).
+    #[error("an operation failed, which ends a connection on this wire: {status}")]
+    Failed {
+        /// What the wire reported.
+        status: String,
     },
     /// The peer said something that the protocol does not allow, so we hung up.
     #[error("the peer broke the protocol: {reason}")]
@@ -269,7 +379,7 @@ pub enum PostError {
     MessageTooLong {
         /// Its length.
         bytes: usize,
-        /// [`crate::limits::SEND_BYTES_MAX`].
+        /// [`crate::limits::SEND_BYTES_MAX`] or [`crate::limits::MESSAGE_BYTES_MAX`].
         bytes_max: usize,
     },
     /// The transfer is longer than one operation may be.
@@ -289,6 +399,16 @@ pub enum PostError {
         /// The address.
         address: u64,
     },
+}
+
+/// Why a batch was accepted in part only.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("operation {accepted} of the batch was not accepted: {error}")]
+pub struct BatchError {
+    /// How many operations were accepted before it.
+    pub accepted: usize,
+    /// Why the next was not.
+    pub error: PostError,
 }
 
 /// Why an accepted operation did not happen.
@@ -316,6 +436,23 @@ pub enum OperationError {
     Misaligned {
         /// The address.
         address: u64,
+    },
+    /// The peer's adapter refused the operation or could not be reached, or our own memory could not be registered; the status
+    /// is the adapter's. Only on `verbs`, where it does not say more than this.
+    #[error("work completion status {code} ({text}), vendor code {vendor:#x}")]
+    Status {
+        /// The status as libibverbs numbers it.
+        code: u32,
+        /// Its text.
+        text: String,
+        /// What the adapter's maker says about it.
+        vendor: u32,
+    },
+    /// The peer's inbox has no room and refuses ([`crate::inbox::WhenFull::Refuse`]). Nothing was delivered; post it again.
+    #[error("the peer's inbox has no room for a message of {bytes} bytes; post it again later")]
+    InboxFull {
+        /// Its length.
+        bytes: u64,
     },
     /// The connection ended first. The operation may or may not have happened.
     #[error("the connection ended before the operation completed: {0}")]

@@ -24,7 +24,7 @@ use crate::{
 pub const FABRIC_MAGIC: [u8; 8] = *b"RSFABRIC";
 
 /// Version of everything that this crate says to a peer; peers of different versions do not connect.
-pub const FABRIC_VERSION: u32 = 1;
+pub const FABRIC_VERSION: u32 = 2;
 
 const PREFIX_BYTES: usize = 16;
 const NONCE_BYTES: usize = 32;
@@ -45,6 +45,9 @@ fn hello(wire: Wire, stream: &Stream<'_>) -> Result<Hello, ConnectError> {
     hello[12] = match wire {
         Wire::Shm => 1,
         Wire::Tcp => 2,
+        Wire::Verbs => 3,
+        // Both ends are in one process and say no hello.
+        Wire::Sim => 4,
     };
     let failed = |e: getrandom::Error| ConnectError::Os {
         action: "draw a random nonce",

@@ -11,25 +11,41 @@
 //!
 //! # What holds on every wire
 //!
-//! - **Order.** Operations of one connection are executed in the order of posting; who sees a message or an immediate sees
+//! - **Order.** Operations of one connection are executed in the order of posting (on `tcp` and `verbs` what is posted behind a read
+//!   waits for it, so mixing the two costs round trips); who sees a message or an immediate sees
 //!   every byte written before it. Nothing is promised across connections.
+//! - **Completion.** A write that has completed happens, whatever becomes of the connection, unless the peer dies. Its owner's
+//!   processor may see the bytes a little later, and not all at once; a message, immediate, read or atomic that is posted
+//!   behind the write comes after all of them.
 //! - **Tearing.** A read that races with a write sees any mix of both, byte by byte. Aligned words used by atomics
 //!   only are never torn.
+//! - **Atomics.** A remote atomic is atomic against other remote atomics. A store of the owner or a remote write that meets
+//!   one on the same word may be lost.
 //! - **Bounds.** At most [`limits::QUEUE_DEPTH_MAX`] operations are in flight; one more is
 //!   [`PostError::QueueFull`], and nothing ever waits in secret.
 //! - **Refusal.** A wrong key, a place outside of the region or an access that was not granted ends that operation with an
-//!   [`OperationError`], touches no memory, and leaves the connection as it was.
+//!   [`OperationError`], touches no memory, and leaves the connection as it was; but on `verbs` the connection ends with it
+//!   ([`Wire::outlives_refusal`]).
 //! - **Endings.** A peer that closes is [`Ending::Orderly`], one that dies is [`Ending::Lost`], one that breaks the protocol
-//!   is [`Ending::Violation`]. All operations in flight fail first; [`Event::Closed`] is the last event.
+//!   is [`Ending::Violation`]; [`Ending::Failed`] is a refusal where that is an ending. All operations in flight fail first; [`Event::Closed`] is the last event.
 //! - **Trust.** Peers prove the [`ClusterKey`] to each other before anything is shared. On `shm` a peer that has proved it
-//!   maps the memory, so revocation binds only a peer that keeps to the rules; on `tcp` bytes travel unencrypted.
+//!   maps the memory, so revocation binds only a peer that keeps to the rules; on `tcp` and `verbs` bytes travel unencrypted.
 //!
 //! # Which wire when
 //!
 //! | wire | for | read, write, atomics | messages |
 //! |---|---|---|---|
-//! | `shm:/path` | processes of one user on one machine | a copy by the poster, in `post`; no system call | a ring in shared memory |
-//! | `tcp:host:port` | different machines without RDMA | served by the peer's responder thread | a bounded queue filled by it |
+//! | `shm:/path` | processes of one user on one machine | a copy by the poster, in `post`; no system call | a ring or an inbox in shared memory |
+//! | `tcp:host:port` | different machines without RDMA | served by the peer's responder thread | a bounded queue or an inbox, filled by it |
+//! | `verbs:device@host:port` | machines with RDMA adapters (cargo feature `verbs`) | by the adapters; no CPU of the peer | a ring that the sender writes, or a shared receive queue |
+//! | `sim:network/place` | tests, in one process and virtual time ([`sim`]) | as hostile as the above allows | a bounded queue |
+//!
+//! # Where messages arrive
+//!
+//! Without more, a peer's messages arrive at its [`Connection`], in memory that is there for that peer alone. A listener that is
+//! bound with [`inbox::Inbox`]es ([`Listener::bind_inboxes`]) receives them there instead, in one order over all peers and in
+//! memory that does not grow with their number; the peers notice no difference. Everything else stays with the connection, which
+//! must be polled as before: it is how the end of its peer is noticed.
 //!
 //! # Example
 //!
@@ -69,6 +85,7 @@ mod doorbell;
 mod error;
 mod guarded;
 mod handshake;
+pub mod inbox;
 mod key;
 pub mod limits;
 mod listener;
@@ -76,8 +93,14 @@ mod memory;
 mod operation;
 mod region;
 mod shm;
+pub mod sim;
 mod stream;
 mod tcp;
+#[cfg(feature = "verbs")]
+mod verbs;
+#[cfg(not(feature = "verbs"))]
+#[path = "verbs_missing.rs"]
+mod verbs;
 mod wire;
 
 pub use address::{Address, Wire};
@@ -85,12 +108,12 @@ pub use completion::{Done, Event};
 pub use connection::Connection;
 pub use counters::Counters;
 pub use error::{
-    AddressError, ClusterKeyError, ConnectError, Ending, ListenError, OperationError, OutOfBounds, PostError,
-    RegionError, RegisterError,
+    AddressError, BatchError, ClusterKeyError, ConnectError, DeviceError, Ending, ListenError,
+    OperationError, OutOfBounds, PostError, RegionError, RegisterError,
 };
 pub use handshake::{FABRIC_MAGIC, FABRIC_VERSION};
 pub use key::{CLUSTER_KEY_BYTES, ClusterKey};
 pub use listener::{Listener, connect};
 pub use memory::{RawSlice, SharedBytes};
-pub use operation::Operation;
+pub use operation::{Operation, Report};
 pub use region::{Access, Region, RegionSlice, RemoteRegion};

@@ -18,6 +18,10 @@ pub const TRANSFER_BYTES_MAX: usize = 1 << 30;
 /// The largest message of a `send`, in bytes.
 pub const SEND_BYTES_MAX: usize = 64 * 1024;
 
+/// The largest message of a `send` from registered memory, in bytes. A receiver may have to hold one such message for each of
+/// its senders while it is put together.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
 /// Operations of one connection that are posted and whose completion has not been polled yet.
 pub const QUEUE_DEPTH_MAX: usize = 256;
 
@@ -34,6 +38,31 @@ pub const SHM_RING_BYTES: usize = 256 * 1024;
 /// processor.
 pub const SHM_SPIN_US: u64 = 20;
 
+/// The longest record of a `shm` message ring, in bytes; longer messages are cut, so that the receiver copies one part while the
+/// sender writes the next.
+pub const SHM_RECORD_BYTES_MAX: usize = 32 * 1024;
+
+/// The smallest part of an inbox's ring that a packet takes, in bytes.
+pub const INBOX_GRANULE_BYTES: usize = 512;
+
+/// The longest ring of an inbox, in bytes.
+pub const INBOX_RING_BYTES_MAX: usize = 8 << 20;
+
+/// Rings of one inbox.
+pub const INBOX_RINGS_MAX: usize = 1024;
+
+/// Senders of one inbox at a time.
+pub const INBOX_SENDERS_MAX: usize = 4096;
+
+/// A poller of an inbox looks past entries that are claimed and not published once in so many polls that found nothing.
+pub const INBOX_IDLE_POLLS_PER_LOOK: u32 = 256;
+
+/// Entries that one call of `next` looks at for one that is worth reporting.
+pub const INBOX_LOOKS_PER_CALL_MAX: usize = 64;
+
+/// How long `wait` polls an inbox before it sleeps, in microseconds: as long as the slowest wire that fills it.
+pub const INBOX_SPIN_US: u64 = 50;
+
 /// How long `wait` polls a `tcp` connection, and its responder the socket, before they sleep, in microseconds.
 /// Covers a round trip over loopback; waking four sleepers instead takes 75 us on two virtual processors.
 pub const TCP_SPIN_US: u64 = 50;
@@ -41,7 +70,7 @@ pub const TCP_SPIN_US: u64 = 50;
 /// Messages that a `tcp` responder holds for the application before it stops reading from its socket.
 pub const TCP_MESSAGES_QUEUED_MAX: usize = 256;
 
-/// Bytes of messages that a `tcp` responder holds for the application before it stops reading.
+/// Bytes of messages that a `tcp` responder holds for the application before it stops reading; one message may be longer.
 pub const TCP_MESSAGE_BYTES_QUEUED_MAX: usize = 512 * 1024;
 
 /// Answers that a `tcp` responder holds for a peer. Each of the peer's operations makes at most an answer
@@ -57,6 +86,54 @@ pub const TCP_ROUND_BYTES: usize = 1 << 20;
 /// Bytes that are handed to a `tcp` socket under one hold of the outbox's lock, by `post`, which leaves the rest to the
 /// responder, or by the responder, so that a `post` never waits longer for the lock than this copy takes.
 pub const TCP_INLINE_BYTES_MAX: usize = 256 * 1024;
+
+/// The ring that a `verbs` side keeps for its peer's messages, in bytes.
+pub const VERBS_RING_BYTES: usize = 256 * 1024;
+
+/// Every record in that ring takes a multiple of this, in bytes; there is a receive request for each such piece.
+pub const VERBS_RING_UNIT_BYTES: usize = 256;
+
+/// Work requests in the send queue of a `verbs` connection: two for each operation, as a write with an immediate takes.
+pub const VERBS_SENDS_MAX: u32 = 512;
+
+/// Bytes that a `verbs` work request carries itself, if the adapter can; longer ones are fetched by it.
+pub const VERBS_INLINE_BYTES: u32 = 192;
+
+/// Registered memory of a `verbs` connection for bytes taken at `post`, until the adapter has sent them.
+pub const VERBS_BOUNCE_BYTES: usize = 256 * 1024;
+
+/// The longest piece of that memory; longer writes of plain bytes get registered memory of their own.
+pub const VERBS_BOUNCE_PIECE_BYTES: usize = 64 * 1024;
+
+/// Bytes that one `verbs` work request moves at most. Adapters have limits of their own from 8 MiB on, and a lost packet
+/// costs what follows it in the same request.
+pub const VERBS_TRANSFER_BYTES: usize = 1 << 20;
+
+/// Registrations of our own regions that a `verbs` connection keeps for its next operations.
+pub const VERBS_REGISTRATIONS_KEPT: usize = 64;
+
+/// Reads and atomics that one side of a `verbs` connection executes for the other at a time.
+pub const VERBS_READS_MAX: u8 = 16;
+
+/// Senders that share one receive queue on `verbs`.
+pub const VERBS_MEMBERS_MAX: usize = 4096;
+
+/// The shortest packet that a shared receive queue on `verbs` may ask for, in bytes.
+pub const VERBS_PACKET_BYTES_MIN: u32 = 64;
+
+/// How long `wait` polls a `verbs` connection before it sleeps, in microseconds.
+pub const VERBS_SPIN_US: u64 = 50;
+/// Messages that an end of a `sim` connection holds for its owner before they stay with their sender.
+pub const SIM_MESSAGES_QUEUED_MAX: usize = 256;
+
+/// Bytes of messages that an end of a `sim` connection holds for its owner; one message may be longer.
+pub const SIM_MESSAGE_BYTES_QUEUED_MAX: usize = 512 * 1024;
+
+/// Pieces into which one write or read on `sim` falls at most; longer ones fall at places that are drawn.
+pub const SIM_PIECES_MAX: usize = 32;
+
+/// Things that have happened which a simulated network remembers for people; its digest covers all.
+pub const SIM_TRACE_MAX: usize = 256;
 
 /// Handshakes that a listener conducts at a time; further callers wait in the socket's backlog.
 pub const HANDSHAKES_MAX: usize = 16;
@@ -79,8 +156,21 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 // A message must fit in every place that holds messages, next to one more.
 const _: () = assert!(SHM_RING_BYTES.is_power_of_two());
 const _: () = assert!(2 * (SEND_BYTES_MAX + 64) <= SHM_RING_BYTES);
+const _: () = assert!(2 * (SHM_RECORD_BYTES_MAX + 64) <= SHM_RING_BYTES);
+// A claim counts granules in 15 bits, and names its sender in 16.
+const _: () = assert!(INBOX_RING_BYTES_MAX / INBOX_GRANULE_BYTES < 1 << 15);
+const _: () = assert!(INBOX_SENDERS_MAX < 1 << 16 && INBOX_RINGS_MAX < 1 << 16);
+// Rings are whole pages of whole granules.
+const _: () = assert!(
+    REGION_ALIGNMENT_BYTES.is_multiple_of(INBOX_GRANULE_BYTES) && INBOX_RING_BYTES_MAX.is_power_of_two()
+);
 const _: () = assert!(SEND_BYTES_MAX <= TCP_MESSAGE_BYTES_QUEUED_MAX);
+// A piece must find room in an empty ring or pool wherever its tail is.
+const _: () = assert!(2 * SEND_BYTES_MAX <= VERBS_RING_BYTES && SEND_BYTES_MAX <= VERBS_BOUNCE_PIECE_BYTES);
+const _: () = assert!(2 * VERBS_BOUNCE_PIECE_BYTES <= VERBS_BOUNCE_BYTES);
+const _: () = assert!(2 * QUEUE_DEPTH_MAX <= VERBS_SENDS_MAX as usize);
+const _: () = assert!(SEND_BYTES_MAX <= SIM_MESSAGE_BYTES_QUEUED_MAX);
 // Lengths of transfers and messages travel as u32.
 const _: () = assert!(TRANSFER_BYTES_MAX <= u32::MAX as usize);
-const _: () = assert!(SEND_BYTES_MAX <= TRANSFER_BYTES_MAX);
+const _: () = assert!(SEND_BYTES_MAX <= MESSAGE_BYTES_MAX && MESSAGE_BYTES_MAX <= TRANSFER_BYTES_MAX);
 const _: () = assert!(REGION_ALIGNMENT_BYTES.is_power_of_two());

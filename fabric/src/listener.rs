@@ -29,17 +29,33 @@ use crate::{
     doorbell::Doorbell,
     error::{ConnectError, ListenError},
     guarded::Guarded,
+    inbox::{InboxHandle, Inboxes},
     key::ClusterKey,
     limits::{ACCEPT_QUEUE_MAX, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX},
-    shm, tcp,
+    shm, sim, tcp, verbs,
 };
 
 /// Accepts connections at an address. Dropping it stops listening; its connections live on.
 #[derive(Debug)]
 pub struct Listener {
     address: Address,
+    source: Source,
+}
+
+/// Where callers come from.
+#[derive(Debug)]
+enum Source {
+    /// A socket and a thread that accepts them.
+    Socket(Acceptor),
+    /// A simulated network.
+    Sim(sim::SimListener),
+}
+
+/// The thread that accepts callers at a socket.
+#[derive(Debug)]
+struct Acceptor {
     arrivals: Arc<Arrivals>,
-    acceptor: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
     // Removes the socket's file when the listener goes.
     _socket_file: Option<shm::SocketFile>,
 }
@@ -48,7 +64,10 @@ pub struct Listener {
 #[derive(Debug)]
 struct Arrivals {
     wire: Wire,
+    // Only an address of the wire verbs may name one.
+    device: Option<String>,
     key: ClusterKey,
+    inboxes: Inboxes,
     finished: Guarded<VecDeque<Result<Connection, ConnectError>>>,
     arrived: Doorbell,
     stop: Doorbell,
@@ -63,6 +82,19 @@ impl Listener {
     /// # Errors
     /// When the address is in use or the system refuses.
     pub fn bind(address: &Address, key: &ClusterKey) -> Result<Self, ListenError> {
+        Self::bind_inboxes(address, key, Vec::new())
+    }
+
+    /// As `bind`, but what callers send arrives through `inboxes`, among which they are dealt in turn; without any it arrives
+    /// at their connections. An inbox may serve several listeners, on several wires.
+    ///
+    /// # Errors
+    /// When the address is in use or the system refuses, or an adapter cannot give an inbox its shared receive queue.
+    pub fn bind_inboxes(
+        address: &Address,
+        key: &ClusterKey,
+        inboxes: Vec<InboxHandle>,
+    ) -> Result<Self, ListenError> {
         let (socket, address, socket_file) = match address {
             Address::Shm { path } => {
                 let (socket, file) = shm::bind(path)?;
@@ -72,6 +104,14 @@ impl Listener {
                 let (socket, port) = tcp::bind(host, *port)?;
                 (socket, Address::Tcp { host: host.clone(), port }, None)
             }
+            Address::Verbs { device, host, port } => {
+                let (socket, port) = verbs::bind(device.as_deref(), (host, *port), &inboxes)?;
+                (socket, Address::Verbs { device: device.clone(), host: host.clone(), port }, None)
+            }
+            Address::Sim { network, place } => {
+                let source = Source::Sim(sim::bind(*network, place, key)?);
+                return Ok(Self { address: address.clone(), source });
+            }
         };
         let os = |action| {
             let address = address.to_string();
@@ -79,7 +119,12 @@ impl Listener {
         };
         let arrivals = Arc::new(Arrivals {
             wire: address.wire(),
+            device: match &address {
+                Address::Verbs { device, .. } => device.clone(),
+                _ => None,
+            },
             key: key.clone(),
+            inboxes: Inboxes::new(inboxes),
             finished: Guarded::default(),
             arrived: Doorbell::new().map_err(os("make a doorbell for"))?,
             stop: Doorbell::new().map_err(os("make a doorbell for"))?,
@@ -88,11 +133,12 @@ impl Listener {
             handshake_over: Condvar::new(),
         });
         let shared = Arc::clone(&arrivals);
-        let acceptor = std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("fabric-accept".to_owned())
             .spawn(move || accept_callers(&socket, &shared))
             .map_err(os("start a thread for"))?;
-        Ok(Self { address, arrivals, acceptor: Some(acceptor), _socket_file: socket_file })
+        let acceptor = Acceptor { arrivals, thread: Some(thread), _socket_file: socket_file };
+        Ok(Self { address, source: Source::Socket(acceptor) })
     }
 
     /// Where it listens, with the port that was chosen if 0 was asked for.
@@ -106,12 +152,18 @@ impl Listener {
     /// # Errors
     /// Why one caller was turned away.
     pub fn accept(&mut self) -> Result<Option<Connection>, ConnectError> {
-        let mut finished = self.arrivals.finished.lock();
-        let next = finished.pop_front().transpose();
-        if finished.is_empty() {
-            self.arrivals.arrived.drain();
+        match &mut self.source {
+            Source::Socket(acceptor) => acceptor.accept(),
+            Source::Sim(listener) => listener.accept(),
         }
-        next
+    }
+
+    /// Whether waiting is in vain: nobody can call before the calling thread does something else.
+    fn nobody_will_call(&self) -> bool {
+        match &self.source {
+            Source::Socket(_) => false,
+            Source::Sim(listener) => listener.nobody_will_call(),
+        }
     }
 
     /// As `accept`, but waits until the deadline; `None` when it has passed.
@@ -124,7 +176,7 @@ impl Listener {
                 return Ok(Some(connection));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || self.nobody_will_call() {
                 return Ok(None);
             }
             sleep_on(&[self.wait_fd()], Some(left));
@@ -134,7 +186,10 @@ impl Listener {
     /// Readable when `accept` has something.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.arrivals.arrived.as_fd()
+        match &self.source {
+            Source::Socket(acceptor) => acceptor.arrivals.arrived.as_fd(),
+            Source::Sim(listener) => listener.as_fd(),
+        }
     }
 }
 
@@ -144,14 +199,25 @@ impl AsFd for Listener {
     }
 }
 
-impl Drop for Listener {
+impl Acceptor {
+    fn accept(&mut self) -> Result<Option<Connection>, ConnectError> {
+        let mut finished = self.arrivals.finished.lock();
+        let next = finished.pop_front().transpose();
+        if finished.is_empty() {
+            self.arrivals.arrived.drain();
+        }
+        next
+    }
+}
+
+impl Drop for Acceptor {
     fn drop(&mut self) {
         self.arrivals.stopping.store(true, Ordering::SeqCst);
         self.arrivals.stop.ring();
         self.arrivals.handshake_over.notify_all();
-        if let Some(acceptor) = self.acceptor.take() {
+        if let Some(thread) = self.thread.take() {
             // It cannot have panicked with anything that is ours to handle.
-            let _ = acceptor.join();
+            let _ = thread.join();
         }
     }
 }
@@ -225,8 +291,13 @@ fn accept_callers(socket: &OwnedFd, arrivals: &Arc<Arrivals>) {
 fn receive_caller(socket: OwnedFd, arrivals: &Arrivals) {
     let deadline = Instant::now() + HANDSHAKE_TIME_MAX;
     let arrival = match arrivals.wire {
-        Wire::Shm => shm::answer(socket, &arrivals.key, deadline),
-        Wire::Tcp => tcp::answer(socket, &arrivals.key, deadline),
+        Wire::Shm => shm::answer(socket, &arrivals.key, &arrivals.inboxes, deadline),
+        Wire::Tcp => tcp::answer(socket, &arrivals.key, &arrivals.inboxes, deadline),
+        Wire::Verbs => {
+            let device = arrivals.device.as_deref();
+            verbs::answer(socket, device, &arrivals.key, &arrivals.inboxes, deadline)
+        }
+        Wire::Sim => return,
     };
     // Somebody who asks whether anybody listens (as `shm::bind` does) hangs up at once; that is no news.
     if !matches!(arrival, Err(ConnectError::HungUp { phase: "hello", .. })) {
@@ -242,6 +313,8 @@ pub fn connect(address: &Address, key: &ClusterKey, deadline: Instant) -> Result
     match address {
         Address::Shm { path } => shm::call(path, key, deadline),
         Address::Tcp { host, port } => tcp::call(host, *port, key, deadline),
+        Address::Verbs { device, host, port } => verbs::call(device.as_deref(), (host, *port), key, deadline),
+        Address::Sim { .. } => sim::call(sim::ANONYMOUS, address, key),
     }
 }
 

@@ -132,6 +132,23 @@ impl Mapping {
         Ok(())
     }
 
+    /// Appends `length` bytes at `offset` to `bytes`, which are not zeroed before.
+    pub(crate) fn append_to(
+        &self,
+        offset: usize,
+        length: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), OutOfBounds> {
+        let source = self.pointer(offset, length)?;
+        bytes.reserve(length);
+        let target = bytes.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: `source` is readable for `length` bytes (checked above), as many were just reserved at `target`.
+        unsafe { copy_racing(source, target, length) };
+        // SAFETY: the first `len` bytes were initialised before, and the copy has initialised `length` more.
+        unsafe { bytes.set_len(bytes.len() + length) };
+        Ok(())
+    }
+
     /// Zeroes `length` bytes at `offset`.
     pub(crate) fn zero(&self, offset: usize, length: usize) -> Result<(), OutOfBounds> {
         let target = self.pointer_to_store(offset, length)?;
@@ -155,6 +172,17 @@ impl Mapping {
     pub(crate) fn word_to_store(&self, offset: usize) -> Result<&AtomicU64, OutOfBounds> {
         self.pointer_to_store(offset, 8)?;
         self.word(offset)
+    }
+
+    /// `count` aligned words from `offset` on, for loads and stores.
+    pub(crate) fn words(&self, offset: usize, count: usize) -> Result<&[AtomicU64], OutOfBounds> {
+        let pointer = self.pointer_to_store(offset, count.saturating_mul(8))?.cast::<AtomicU64>();
+        if !pointer.is_aligned() {
+            return Err(self.out_of_bounds(offset, count));
+        }
+        // SAFETY: in bounds, aligned, and every access to the words is atomic or a racing copy; the slice cannot
+        // outlive the mapping because it borrows `self`.
+        Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
     }
 
     /// Loads the word at `offset` with acquire ordering.

@@ -6,7 +6,7 @@
 
 use crate::{
     error::{OperationError, OutOfBounds, PostError},
-    limits::{SEND_BYTES_MAX, TRANSFER_BYTES_MAX},
+    limits::{MESSAGE_BYTES_MAX, SEND_BYTES_MAX, TRANSFER_BYTES_MAX},
     region::{Access, RegionSlice, RemoteRegion, check_bounds},
 };
 
@@ -56,6 +56,14 @@ pub enum Operation<'a> {
         /// The message.
         bytes: &'a [u8],
     },
+    /// A message of at most [`MESSAGE_BYTES_MAX`] bytes out of registered memory, which must not be changed before the
+    /// completion.
+    SendRegion {
+        /// The message.
+        source: RegionSlice,
+        /// How a peer that receives through an [`crate::inbox::Inbox`] learns of it.
+        report: Report,
+    },
     /// Adds to an aligned little-endian word of the peer's memory; completes with the value before.
     FetchAdd {
         /// The peer's memory.
@@ -78,6 +86,15 @@ pub enum Operation<'a> {
     },
 }
 
+/// How an inbox reports a message that is longer than a packet; without an inbox every message is reported whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// Once, when all of it is there.
+    PerMessage,
+    /// Packet by packet, as they arrive.
+    PerPacket,
+}
+
 /// A place in a peer's memory, as the peer's side checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemoteSpan {
@@ -96,7 +113,10 @@ impl Operation<'_> {
             Self::Send { bytes } if bytes.len() > SEND_BYTES_MAX => {
                 return Err(PostError::MessageTooLong { bytes: bytes.len(), bytes_max: SEND_BYTES_MAX });
             }
-            Self::Send { .. } => return Ok(()),
+            Self::SendRegion { source, .. } if source.len() > MESSAGE_BYTES_MAX => {
+                return Err(PostError::MessageTooLong { bytes: source.len(), bytes_max: MESSAGE_BYTES_MAX });
+            }
+            Self::Send { .. } | Self::SendRegion { .. } => return Ok(()),
             _ => {}
         }
         let bytes = self.transfer_bytes();
@@ -115,7 +135,9 @@ impl Operation<'_> {
     #[must_use]
     pub fn transfer_bytes(&self) -> usize {
         match self {
-            Self::Write { source, .. } | Self::WriteWithImmediate { source, .. } => source.len(),
+            Self::Write { source, .. }
+            | Self::WriteWithImmediate { source, .. }
+            | Self::SendRegion { source, .. } => source.len(),
             Self::WriteBytes { bytes, .. } | Self::Send { bytes } => bytes.len(),
             Self::Read { target, .. } => target.len(),
             Self::FetchAdd { .. } | Self::CompareSwap { .. } => 8,
@@ -131,7 +153,7 @@ impl Operation<'_> {
             | Self::FetchAdd { target, target_offset, .. }
             | Self::CompareSwap { target, target_offset, .. } => (target, *target_offset),
             Self::Read { source, source_offset, .. } => (source, *source_offset),
-            Self::Send { .. } => return Ok(None),
+            Self::Send { .. } | Self::SendRegion { .. } => return Ok(None),
         };
         let part = remote.slice(offset, self.transfer_bytes() as u64)?;
         Ok(Some(RemoteSpan { key: part.key, address: part.address, length: part.length }))
@@ -153,6 +175,9 @@ impl DeferredOperation {
                 (Operation::WriteBytes { bytes: &[], target, target_offset }, bytes.to_vec())
             }
             Operation::Send { bytes } => (Operation::Send { bytes: &[] }, bytes.to_vec()),
+            Operation::SendRegion { source, report } => {
+                (Operation::SendRegion { source, report }, Vec::new())
+            }
             Operation::Write { source, target, target_offset } => {
                 (Operation::Write { source, target, target_offset }, Vec::new())
             }
@@ -181,11 +206,6 @@ impl DeferredOperation {
             Operation::Send { .. } => Operation::Send { bytes: &self.bytes },
             other => other,
         }
-    }
-
-    /// Bytes of its message.
-    pub(crate) fn ring_bytes(&self) -> usize {
-        if matches!(self.operation, Operation::Send { .. }) { self.bytes.len() } else { 0 }
     }
 }
 

@@ -171,6 +171,10 @@ impl Region {
         &self.shared.mapping
     }
 
+    pub(crate) fn shared_mapping(&self) -> Arc<Mapping> {
+        Arc::clone(&self.shared.mapping)
+    }
+
     pub(crate) fn memory(&self) -> BorrowedFd<'_> {
         self.shared.memory.as_fd()
     }
@@ -207,6 +211,48 @@ impl RegionSlice {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+}
+
+/// Bytes of a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Bytes(&'a [u8]),
+    Region(&'a RegionSlice),
+}
+
+impl Source<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Region(slice) => slice.len(),
+        }
+    }
+
+    /// Copies a part of it to `target_offset` of `target`.
+    pub(crate) fn copy_to(
+        &self,
+        offset: usize,
+        length: usize,
+        target: &Mapping,
+        target_offset: usize,
+    ) -> Result<(), OutOfBounds> {
+        match self {
+            Self::Bytes(bytes) => target.copy_in(target_offset, &bytes[offset..offset + length]),
+            Self::Region(slice) => {
+                let from = slice.region().mapping();
+                from.copy_to(slice.offset() + offset, target, target_offset, length)
+            }
+        }
+    }
+
+    /// Copies all of it into `bytes`, which must be as long.
+    pub(crate) fn copy_out(&self, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
+        match self {
+            Self::Bytes(source) => bytes.copy_from_slice(source),
+            Self::Region(slice) => slice.region().copy_out(slice.offset(), bytes)?,
+        }
+        Ok(())
     }
 }
 

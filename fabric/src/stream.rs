@@ -34,6 +34,12 @@ impl<'a> Stream<'a> {
         self.peer.to_owned()
     }
 
+    /// Whether the deadline has passed.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
     /// Waits until the socket is ready for `flags`.
     pub(crate) fn wait_for(&self, flags: PollFlags, phase: &'static str) -> Result<(), ConnectError> {
         loop {

@@ -12,19 +12,26 @@ use crate::{
     error::{PostError, RegisterError},
     memory::RawSlice,
     operation::{Operation, RemoteSpan},
-    region::{Access, Region},
+    region::{Access, Region, RemoteRegion},
 };
 
 /// One end of a connection over some wire.
 pub(crate) trait Queue: Send {
-    /// Gives the peer access to `region` under `key`; the peer can use it once a later message tells it the key.
-    fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<(), RegisterError>;
+    /// Gives the peer access to `region` and names it; the peer can use it once a later message tells it the name. `key` is
+    /// random and unused on this connection; a wire whose keys are made elsewhere names the region by that key instead.
+    fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError>;
 
     /// Takes the access back. Operations that start after this are refused.
     fn revoke(&mut self, key: u64) -> Result<(), RegisterError>;
 
     /// Accepts an operation; never waits.
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError>;
+
+    /// What is posted from here on may be held back until `end_batch`.
+    fn begin_batch(&mut self) {}
+
+    /// What was held back goes out, with one announcement.
+    fn end_batch(&mut self) {}
 
     /// Appends what has happened, at most `EVENTS_PER_POLL_MAX` events.
     fn poll(&mut self, events: &mut Vec<Event>);
@@ -34,6 +41,11 @@ pub(crate) trait Queue: Send {
 
     /// Announces that the owner is about to sleep on `wait_fd`; false if there is something to poll already.
     fn arm(&mut self) -> bool;
+
+    /// Whether waiting is in vain: nothing can come before the calling thread does something else (`sim` only).
+    fn nothing_will_come(&mut self) -> bool {
+        false
+    }
 
     /// A pointer into the peer's own memory, on wires that map it.
     fn map_remote(&mut self, span: RemoteSpan, access: Access) -> Option<RawSlice>;

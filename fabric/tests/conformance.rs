@@ -1,12 +1,17 @@
 //! Goal: every wire keeps the same promises. Method: each promise is a function over a wire; the table below runs
-//! all of them on each. A new wire is a new line in `Wire` and in the table.
+//! all of them on each. A new wire is a new line in `TestWire` and in the table.
 
+#[cfg(feature = "verbs")]
+#[path = "conformance/devices.rs"]
+mod devices;
 #[path = "conformance/endings.rs"]
 mod endings;
 #[path = "conformance/handshake.rs"]
 mod handshake;
 #[path = "conformance/messages.rs"]
 mod messages;
+#[path = "conformance/order.rs"]
+mod order;
 #[path = "conformance/pair.rs"]
 mod pair;
 #[path = "conformance/refusal.rs"]
@@ -20,7 +25,7 @@ macro_rules! promises {
             $(
                 #[test]
                 fn $promise() {
-                    super::$group::$promise($value);
+                    crate::$group::$promise($value);
                 }
             )+
         }
@@ -31,6 +36,38 @@ macro_rules! on_every_wire {
     ($($promises:tt)+) => {
         promises!(shm, crate::pair::TestWire::Shm, $($promises)+);
         promises!(tcp, crate::pair::TestWire::Tcp, $($promises)+);
+        #[cfg(feature = "verbs")]
+        promises!(verbs, crate::pair::TestWire::Verbs, $($promises)+);
+        mod sim {
+            on_some_seeds!($($promises)+);
+        }
+    };
+}
+
+/// On wires whose handshake is spoken over a socket.
+macro_rules! on_every_wire_with_sockets {
+    ($($promises:tt)+) => {
+        mod sockets {
+            promises!(shm, crate::pair::TestWire::Shm, $($promises)+);
+            promises!(tcp, crate::pair::TestWire::Tcp, $($promises)+);
+            #[cfg(feature = "verbs")]
+            promises!(verbs, crate::pair::TestWire::Verbs, $($promises)+);
+        }
+    };
+}
+
+/// On the simulated wire each promise is kept whatever the seed, and here for a few that differ from run to run.
+macro_rules! on_some_seeds {
+    ($($group:ident::$promise:ident),+ $(,)?) => {
+        $(
+            #[test]
+            fn $promise() {
+                let promise = |seed: rackscan_fabric::sim::Seed| {
+                    crate::$group::$promise(crate::pair::TestWire::Sim(seed.number()));
+                };
+                rackscan_fabric::sim::Seed::each(4, promise).expect("a seed");
+            }
+        )+
     };
 }
 
@@ -45,12 +82,18 @@ on_every_wire! {
     transfer::a_mapped_remote_region_is_the_peers_memory,
     messages::a_message_is_seen_after_the_bytes_written_before_it,
     messages::messages_of_every_length_arrive_in_order,
+    messages::messages_out_of_registered_memory_arrive_in_order,
+    messages::a_batch_is_executed_in_order_and_reported_completely,
     messages::an_immediate_is_seen_after_its_bytes,
     messages::completions_come_in_the_order_of_posting,
     messages::a_full_queue_is_an_error_with_numbers_and_drains,
     messages::both_sides_may_send_more_than_fits_in_between,
     messages::a_sleeper_is_woken_however_the_race_goes,
     messages::one_reactor_sleeps_on_many_connections,
+    order::a_read_does_not_see_what_was_posted_after_it,
+    order::a_message_behind_a_read_is_seen_after_the_read_has_taken_its_bytes,
+    order::reads_of_both_sides_and_what_is_behind_them_do_not_block_each_other,
+    order::what_is_posted_behind_a_read_is_handed_over_by_closing,
     refusal::an_unknown_key_is_refused_and_harms_nothing,
     refusal::an_access_beyond_the_region_is_refused_and_harms_nothing,
     refusal::an_access_that_was_not_granted_is_refused_and_harms_nothing,
@@ -59,16 +102,24 @@ on_every_wire! {
     refusal::a_malformed_operation_is_never_sent,
     refusal::registrations_have_a_limit_and_leave_nothing_behind,
     endings::a_closed_connection_is_an_orderly_ending_after_all_messages,
+    endings::what_is_in_flight_when_the_peer_closes_fails_as_orderly,
+    endings::a_listener_that_goes_leaves_its_connections,
+    endings::a_caller_that_nobody_accepts_any_more_is_told,
+    endings::a_lost_peer_leaves_no_registration,
     endings::a_killed_peer_is_noticed_by_a_sleeper,
     endings::a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight,
+    endings::a_message_survives_its_sender,
     endings::closing_leaves_no_registration_and_no_descriptor,
     handshake::another_cluster_key_is_refused_on_both_sides,
+    handshake::nobody_listening_is_a_refusal,
+    handshake::an_address_in_use_is_refused,
+}
+
+on_every_wire_with_sockets! {
     handshake::another_version_is_named_on_both_sides,
     handshake::garbage_is_turned_away_and_the_listener_goes_on,
     handshake::a_caller_that_says_nothing_delays_nobody,
     handshake::a_listener_that_says_nothing_costs_the_deadline,
-    handshake::nobody_listening_is_a_refusal,
-    handshake::an_address_in_use_is_refused,
 }
 
 /// The peer that is killed: does something only when this binary is started again by `endings`.

@@ -94,6 +94,8 @@ pub enum Wire {
     Shm,
     /// Sockets.
     Tcp,
+    /// RDMA.
+    Verbs,
 }
 
 impl fmt::Display for Wire {
@@ -101,6 +103,7 @@ impl fmt::Display for Wire {
         f.write_str(match self {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
         })
     }
 }

@@ -74,6 +74,11 @@ pub const FENCES: &[Fence] = &[
     },
     Fence { package: "io-uring", reason: "devices are read in one place", users: &["rackscan-device"] },
     Fence {
+        package: "rdma-sys",
+        reason: "adapters are driven in one place, and only where the feature verbs asks for them",
+        users: &["rackscan-fabric"],
+    },
+    Fence {
         package: "tpchgen",
         reason: "generated tables come in where all tables come in; tests of scans and pages may too",
         users: &["rackscan-datasets", "rackscan-scan", "rackscan-format"],

@@ -94,9 +94,12 @@ pub(crate) fn start_to_stay(file: &ClusterFile) -> Result<Vec<u16>, Failure> {
 pub(crate) fn is_reachable(node: &Member) -> bool {
     node.config.listen.iter().any(|address| match address {
         Address::Shm { path } => UnixStream::connect(path).is_ok(),
-        Address::Tcp { host, port } => (host.as_str(), *port)
+        // Connections of both begin with one over TCP.
+        Address::Tcp { host, port } | Address::Verbs { host, port, .. } => (host.as_str(), *port)
             .to_socket_addrs()
             .is_ok_and(|mut found| found.any(|at| TcpStream::connect_timeout(&at, PROBE_TIME_MAX).is_ok())),
+        // A simulated network lives in one process.
+        Address::Sim { .. } => false,
     })
 }
 

@@ -12,7 +12,8 @@ use rackscan_bench::{
     Peer, PeerEngine,
     tpch::{self, TpchLine, TpchOptions},
 };
-use std::{fs::File, io::Write};
+use serde::Serialize;
+use std::{fs::File, io::Write, path::Path};
 
 /// Loads TPC-H at the scale asked for if other data is there, then measures.
 pub(crate) fn tpch(session: &Session, global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
@@ -27,7 +28,11 @@ pub(crate) fn tpch(session: &Session, global: &Global, asked: &BenchTpch) -> Res
         threads: threads(global),
         wire: global
             .wire
-            .map_or("as configured", |wire| if wire == Wire::Shm { "shm" } else { "tcp" })
+            .map_or("as configured", |wire| match wire {
+                Wire::Shm => "shm",
+                Wire::Tcp => "tcp",
+                Wire::Verbs => "verbs",
+            })
             .to_owned(),
     };
     let spinner = progress::steps();
@@ -46,18 +51,19 @@ pub(crate) fn tpch(session: &Session, global: &Global, asked: &BenchTpch) -> Res
             spinner.set_message(format!("{query} {contender}"));
         }))?;
     spinner.finish_and_clear();
-    write_lines(&lines, asked)?;
+    write_lines(&lines, asked.json.as_deref())?;
     eprint!("{}", times(&lines, &options));
     Ok(())
 }
 
-fn write_lines(lines: &[TpchLine], asked: &BenchTpch) -> Result<(), Failure> {
+/// Prints the lines as JSON, and appends them to a file if there is one.
+pub(super) fn write_lines<L: Serialize>(lines: &[L], file: Option<&Path>) -> Result<(), Failure> {
     let texts = lines.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
     let text = texts
         .map_err(|error| Failure::Runtime(format!("cannot write the figures as JSON: {error}")))?
         .join("\n");
     print_text(&text)?;
-    if let Some(path) = &asked.json {
+    if let Some(path) = file {
         let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
         writeln!(file, "{text}").map_err(at_path(path))?;
     }

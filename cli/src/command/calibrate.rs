@@ -19,7 +19,7 @@ pub(crate) fn run(session: &Session, asked: &Calibrate) -> Result<(), Failure> {
     let spinner = progress::steps();
     let calibration = session.block_on(async {
         let mut wires = Vec::new();
-        for wire in [Wire::Shm, Wire::Tcp] {
+        for wire in [Wire::Shm, Wire::Tcp, Wire::Verbs] {
             let listening =
                 |addresses: &[rackscan_fabric::Address]| addresses.iter().any(|at| at.wire() == wire);
             if session.file().endpoints().iter().all(|endpoint| listening(&endpoint.addresses)) {

@@ -1,6 +1,7 @@
 //! What does each command do? One file each; `main` holds the only match on them.
 
 pub(crate) mod bench;
+pub(crate) mod bench_fabric;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;
 pub(crate) mod explain;

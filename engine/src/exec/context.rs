@@ -95,7 +95,8 @@ impl QueryContext {
     fn wire(&self, node: NodeId) -> Wire {
         match self.cluster.address(node).map(Address::wire) {
             Some(rackscan_fabric::Wire::Tcp) => Wire::Tcp,
-            Some(rackscan_fabric::Wire::Shm) | None => Wire::Shm,
+            Some(rackscan_fabric::Wire::Verbs) => Wire::Verbs,
+            Some(rackscan_fabric::Wire::Shm | rackscan_fabric::Wire::Sim) | None => Wire::Shm,
         }
     }
 

@@ -12,6 +12,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
 
@@ -24,6 +25,7 @@ use rustix::{
 
 use super::{
     control::{Control, Heard, hear, say},
+    ends::{Incoming, Outgoing},
     queue::ShmQueue,
     ring::{Consumer, Producer, RING_MEMORY_BYTES},
 };
@@ -33,8 +35,10 @@ use crate::{
     doorbell::Doorbell,
     error::{ConnectError, ListenError},
     handshake,
+    inbox::{InboxSender, Inboxes, Membership},
     key::ClusterKey,
     limits::{LISTEN_BACKLOG, SOCKET_PATH_BYTES_MAX},
+    memory::{Mapping, Protection},
     stream::Stream,
 };
 
@@ -139,14 +143,16 @@ pub(crate) fn call(path: &Path, key: &ClusterKey, deadline: Instant) -> Result<C
     let stream = Stream::new(&socket, &peer, deadline);
     check_user(&socket, &stream)?;
     handshake::call(&stream, Wire::Shm, key)?;
-    let queue = exchange_rings(&socket, &stream)?;
-    Ok(Connection::new(Box::new(queue(socket)?), Wire::Shm, peer))
+    let (incoming, bell) = offer_ring(&socket, &stream)?;
+    let outgoing = take_offer(&socket, &stream)?;
+    Ok(Connection::new(finish(socket, (incoming, bell), outgoing, &peer)?, Wire::Shm, peer))
 }
 
-/// Receives a caller.
+/// Receives a caller, whose messages go to one of `inboxes` if there are any.
 pub(crate) fn answer(
     socket: OwnedFd,
     key: &ClusterKey,
+    inboxes: &Inboxes,
     deadline: Instant,
 ) -> Result<Connection, ConnectError> {
     let peer = match rustix::net::sockopt::socket_peercred(&socket) {
@@ -156,8 +162,22 @@ pub(crate) fn answer(
     let stream = Stream::new(&socket, &peer, deadline);
     check_user(&socket, &stream)?;
     handshake::answer(&stream, Wire::Shm, key)?;
-    let queue = exchange_rings(&socket, &stream)?;
-    Ok(Connection::new(Box::new(queue(socket)?), Wire::Shm, peer))
+    let (outgoing, peer_bell) = take_offer(&socket, &stream)?;
+    let bell = new_bell(&stream)?;
+    match inboxes.seat(|inbox| inbox.join(Arc::clone(&peer_bell), Arc::clone(&bell))) {
+        None => {
+            let incoming = offer_ring(&socket, &stream)?;
+            let queue = finish(socket, incoming, (outgoing, peer_bell), &peer)?;
+            Ok(Connection::new(queue, Wire::Shm, peer))
+        }
+        Some(Err(refusal)) => Err(ConnectError::NoSeat { peer, reason: refusal.to_string() }),
+        Some(Ok((which, member))) => {
+            offer_inbox(&socket, &stream, &member, &bell)?;
+            let id = member.id();
+            let queue = finish(socket, (Incoming::Inbox(member), bell), (outgoing, peer_bell), &peer)?;
+            Ok(Connection::new(queue, Wire::Shm, peer).through_inbox(which, id))
+        }
+    }
 }
 
 fn check_user(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(), ConnectError> {
@@ -170,35 +190,91 @@ fn check_user(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(), ConnectError>
     Err(ConnectError::OtherUser { peer: stream.peer(), found, expected })
 }
 
-type Finish = Box<dyn FnOnce(OwnedFd) -> Result<ShmQueue, ConnectError>>;
+const PHASE: &str = "exchange of rings";
 
-/// Gives the peer our ring and bell, takes its own; what remains is to give the queue its socket.
-fn exchange_rings(socket: &OwnedFd, stream: &Stream<'_>) -> Result<Finish, ConnectError> {
-    const PHASE: &str = "exchange of rings";
-    let os = |source: io::Error| ConnectError::Os { action: PHASE, peer: stream.peer(), source };
-    let incoming = Consumer::new().map_err(|source| ConnectError::Memory { peer: stream.peer(), source })?;
-    let our_bell = Doorbell::new().map_err(os)?;
+fn failed<'a>(stream: &'a Stream<'_>) -> impl Fn(io::Error) -> ConnectError + 'a {
+    |source| ConnectError::Os { action: PHASE, peer: stream.peer(), source }
+}
+
+fn new_bell(stream: &Stream<'_>) -> Result<Arc<Doorbell>, ConnectError> {
+    Ok(Arc::new(Doorbell::new().map_err(failed(stream))?))
+}
+
+/// Gives the peer a ring of ours to fill, and a bell.
+fn offer_ring(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(Incoming, Arc<Doorbell>), ConnectError> {
+    let ring = Consumer::new().map_err(|source| ConnectError::Memory { peer: stream.peer(), source })?;
+    let bell = new_bell(stream)?;
     let setup = Control::Setup { ring_bytes: RING_MEMORY_BYTES as u64 };
-    say(socket, setup, &[incoming.memory(), our_bell.as_fd()]).map_err(|e| stream.failed(e, PHASE))?;
+    say(socket, setup, &[ring.memory(), bell.as_fd()]).map_err(|e| stream.failed(e, PHASE))?;
+    Ok((Incoming::Ring(ring), bell))
+}
+
+/// Gives the peer an inbox to fill, its bell, and ours.
+fn offer_inbox(
+    socket: &OwnedFd,
+    stream: &Stream<'_>,
+    member: &Membership,
+    bell: &Doorbell,
+) -> Result<(), ConnectError> {
+    let setup = Control::SetupInbox { bytes: member.memory().bytes() as u64, index: member.id().index() };
+    let fds = [member.memory().memory(), member.bell().as_fd(), bell.as_fd()];
+    say(socket, setup, &fds).map_err(|e| stream.failed(e, PHASE))
+}
+
+/// Takes what the peer gives us to fill, and its bell.
+fn take_offer(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(Outgoing, Arc<Doorbell>), ConnectError> {
+    let bell = |fd| Doorbell::from_peer(fd).map(Arc::new).map_err(failed(stream));
+    let expected = Control::Setup { ring_bytes: RING_MEMORY_BYTES as u64 };
     loop {
-        match hear(socket) {
-            Heard::Nothing => stream.wait_for(PollFlags::IN, PHASE)?,
+        let heard = hear(socket);
+        let found = match heard {
+            Heard::Nothing => {
+                stream.wait_for(PollFlags::IN, PHASE)?;
+                continue;
+            }
             Heard::HungUp => return Err(ConnectError::HungUp { peer: stream.peer(), phase: PHASE }),
-            Heard::Control(found, mut fds) if found == setup && fds.len() == 2 => {
-                let bell = fds.pop().map(Doorbell::from_peer).transpose().map_err(os)?;
-                let ring = fds.pop().as_ref().map(Producer::new).transpose().map_err(os)?;
-                let (Some(bell), Some(ring)) = (bell, ring) else { continue };
-                let peer = stream.peer();
-                return Ok(Box::new(move |socket| {
-                    let queue = ShmQueue::new(socket, (incoming, our_bell), (ring, bell));
-                    queue.map_err(|source| ConnectError::Os { action: PHASE, peer, source })
-                }));
+            Heard::Control(Control::SetupInbox { bytes, index }, fds) => {
+                if let Ok([memory, inbox_bell, peer_bell]) = <[OwnedFd; 3]>::try_from(fds) {
+                    let mapping = open_inbox(&memory, bytes).map_err(failed(stream))?;
+                    let sender = InboxSender::open(mapping, index, bell(inbox_bell)?)
+                        .map_err(|problem| failed(stream)(io::Error::other(problem)))?;
+                    return Ok((Outgoing::Inbox(sender), bell(peer_bell)?));
+                }
+                "an inbox without three descriptors".to_owned()
             }
-            other => {
-                let (found, expected) = (format!("{other:?}"), format!("{setup:?} with 2 descriptors"));
-                return Err(ConnectError::NotAPeer { peer: stream.peer(), found, expected });
+            Heard::Control(found, fds) if found == expected => {
+                if let Ok([memory, peer_bell]) = <[OwnedFd; 2]>::try_from(fds) {
+                    let ring = Producer::new(&memory).map_err(failed(stream))?;
+                    return Ok((Outgoing::Ring(ring), bell(peer_bell)?));
+                }
+                "a ring without two descriptors".to_owned()
             }
-        }
+            other => format!("{other:?}"),
+        };
+        let expected = format!("{expected:?} with 2 descriptors, or an inbox");
+        return Err(ConnectError::NotAPeer { peer: stream.peer(), found, expected });
+    }
+}
+
+/// Maps an inbox of the peer, after checking that it is memory that stays.
+fn open_inbox(memory: &OwnedFd, bytes: u64) -> io::Result<Arc<Mapping>> {
+    let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+    super::region::check_memory(memory, bytes)?;
+    if !rustix::fs::fcntl_getfl(memory)?.contains(OFlags::RDWR) {
+        return Err(io::Error::other("the peer's inbox is not writable"));
+    }
+    Ok(Arc::new(Mapping::new(memory.as_fd(), bytes, Protection::ReadWrite)?))
+}
+
+fn finish(
+    socket: OwnedFd,
+    incoming: (Incoming, Arc<Doorbell>),
+    outgoing: (Outgoing, Arc<Doorbell>),
+    peer: &str,
+) -> Result<Box<ShmQueue>, ConnectError> {
+    match ShmQueue::new(socket, incoming, outgoing) {
+        Ok(queue) => Ok(Box::new(queue)),
+        Err(source) => Err(ConnectError::Os { action: PHASE, peer: peer.to_owned(), source }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What do the two processes say over their Unix socket, beside their rings?
 //!
 //! Invariants
-//! - A control is 32 bytes and at most two descriptors, sent at once: the kernel queues all of it or nothing.
+//! - A control is 32 bytes and at most three descriptors, sent at once: the kernel queues all of it or nothing.
 //! - What arrives is checked here for its form and by its users for its content.
 
 use std::{
@@ -21,13 +21,16 @@ use rustix::{
 use crate::region::Access;
 
 const CONTROL_BYTES: usize = 32;
-const DESCRIPTORS_MAX: usize = 2;
+const DESCRIPTORS_MAX: usize = 3;
 
 /// One thing said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Control {
     /// With the sender's ring and doorbell: the first thing said.
     Setup { ring_bytes: u64 },
+    /// With the memory and the doorbell of an inbox, and the sender's doorbell: the first thing said, instead of `Setup`, by who
+    /// receives through an inbox. The receiver is the inbox's sender of this index.
+    SetupInbox { bytes: u64, index: u16 },
     /// With the region's memory: the receiver may use it.
     Grant { key: u64, bytes: u64, access: Access },
     /// The receiver may not use it any more.
@@ -40,6 +43,7 @@ impl Control {
     fn encode(self) -> [u8; CONTROL_BYTES] {
         let (kind, access, key, bytes) = match self {
             Self::Setup { ring_bytes } => (1_u32, 0_u32, 0, ring_bytes),
+            Self::SetupInbox { bytes, index } => (5, 0, u64::from(index), bytes),
             Self::Grant { key, bytes, access: Access::Read } => (2, 1, key, bytes),
             Self::Grant { key, bytes, access: Access::Write } => (2, 2, key, bytes),
             Self::Grant { key, bytes, access: Access::ReadWrite } => (2, 3, key, bytes),
@@ -64,6 +68,7 @@ impl Control {
             (2, 3) => Some(Self::Grant { key, bytes, access: Access::ReadWrite }),
             (3, 0) => Some(Self::Revoke { key }),
             (4, 0) => Some(Self::Goodbye),
+            (5, 0) => u16::try_from(key).ok().map(|index| Self::SetupInbox { bytes, index }),
             _ => None,
         }
     }
@@ -134,8 +139,9 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
 mod tests {
     use super::*;
 
-    const CONTROLS: [Control; 6] = [
+    const CONTROLS: [Control; 7] = [
         Control::Setup { ring_bytes: 77 },
+        Control::SetupInbox { bytes: 1 << 33, index: u16::MAX },
         Control::Grant { key: u64::MAX, bytes: 4096, access: Access::Read },
         Control::Grant { key: 1, bytes: 8192, access: Access::Write },
         Control::Grant { key: 2, bytes: 1 << 40, access: Access::ReadWrite },

@@ -7,10 +7,14 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
+    sync::Arc,
 };
+
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{
     control::{Control, say},
+    ends::{Incoming, Outgoing},
     queue::{IDLE_POLLS_PER_LOOK, ShmQueue},
     ring::{Consumer, Producer},
 };
@@ -18,7 +22,8 @@ use crate::{
     completion::Event,
     doorbell::Doorbell,
     error::Ending,
-    region::{Access, Region},
+    operation::Operation,
+    region::{Access, Region, Source},
     wire::Queue,
 };
 
@@ -27,7 +32,8 @@ struct Hostile {
     queue: ShmQueue,
     socket: UnixStream,
     ring: Producer,
-    _incoming: Consumer,
+    incoming: Consumer,
+    bell: Arc<Doorbell>,
 }
 
 fn hostile() -> Hostile {
@@ -35,9 +41,11 @@ fn hostile() -> Hostile {
     let (our_ring, their_ring) = (Consumer::new().unwrap(), Consumer::new().unwrap());
     let producer_to = |ring: &Consumer| Producer::new(&ring.memory().try_clone_to_owned().unwrap()).unwrap();
     let (ring, to_them) = (producer_to(&our_ring), producer_to(&their_ring));
-    let bells = (Doorbell::new().unwrap(), Doorbell::new().unwrap());
-    let queue = ShmQueue::new(ours.into(), (our_ring, bells.0), (to_them, bells.1)).unwrap();
-    Hostile { queue, socket, ring, _incoming: their_ring }
+    let bells = (Arc::new(Doorbell::new().unwrap()), Arc::new(Doorbell::new().unwrap()));
+    let bell = Arc::clone(&bells.1);
+    let ends = ((Incoming::Ring(our_ring), bells.0), (Outgoing::Ring(to_them), bells.1));
+    let queue = ShmQueue::new(ours.into(), ends.0, ends.1).unwrap();
+    Hostile { queue, socket, ring, incoming: their_ring, bell }
 }
 
 impl Hostile {
@@ -66,6 +74,27 @@ fn nonsense_on_the_socket_is_a_violation() {
 }
 
 #[test]
+fn a_batch_wakes_its_receiver_once_at_the_end() {
+    let mut peer = hostile();
+    let rung = |bell: &Doorbell| {
+        let mut fds = [PollFd::new(bell, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    };
+    peer.incoming.set_sleeping(true);
+    peer.queue.begin_batch();
+    for id in 0..10 {
+        peer.queue.post(id, Operation::Send { bytes: b"x" }).unwrap();
+        assert!(!rung(&peer.bell));
+    }
+    peer.queue.end_batch();
+    assert!(rung(&peer.bell));
+    peer.bell.drain();
+    peer.incoming.set_sleeping(true);
+    peer.queue.post(10, Operation::Send { bytes: b"x" }).unwrap();
+    assert!(rung(&peer.bell), "and what is posted alone, at once");
+}
+
+#[test]
 fn a_grant_without_memory_or_with_unsealed_memory_is_a_violation() {
     let grant = Control::Grant { key: 1, bytes: 4096, access: Access::ReadWrite };
     let mut peer = hostile();
@@ -83,7 +112,8 @@ fn a_grant_without_memory_or_with_unsealed_memory_is_a_violation() {
 
 #[test]
 fn a_revocation_of_nothing_and_a_second_set_up_are_violations() {
-    for control in [Control::Revoke { key: 5 }, Control::Setup { ring_bytes: 4096 }] {
+    let set_ups = [Control::Setup { ring_bytes: 4096 }, Control::SetupInbox { bytes: 4096, index: 0 }];
+    for control in [Control::Revoke { key: 5 }].into_iter().chain(set_ups) {
         let mut peer = hostile();
         peer.say(control, &[]);
         assert!(matches!(peer.ending(), Ending::Violation { .. }), "{control:?}");
@@ -97,7 +127,7 @@ fn a_peer_that_vanishes_is_lost_and_one_that_says_goodbye_is_not() {
     drop(std::mem::replace(&mut peer.socket, other));
     assert!(matches!(peer.ending(), Ending::Lost { .. }));
     let mut peer = hostile();
-    peer.ring.push_message(b"last").unwrap();
+    assert!(peer.ring.push_message(Source::Bytes(b"last"), &mut 0).unwrap());
     peer.say(Control::Goodbye, &[]);
     let mut events = Vec::new();
     // A poller that is never idle would look at the socket only now and then.

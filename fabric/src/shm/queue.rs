@@ -1,8 +1,8 @@
 //! What happens to an operation over shared memory?
 //!
 //! Life of an operation: the poster copies the bytes itself, between its own region and the peer's mapped one, and the
-//! operation is complete when `post` returns. Only messages and immediates need the peer: they go through its ring,
-//! and when the ring is full, they and all operations after them wait here, in order, until `poll` finds room.
+//! operation is complete when `post` returns. Only messages and immediates need the peer: they go through its ring or
+//! inbox, and when that is full, they and all operations after them wait here, in order, until `poll` finds room.
 //!
 //! Invariants
 //! - Operations are executed in the order of posting, on the poster's thread.
@@ -13,28 +13,31 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Instant,
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, epoll},
     io::Errno,
+    net::Shutdown,
 };
 
 use super::{
     control::{Control, Heard, hear, say},
+    ends::{Incoming, Outgoing, Progress},
+    execute::Execution,
     region::{PeerRegions, share},
-    ring::{Consumer, Producer, Record, RingFault},
+    ring::Record,
 };
 use crate::{
-    completion::{Done, Event},
+    completion::Event,
     doorbell::Doorbell,
     error::{Ending, OperationError, PostError, RegisterError},
-    limits::{CLOSE_TIME_MAX, EVENTS_PER_POLL_MAX, SHM_SPIN_US},
+    limits::{CLOSE_TIME_MAX, EVENTS_PER_POLL_MAX, SHM_RING_BYTES, SHM_SPIN_US},
     memory::RawSlice,
     operation::{DeferredOperation, Operation, RemoteSpan},
-    region::{Access, Region},
+    region::{Access, Region, RemoteRegion},
     wire::Queue,
 };
 
@@ -46,36 +49,40 @@ pub(super) struct ShmQueue {
     socket: OwnedFd,
     /// Watches our bell and the socket.
     watch: OwnedFd,
-    incoming: Consumer,
-    bell: Doorbell,
-    outgoing: Producer,
-    peer_bell: Doorbell,
-    peer_regions: PeerRegions,
+    incoming: Incoming,
+    bell: Arc<Doorbell>,
+    pub(super) outgoing: Outgoing,
+    pub(super) peer_bell: Arc<Doorbell>,
+    pub(super) peer_regions: PeerRegions,
     controls_said: u64,
     controls_heard: u64,
-    deferred: VecDeque<(u64, DeferredOperation)>,
+    deferred: VecDeque<Deferred>,
     finished: VecDeque<Event>,
     ending: Option<Ending>,
     ending_reported: bool,
+    /// The peer touches our memory no more: it has said goodbye or is gone.
+    peer_is_done: bool,
+    /// Between `begin_batch` and `end_batch`, and whether something was sent there.
+    pub(super) batch: Option<bool>,
     armed: bool,
     idle_polls: u32,
 }
 
-/// How the execution of an operation went.
-enum Execution {
-    Finished(Result<Done, OperationError>),
-    /// The peer's ring has no room for it yet; nothing has happened.
-    Stalled,
+/// An operation that waits for room.
+struct Deferred {
+    id: u64,
+    operation: DeferredOperation,
+    progress: Progress,
 }
 
 impl ShmQueue {
     pub(super) fn new(
         socket: OwnedFd,
-        (incoming, bell): (Consumer, Doorbell),
-        (outgoing, peer_bell): (Producer, Doorbell),
+        (incoming, bell): (Incoming, Arc<Doorbell>),
+        (outgoing, peer_bell): (Outgoing, Arc<Doorbell>),
     ) -> io::Result<Self> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&watch, &bell, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        epoll::add(&watch, &*bell, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let hang_up = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         epoll::add(&watch, &socket, epoll::EventData::new_u64(1), hang_up)?;
         Ok(Self {
@@ -92,6 +99,8 @@ impl ShmQueue {
             finished: VecDeque::new(),
             ending: None,
             ending_reported: false,
+            peer_is_done: false,
+            batch: None,
             armed: false,
             idle_polls: 0,
         })
@@ -120,10 +129,14 @@ impl ShmQueue {
             match hear(&self.socket) {
                 Heard::Nothing => return,
                 Heard::HungUp => {
+                    self.peer_is_done = true;
                     self.end(Ending::Lost { reason: "its process is gone (the socket hung up)".to_owned() });
                 }
                 Heard::Nonsense(what) => self.violation(what),
-                Heard::Control(Control::Goodbye, _) => self.end(Ending::Orderly),
+                Heard::Control(Control::Goodbye, _) => {
+                    self.peer_is_done = true;
+                    self.end(Ending::Orderly);
+                }
                 Heard::Control(Control::Revoke { key }, _) => {
                     if let Err(fault) = self.peer_regions.revoke(key) {
                         self.violation(fault);
@@ -137,7 +150,9 @@ impl ShmQueue {
                     }
                     _ => self.violation(format!("a grant with {} descriptors, expected 1", fds.len())),
                 },
-                Heard::Control(Control::Setup { .. }, _) => self.violation("a second set-up"),
+                Heard::Control(Control::Setup { .. } | Control::SetupInbox { .. }, _) => {
+                    self.violation("a second set-up");
+                }
             }
         }
     }
@@ -160,108 +175,37 @@ impl ShmQueue {
         }
     }
 
-    fn wake_peer(&self) {
-        if self.outgoing.must_wake() {
-            self.peer_bell.ring();
-        }
-    }
-
-    fn execute(&mut self, operation: &Operation<'_>) -> Result<Execution, RingFault> {
-        let moved = Done::Moved { bytes: operation.transfer_bytes() as u64 };
-        let outcome = match operation {
-            Operation::Send { bytes } => {
-                if !self.outgoing.has_room(bytes.len())? {
-                    return Ok(Execution::Stalled);
-                }
-                self.outgoing.push_message(bytes)?;
-                self.wake_peer();
-                Ok(moved)
-            }
-            Operation::WriteWithImmediate { source, immediate, .. } => {
-                // Asked first: the bytes must not be written twice, nor long before the peer is told.
-                if !self.outgoing.has_room(0)? {
-                    return Ok(Execution::Stalled);
-                }
-                let outcome = self.transfer(operation);
-                if outcome.is_ok() {
-                    let bytes = u32::try_from(source.len()).unwrap_or(u32::MAX);
-                    self.outgoing.push_immediate(*immediate, bytes)?;
-                    self.wake_peer();
-                }
-                outcome.map(|()| moved)
-            }
-            Operation::Write { .. } | Operation::WriteBytes { .. } | Operation::Read { .. } => {
-                self.transfer(operation).map(|()| moved)
-            }
-            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => {
-                self.atomic(operation).map(|value| Done::Found { value })
-            }
-        };
-        Ok(Execution::Finished(outcome))
-    }
-
-    /// Copies the bytes of a read or write.
-    fn transfer(&self, operation: &Operation<'_>) -> Result<(), OperationError> {
-        let Some(span) = operation.remote_span().map_err(OperationError::OutOfBounds)? else { return Ok(()) };
-        match operation {
-            Operation::Write { source, .. } | Operation::WriteWithImmediate { source, .. } => {
-                let (remote, offset) = self.peer_regions.find(span, Access::Write)?;
-                source.region().mapping().copy_to(source.offset(), remote, offset, source.len())
-            }
-            Operation::WriteBytes { bytes, .. } => {
-                let (remote, offset) = self.peer_regions.find(span, Access::Write)?;
-                remote.copy_in(offset, bytes)
-            }
-            Operation::Read { target, .. } => {
-                let (remote, offset) = self.peer_regions.find(span, Access::Read)?;
-                remote.copy_to(offset, target.region().mapping(), target.offset(), target.len())
-            }
-            Operation::Send { .. } | Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => Ok(()),
-        }
-        .map_err(OperationError::OutOfBounds)
-    }
-
-    /// Executes an atomic operation and returns the value before.
-    fn atomic(&self, operation: &Operation<'_>) -> Result<u64, OperationError> {
-        let Some(span) = operation.remote_span().map_err(OperationError::OutOfBounds)? else { return Ok(0) };
-        let (remote, offset) = self.peer_regions.find(span, Access::ReadWrite)?;
-        let word = remote.word_to_store(offset).map_err(OperationError::OutOfBounds)?;
-        let found = match *operation {
-            Operation::FetchAdd { add, .. } => word.fetch_add(add, Ordering::SeqCst),
-            Operation::CompareSwap { expected, replacement, .. } => word
-                .compare_exchange(expected, replacement, Ordering::SeqCst, Ordering::SeqCst)
-                .unwrap_or_else(|found| found),
-            _ => 0,
-        };
-        Ok(found)
-    }
-
-    /// Executes deferred operations as far as the peer's ring has room.
+    /// Executes deferred operations as far as there is room.
     fn progress(&mut self) {
         while self.ending.is_none() {
-            let Some((id, deferred)) = self.deferred.pop_front() else { return };
-            match self.execute(&deferred.as_operation()) {
+            let Some(mut deferred) = self.deferred.pop_front() else { return };
+            match self.execute(&deferred.operation.as_operation(), &mut deferred.progress) {
                 Ok(Execution::Finished(outcome)) => {
-                    self.finished.push_back(Event::Completed { id, outcome });
+                    self.finished.push_back(Event::Completed { id: deferred.id, outcome });
                 }
                 Ok(Execution::Stalled) => {
-                    self.deferred.push_front((id, deferred));
+                    self.deferred.push_front(deferred);
                     return;
                 }
                 Err(fault) => {
-                    self.deferred.push_front((id, deferred));
+                    self.deferred.push_front(deferred);
                     self.violation(fault);
                 }
             }
         }
     }
 
-    /// Takes records out of our ring until `events` has grown to `limit`.
+    /// Takes records out of our ring until `events` has grown to `limit`, or messages that would fill the ring are taken: more
+    /// at once would leave the processor's caches before the caller sees them.
     fn receive(&mut self, events: &mut Vec<Event>, limit: usize) {
-        while events.len() < limit {
+        let mut taken_bytes = 0;
+        while events.len() < limit && taken_bytes < SHM_RING_BYTES && self.incoming.has_records() {
             match self.incoming.pop() {
-                Ok(None) => break,
-                Ok(Some(Record::Message { bytes })) => events.push(Event::Message { bytes }),
+                Ok(None) => {}
+                Ok(Some(Record::Message { bytes })) => {
+                    taken_bytes += bytes.len();
+                    events.push(Event::Message { bytes });
+                }
                 Ok(Some(Record::Immediate { immediate, bytes })) => {
                     events.push(Event::Immediate { immediate, bytes: u64::from(bytes) });
                 }
@@ -270,23 +214,43 @@ impl ShmQueue {
                     return;
                 }
             }
+            if self.incoming.owes_space() {
+                self.release();
+            }
         }
+        self.release();
+    }
+
+    fn release(&mut self) {
         match self.incoming.release() {
-            Ok(true) => self.wake_peer(),
+            Ok(true) => self.outgoing.wake_for_room(&self.peer_bell),
             Ok(false) => {}
-            Err(fault) => self.violation(RingFault::from(fault)),
+            Err(fault) => self.violation(fault),
         }
     }
 
     /// Everything is over: what is in flight fails, and the ending is reported last.
     fn report_ending(&mut self, events: &mut Vec<Event>, ending: Ending) {
-        for (id, _) in self.deferred.drain(..) {
+        for Deferred { id, .. } in self.deferred.drain(..) {
             let outcome = Err(OperationError::Closed(ending.clone()));
             events.push(Event::Completed { id, outcome });
         }
         self.peer_regions.clear();
+        if matches!(self.outgoing, Outgoing::Inbox(_)) {
+            // We write no more into memory that serves others; the inbox waits to hear that.
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        }
+        self.leave_inbox();
         self.ending_reported = true;
         events.push(Event::Closed(ending));
+    }
+
+    /// The peer sends no more through the inbox. One that may not know yet is waited for by the inbox.
+    fn leave_inbox(&mut self) {
+        if let Incoming::Inbox(member) = &mut self.incoming {
+            let socket = if self.peer_is_done { None } else { self.socket.try_clone().ok() };
+            member.leave(socket);
+        }
     }
 
     fn disarm(&mut self) {
@@ -297,11 +261,12 @@ impl ShmQueue {
 }
 
 impl Queue for ShmQueue {
-    fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<(), RegisterError> {
+    fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError> {
         let os = |source| RegisterError::Os { action: "share the memory of a region", source };
         let memory = share(region, access).map_err(os)?;
         let bytes = region.bytes() as u64;
-        self.say(Control::Grant { key, bytes, access }, &[memory.as_fd()])
+        self.say(Control::Grant { key, bytes, access }, &[memory.as_fd()])?;
+        Ok(RemoteRegion { key, address: 0, length: bytes })
     }
 
     fn revoke(&mut self, key: u64) -> Result<(), RegisterError> {
@@ -316,19 +281,29 @@ impl Queue for ShmQueue {
         if !self.deferred.is_empty() {
             self.progress();
         }
-        if !self.deferred.is_empty() {
-            self.deferred.push_back((id, DeferredOperation::new(operation)));
-            return Ok(());
-        }
-        match self.execute(&operation) {
-            Ok(Execution::Finished(outcome)) => self.finished.push_back(Event::Completed { id, outcome }),
-            Ok(Execution::Stalled) => self.deferred.push_back((id, DeferredOperation::new(operation))),
-            Err(fault) => {
-                self.violation(fault);
-                self.deferred.push_back((id, DeferredOperation::new(operation)));
+        let mut progress = Progress::default();
+        if self.deferred.is_empty() {
+            match self.execute(&operation, &mut progress) {
+                Ok(Execution::Finished(outcome)) => {
+                    self.finished.push_back(Event::Completed { id, outcome });
+                    return Ok(());
+                }
+                Ok(Execution::Stalled) => {}
+                Err(fault) => self.violation(fault),
             }
         }
+        self.deferred.push_back(Deferred { id, operation: DeferredOperation::new(operation), progress });
         Ok(())
+    }
+
+    fn begin_batch(&mut self) {
+        self.batch = Some(false);
+    }
+
+    fn end_batch(&mut self) {
+        if self.batch.take() == Some(true) {
+            self.outgoing.wake_for_message(&self.peer_bell);
+        }
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {
@@ -350,9 +325,15 @@ impl Queue for ShmQueue {
         if !self.deferred.is_empty() {
             self.progress();
         }
-        let finished = self.finished.len().min(EVENTS_PER_POLL_MAX);
-        events.extend(self.finished.drain(..finished));
+        if !self.finished.is_empty() {
+            let finished = self.finished.len().min(EVENTS_PER_POLL_MAX);
+            events.extend(self.finished.drain(..finished));
+        }
         self.receive(events, limit);
+        if let Some(fault) = self.incoming.fault() {
+            let ending = Ending::Violation { reason: fault.to_owned() };
+            self.end(ending);
+        }
         if let Some(ending) = &self.ending
             && events.len() < limit
         {
@@ -377,13 +358,19 @@ impl Queue for ShmQueue {
         }
         // Said first, looked after: see the ring's third invariant.
         let progress_possible = match self.deferred.front() {
-            Some((_, deferred)) => !matches!(self.outgoing.has_room(deferred.ring_bytes()), Ok(false)),
+            Some(Deferred { operation, progress, .. }) => {
+                let operation = operation.as_operation();
+                let message = matches!(operation, Operation::Send { .. } | Operation::SendRegion { .. });
+                let bytes = if message { operation.transfer_bytes() } else { 0 };
+                !matches!(self.outgoing.can_go_on(bytes, progress), Ok(false))
+            }
             None => false,
         };
         let something = self.incoming.has_records()
             || !self.finished.is_empty()
             || progress_possible
             || self.incoming.controls() != self.controls_heard
+            || (self.incoming.fault().is_some() && !self.ending_reported)
             || (self.ending.is_some() && !self.ending_reported);
         if something {
             self.disarm();
@@ -420,6 +407,7 @@ impl Queue for ShmQueue {
         }
         // Who cannot be told any more will see the socket hang up.
         let _ = self.say(Control::Goodbye, &[]);
-        self.wake_peer();
+        self.outgoing.wake_for_message(&self.peer_bell);
+        self.leave_inbox();
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! page 0: tail | head | sleeping | stalled | controls     (each alone in its cache line)
-//! then:   records, each a 16-byte head and the message padded to 16 bytes, wrapping at the end
+//! then:   records, each a 16-byte head and a part of a message padded to 16 bytes, wrapping at the end
 //! ```
 //!
 //! Invariants
 //! - One producer (the peer of the ring's owner) and one consumer (the owner). Each keeps its own position in private
 //!   memory and only publishes it; what the other side publishes is checked before it is used.
+//! - A message longer than `SHM_RECORD_BYTES_MAX` is cut; its records follow each other and each names the whole length.
 //! - `tail - head <= SHM_RING_BYTES`, both counting bytes since the start and never wrapping in practice.
 //! - No wake-up is lost: who goes to sleep (or stalls) says so, then looks once more; who moves a position does so,
 //!   then looks whether the other said so; a fence stands between the two steps on either side.
@@ -21,9 +22,9 @@ use rustix::fs::OFlags;
 
 use crate::{
     error::{OutOfBounds, RegionError},
-    limits::{SEND_BYTES_MAX, SHM_RING_BYTES},
+    limits::{MESSAGE_BYTES_MAX, SHM_RECORD_BYTES_MAX, SHM_RING_BYTES},
     memory::{Mapping, Protection},
-    region::Region,
+    region::{Region, Source},
 };
 
 const HEADER_BYTES: usize = 4096;
@@ -38,6 +39,9 @@ const CONTROLS: usize = 512;
 
 const RECORD_HEAD_BYTES: u64 = 16;
 const RING_BYTES: u64 = SHM_RING_BYTES as u64;
+
+/// Space is given back at the latest when so much of it can be, so that the producer goes on meanwhile.
+const GIVE_BACK_BYTES: u64 = RING_BYTES / 8;
 
 const KIND_MESSAGE: u64 = 1;
 const KIND_IMMEDIATE: u64 = 2;
@@ -56,6 +60,8 @@ pub(super) enum RingFault {
     Positions { head: u64, tail: u64 },
     #[error("a record of kind {kind} with {length} bytes where {available} are available")]
     Record { kind: u64, length: u64, available: u64 },
+    #[error("{length} bytes of a message of {message}, of which {before} have arrived")]
+    Part { length: u64, message: u64, before: u64 },
     #[error("ring: {0}")]
     Memory(#[from] OutOfBounds),
 }
@@ -82,11 +88,14 @@ pub(super) struct Consumer {
     ring: Region,
     head: u64,
     head_published: u64,
+    /// The parts of a message that have arrived, and its whole length.
+    incomplete: Option<(Vec<u8>, u64)>,
 }
 
 impl Consumer {
     pub(super) fn new() -> Result<Self, RegionError> {
-        Ok(Self { ring: Region::allocate(RING_MEMORY_BYTES)?, head: 0, head_published: 0 })
+        let ring = Region::allocate(RING_MEMORY_BYTES)?;
+        Ok(Self { ring, head: 0, head_published: 0, incomplete: None })
     }
 
     /// The memory, for the peer.
@@ -116,7 +125,7 @@ impl Consumer {
         }
     }
 
-    /// Takes the next record.
+    /// Takes the next message or immediate. A part of a message is taken too, and then there may be nothing yet.
     pub(super) fn pop(&mut self) -> Result<Option<Record>, RingFault> {
         let tail = self.word(TAIL)?.load(Ordering::Acquire);
         let available = tail.wrapping_sub(self.head);
@@ -131,26 +140,45 @@ impl Consumer {
         let (first, argument) = (self.word(at)?.load(Ordering::Relaxed), self.word(at + 8)?);
         let argument = argument.load(Ordering::Relaxed);
         let (kind, length) = (first >> 32, first & u64::from(u32::MAX));
-        let fits = length <= SEND_BYTES_MAX as u64 && record_bytes(length) <= available;
+        let fits = length <= SHM_RECORD_BYTES_MAX as u64 && record_bytes(length) <= available;
         let record = match (kind, usize::try_from(length)) {
-            (KIND_MESSAGE, Ok(bytes)) if fits => Record::Message { bytes: self.copy_message(bytes)? },
-            (KIND_IMMEDIATE, Ok(0)) => Record::Immediate {
+            (KIND_MESSAGE, Ok(bytes)) if fits => self.take_part(bytes, argument)?,
+            (KIND_IMMEDIATE, Ok(0)) => Some(Record::Immediate {
                 immediate: u32::try_from(argument & u64::from(u32::MAX)).unwrap_or(0),
                 bytes: u32::try_from(argument >> 32).unwrap_or(0),
-            },
+            }),
             _ => return Err(RingFault::Record { kind, length, available }),
         };
         self.head += record_bytes(length);
-        Ok(Some(record))
+        Ok(record)
     }
 
-    fn copy_message(&self, length: usize) -> Result<Vec<u8>, OutOfBounds> {
-        let mut bytes = vec![0; length];
+    /// Copies `length` bytes of a message of `message` bytes; returns it when it is whole.
+    fn take_part(&mut self, length: usize, message: u64) -> Result<Option<Record>, RingFault> {
+        let (mut bytes, expected) = match self.incomplete.take() {
+            Some(incomplete) => incomplete,
+            None => (Vec::new(), message),
+        };
+        let (before, whole) = (bytes.len() as u64, usize::try_from(message).unwrap_or(usize::MAX));
+        let progress = length > 0 || message == 0;
+        if expected != message || whole > MESSAGE_BYTES_MAX || bytes.len() + length > whole || !progress {
+            return Err(RingFault::Part { length: length as u64, message, before });
+        }
+        bytes.reserve_exact(whole - bytes.len());
         let start = self.head + RECORD_HEAD_BYTES;
-        let (first, second) = bytes.split_at_mut(before_the_end(start, length));
-        self.ring.copy_out(place(start), first)?;
-        self.ring.copy_out(HEADER_BYTES, second)?;
-        Ok(bytes)
+        let first = before_the_end(start, length);
+        self.ring.mapping().append_to(place(start), first, &mut bytes)?;
+        self.ring.mapping().append_to(HEADER_BYTES, length - first, &mut bytes)?;
+        if bytes.len() == whole {
+            return Ok(Some(Record::Message { bytes }));
+        }
+        self.incomplete = Some((bytes, message));
+        Ok(None)
+    }
+
+    /// Whether so much was taken that the producer should not wait for the rest.
+    pub(super) fn owes_space(&self) -> bool {
+        self.head - self.head_published >= GIVE_BACK_BYTES
     }
 
     /// Gives the space of taken records back; true when the producer waits for space and must be woken.
@@ -193,7 +221,7 @@ impl Producer {
         RING_BYTES - (self.tail - self.head_seen)
     }
 
-    /// Whether a message of `length` bytes has room now. If not, the consumer is asked to wake us when it has
+    /// Whether a record of `length` bytes has room now. If not, the consumer is asked to wake us when it has
     /// taken something.
     pub(super) fn has_room(&mut self, length: usize) -> Result<bool, RingFault> {
         let need = record_bytes(length as u64);
@@ -220,13 +248,31 @@ impl Producer {
         Ok(())
     }
 
-    /// Appends a message that `has_room`. The owner must then be woken if it sleeps.
-    pub(super) fn push_message(&mut self, bytes: &[u8]) -> Result<(), RingFault> {
-        let start = self.tail + RECORD_HEAD_BYTES;
-        let (first, second) = bytes.split_at(before_the_end(start, bytes.len()));
-        self.ring.copy_in(place(start), first)?;
-        self.ring.copy_in(HEADER_BYTES, second)?;
-        self.publish(KIND_MESSAGE, bytes.len() as u64, 0)
+    /// Appends records of a message from `sent` on, as far as there is room, and says whether that was all. The owner must then
+    /// be woken if it sleeps.
+    pub(super) fn push_message(&mut self, source: Source<'_>, sent: &mut usize) -> Result<bool, RingFault> {
+        loop {
+            let length = (source.len() - *sent).min(SHM_RECORD_BYTES_MAX);
+            if !self.has_room(length)? {
+                return Ok(false);
+            }
+            let start = self.tail + RECORD_HEAD_BYTES;
+            let first = before_the_end(start, length);
+            source.copy_to(*sent, first, &self.ring, place(start))?;
+            if first < length {
+                source.copy_to(*sent + first, length - first, &self.ring, HEADER_BYTES)?;
+            }
+            self.publish(KIND_MESSAGE, length as u64, source.len() as u64)?;
+            *sent += length;
+            if *sent == source.len() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Whether more of a message that has stalled could be appended now.
+    pub(super) fn can_go_on(&mut self, message_bytes: usize, sent: usize) -> Result<bool, RingFault> {
+        self.has_room((message_bytes - sent).min(SHM_RECORD_BYTES_MAX))
     }
 
     /// Appends an immediate that `has_room` (with length 0).
@@ -268,14 +314,17 @@ mod tests {
         (Producer::new(&memory).unwrap(), consumer)
     }
 
+    fn push(producer: &mut Producer, bytes: &[u8]) -> bool {
+        producer.push_message(Source::Bytes(bytes), &mut 0).unwrap()
+    }
+
     #[test]
     fn messages_of_every_length_pass_the_end_of_the_ring_unharmed() {
         let (mut producer, mut consumer) = ring();
         for round in 0..2000_usize {
             let message: Vec<u8> =
                 (0..round * 37 % 5000).map(|i| u8::try_from((i + round) % 251).unwrap()).collect();
-            assert!(producer.has_room(message.len()).unwrap());
-            producer.push_message(&message).unwrap();
+            assert!(push(&mut producer, &message));
             assert_eq!(consumer.pop().unwrap(), Some(Record::Message { bytes: message }));
             consumer.release().unwrap();
         }
@@ -283,15 +332,60 @@ mod tests {
     }
 
     #[test]
+    fn a_message_longer_than_the_ring_streams_through_it() {
+        let (mut producer, mut consumer) = ring();
+        let region = Region::allocate(MESSAGE_BYTES_MAX).unwrap();
+        let message: Vec<u8> = (0..MESSAGE_BYTES_MAX).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        region.copy_in(0, &message).unwrap();
+        let (source, mut sent, mut rounds) = (region.whole(), 0, 0);
+        loop {
+            let all = producer.push_message(Source::Region(&source), &mut sent).unwrap();
+            rounds += 1;
+            while consumer.has_records() {
+                match consumer.pop().unwrap() {
+                    Some(Record::Message { bytes }) => {
+                        assert!(all && bytes == message);
+                        assert!(rounds > 3, "{rounds} rounds through a ring of a quarter of the message");
+                        return;
+                    }
+                    other => assert_eq!(other, None),
+                }
+                consumer.release().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn parts_that_do_not_make_a_message_are_faults() {
+        let part = |length, message| (KIND_MESSAGE << 32 | length, message);
+        let too_long = MESSAGE_BYTES_MAX as u64 + 1;
+        for parts in [
+            vec![part(16, too_long)],
+            vec![part(16, 15)],
+            vec![part(0, 16)],
+            vec![part(16, 64), part(16, 65)],
+            vec![part(16, 17), part(16, 17)],
+        ] {
+            let (mut producer, mut consumer) = ring();
+            for (first, argument) in &parts {
+                producer.publish(first >> 32, first & 0xffff, *argument).unwrap();
+            }
+            for _ in 1..parts.len() {
+                assert_eq!(consumer.pop(), Ok(None));
+            }
+            assert!(matches!(consumer.pop(), Err(RingFault::Part { .. })), "{parts:?}");
+        }
+    }
+
+    #[test]
     fn a_full_ring_has_no_room_until_something_is_taken() {
         let (mut producer, mut consumer) = ring();
-        let message = vec![7; SEND_BYTES_MAX];
+        let message = vec![7; SHM_RECORD_BYTES_MAX];
         let mut pushed = 0;
-        while producer.has_room(message.len()).unwrap() {
-            producer.push_message(&message).unwrap();
+        while push(&mut producer, &message) {
             pushed += 1;
         }
-        assert_eq!(pushed, SHM_RING_BYTES / (SEND_BYTES_MAX + 16));
+        assert_eq!(pushed, SHM_RING_BYTES / (SHM_RECORD_BYTES_MAX + 16));
         consumer.pop().unwrap().unwrap();
         assert!(consumer.release().unwrap(), "the stalled producer is to be woken");
         assert!(producer.has_room(message.len()).unwrap());

@@ -7,6 +7,7 @@
 use std::{
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     os::fd::OwnedFd,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,12 +17,13 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use super::queue::TcpQueue;
+use super::{link::Link, queue::TcpQueue};
 use crate::{
     address::Wire,
     connection::Connection,
     error::{ConnectError, ListenError},
     handshake,
+    inbox::Inboxes,
     key::ClusterKey,
     limits::LISTEN_BACKLOG,
     stream::Stream,
@@ -36,7 +38,7 @@ const KEEPALIVE_COUNT: u32 = 5;
 /// Bytes that were sent and not acknowledged for so long end the connection, in milliseconds.
 const UNACKNOWLEDGED_MS_MAX: u32 = 10_000;
 
-fn new_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
+pub(crate) fn new_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
@@ -84,7 +86,7 @@ pub(crate) fn call(
             Ok(socket) => {
                 let stream = Stream::new(&socket, &peer, deadline);
                 handshake::call(&stream, Wire::Tcp, key)?;
-                return finish(socket, peer);
+                return finish(socket, peer, &Inboxes::default());
             }
             Err(e) => refusal = e,
         }
@@ -107,10 +109,11 @@ fn dial(place: SocketAddr, peer: &str, deadline: Instant) -> Result<OwnedFd, Con
     Ok(socket)
 }
 
-/// Receives a caller.
+/// Receives a caller, whose messages go to one of `inboxes` if there are any.
 pub(crate) fn answer(
     socket: OwnedFd,
     key: &ClusterKey,
+    inboxes: &Inboxes,
     deadline: Instant,
 ) -> Result<Connection, ConnectError> {
     let socket = std::net::TcpStream::from(socket);
@@ -122,10 +125,11 @@ pub(crate) fn answer(
     let stream = Stream::new(&socket, &peer, deadline);
     prepare(&socket).map_err(|e| stream.failed(e, "set the options of a socket"))?;
     handshake::answer(&stream, Wire::Tcp, key)?;
-    finish(socket, peer)
+    finish(socket, peer, inboxes)
 }
 
-fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
+/// Sets the options by which a peer that is gone is noticed.
+pub(crate) fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
@@ -134,9 +138,22 @@ fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS_MAX)
 }
 
-fn finish(socket: OwnedFd, peer: String) -> Result<Connection, ConnectError> {
-    match TcpQueue::new(socket) {
-        Ok(queue) => Ok(Connection::new(Box::new(queue), Wire::Tcp, peer)),
-        Err(source) => Err(ConnectError::Os { action: "start a responder", peer, source }),
-    }
+fn finish(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection, ConnectError> {
+    let os = |source| ConnectError::Os { action: "start a responder", peer: peer.clone(), source };
+    let link = Link::new(socket).map_err(os)?;
+    let bell = || Arc::clone(&link.responder_bell);
+    let (member, place) = match inboxes.seat(|inbox| inbox.join(bell(), bell())) {
+        None => (None, None),
+        Some(Ok((which, member))) => {
+            let id = member.id();
+            (Some(member), Some((which, id)))
+        }
+        Some(Err(refusal)) => return Err(ConnectError::NoSeat { peer, reason: refusal.to_string() }),
+    };
+    let queue = TcpQueue::new(link, member).map_err(os)?;
+    let connection = Connection::new(Box::new(queue), Wire::Tcp, peer);
+    Ok(match place {
+        Some((which, id)) => connection.through_inbox(which, id),
+        None => connection,
+    })
 }

@@ -9,8 +9,8 @@
 
 use crate::{
     error::{OperationError, OutOfBounds},
-    limits::{SEND_BYTES_MAX, TRANSFER_BYTES_MAX},
-    operation::RemoteSpan,
+    limits::{MESSAGE_BYTES_MAX, TRANSFER_BYTES_MAX},
+    operation::{RemoteSpan, Report},
     region::Access,
 };
 
@@ -41,6 +41,7 @@ pub(super) enum Body {
     /// Payload: the message.
     Send {
         length: u32,
+        report: Report,
     },
     FetchAdd {
         key: u64,
@@ -73,9 +74,15 @@ pub(super) enum Body {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     UnknownKey,
-    OutOfBounds { region_bytes: u64 },
-    AccessDenied { granted: Access },
+    OutOfBounds {
+        region_bytes: u64,
+    },
+    AccessDenied {
+        granted: Access,
+    },
     Misaligned,
+    /// The message has no room in the inbox.
+    InboxFull,
 }
 
 impl Refusal {
@@ -85,7 +92,10 @@ impl Refusal {
             OperationError::OutOfBounds(fault) => Self::OutOfBounds { region_bytes: fault.region_bytes },
             OperationError::AccessDenied { granted, .. } => Self::AccessDenied { granted: *granted },
             OperationError::Misaligned { .. } => Self::Misaligned,
-            OperationError::UnknownKey { .. } | OperationError::Closed(_) => Self::UnknownKey,
+            OperationError::InboxFull { .. } => Self::InboxFull,
+            OperationError::UnknownKey { .. } | OperationError::Status { .. } | OperationError::Closed(_) => {
+                Self::UnknownKey
+            }
         }
     }
 
@@ -100,6 +110,7 @@ impl Refusal {
             }),
             Self::AccessDenied { granted } => OperationError::AccessDenied { needed, granted },
             Self::Misaligned => OperationError::Misaligned { address: span.address },
+            Self::InboxFull => OperationError::InboxFull { bytes: span.length },
         }
     }
 }
@@ -152,7 +163,7 @@ impl Frame {
         match self.body {
             Body::Write { length, .. }
             | Body::WriteImmediate { length, .. }
-            | Body::Send { length }
+            | Body::Send { length, .. }
             | Body::ReadData { length } => length,
             _ => 0,
         }
@@ -179,7 +190,10 @@ impl Frame {
                 Fields { kind: WRITE_IMMEDIATE, key, address, length, first: u64::from(immediate), ..base }
             }
             Body::Read { key, address, length } => Fields { kind: READ, key, address, length, ..base },
-            Body::Send { length } => Fields { kind: SEND, length, ..base },
+            Body::Send { length, report } => {
+                let detail = u8::from(report == Report::PerPacket);
+                Fields { kind: SEND, detail, length, ..base }
+            }
             Body::FetchAdd { key, address, add } => {
                 Fields { kind: FETCH_ADD, key, address, first: add, ..base }
             }
@@ -197,6 +211,7 @@ impl Frame {
                     Refusal::AccessDenied { granted: Access::Write } => (4, 0),
                     Refusal::AccessDenied { granted: Access::ReadWrite } => (5, 0),
                     Refusal::Misaligned => (6, 0),
+                    Refusal::InboxFull => (7, 0),
                 };
                 Fields { kind: REFUSED, detail, first, ..base }
             }
@@ -211,7 +226,7 @@ impl Frame {
         let (sequence, key, address, first, second) = (word(8), word(16), word(24), word(32), word(40));
         let length_max = match kind {
             WRITE | WRITE_IMMEDIATE | READ | READ_DATA => TRANSFER_BYTES_MAX,
-            SEND => SEND_BYTES_MAX,
+            SEND => MESSAGE_BYTES_MAX,
             _ => 0,
         };
         if length as usize > length_max {
@@ -224,7 +239,8 @@ impl Frame {
                 Err(_) => return Err(FrameFault::Kind { kind, detail }),
             },
             (READ, 0) => Body::Read { key, address, length },
-            (SEND, 0) => Body::Send { length },
+            (SEND, 0) => Body::Send { length, report: Report::PerMessage },
+            (SEND, 1) => Body::Send { length, report: Report::PerPacket },
             (FETCH_ADD, 0) => Body::FetchAdd { key, address, add: first },
             (COMPARE_SWAP, 0) => Body::CompareSwap { key, address, expected: first, replacement: second },
             (ACKNOWLEDGE, 0) => Body::Acknowledge,
@@ -236,6 +252,7 @@ impl Frame {
             (REFUSED, 4) => Body::Refused(Refusal::AccessDenied { granted: Access::Write }),
             (REFUSED, 5) => Body::Refused(Refusal::AccessDenied { granted: Access::ReadWrite }),
             (REFUSED, 6) => Body::Refused(Refusal::Misaligned),
+            (REFUSED, 7) => Body::Refused(Refusal::InboxFull),
             (GOODBYE, 0) => Body::Goodbye,
             _ => return Err(FrameFault::Kind { kind, detail }),
         };
@@ -254,7 +271,8 @@ mod tests {
             Body::Write { key, address, length },
             Body::WriteImmediate { key, address, length, immediate: u32::MAX },
             Body::Read { key, address, length },
-            Body::Send { length },
+            Body::Send { length, report: Report::PerMessage },
+            Body::Send { length, report: Report::PerPacket },
             Body::FetchAdd { key, address, add: 3 },
             Body::CompareSwap { key, address, expected: 4, replacement: 5 },
             Body::Acknowledge,
@@ -264,6 +282,7 @@ mod tests {
             Body::Refused(Refusal::OutOfBounds { region_bytes: 4096 }),
             Body::Refused(Refusal::AccessDenied { granted: Access::Write }),
             Body::Refused(Refusal::Misaligned),
+            Body::Refused(Refusal::InboxFull),
             Body::Goodbye,
         ]
         .map(|body| Frame { sequence: 9, body })
@@ -279,13 +298,14 @@ mod tests {
 
     #[test]
     fn a_length_beyond_its_limit_is_refused() {
-        let frame = Frame { sequence: 0, body: Body::Send { length: 65_537 } };
-        let fault = FrameFault::Length { kind: SEND, length: 65_537, length_max: SEND_BYTES_MAX };
+        let body = Body::Send { length: 1_048_577, report: Report::PerMessage };
+        let frame = Frame { sequence: 0, body };
+        let fault = FrameFault::Length { kind: SEND, length: 1_048_577, length_max: MESSAGE_BYTES_MAX };
         assert_eq!(Frame::decode(&frame.encode()), Err(fault));
     }
 
     #[test]
-    fn the_layout_is_the_one_that_version_1_speaks() {
+    fn the_layout_is_the_one_that_version_2_speaks() {
         let body = Body::CompareSwap { key: 0x11, address: 0x22, expected: 0x33, replacement: 0x44 };
         let mut golden = [0; FRAME_BYTES];
         golden[0] = 6;

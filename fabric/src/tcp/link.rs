@@ -1,23 +1,34 @@
 //! What do the application's side of a connection and its responder share?
 //!
 //! Invariants
-//! - Requests enter `flights` and the outbox in the same order, because only the application's thread posts.
-//! - Once `flights.ending` is set no request enters, so every request that entered is answered or failed.
-//! - Events are bounded: completions by the queue's depth, messages by their own two limits.
-//! - A lock is never taken while another is held.
+//! - Requests enter `flights.waiting` and the outbox in the same order, because that is done under both locks.
+//! - What is not a read never enters while a read is unanswered: the peer answers a read out of the memory itself, as fast as
+//!   the socket takes the bytes, and executes what follows meanwhile. It is held, with all behind it. So something is held only
+//!   while a read is unanswered.
+//! - Once `flights.ending` is set no request enters or is held, so every request is answered or failed.
+//! - Events are bounded: completions by the queue's depth, as is what is held; messages by their own two limits.
+//! - The outbox may be locked while `flights` is; no other two locks are held at once.
 
 use std::{
     collections::VecDeque,
     io,
     os::fd::OwnedFd,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use super::{outbox::Outbox, region::Grants};
+use super::{
+    frame::{Body, Frame},
+    outbox::{Outbox, Payload},
+    region::Grants,
+    request::Request,
+};
 use crate::{
     completion::Event,
     doorbell::Doorbell,
-    error::{Ending, OperationError},
+    error::{Ending, OperationError, PostError},
     guarded::Guarded,
     limits::{EVENTS_PER_POLL_MAX, TCP_MESSAGE_BYTES_QUEUED_MAX, TCP_MESSAGES_QUEUED_MAX},
     operation::RemoteSpan,
@@ -44,13 +55,84 @@ pub(super) struct Flight {
     pub(super) expected: Expected,
 }
 
-/// Requests in the order of their sequence numbers.
+impl Flight {
+    fn is_read(&self) -> bool {
+        matches!(self.expected, Expected::ReadData { .. })
+    }
+}
+
+/// Requests in the order of posting.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    pub(super) waiting: VecDeque<Flight>,
+    /// Those that the peer has, or will have, in the order of their sequence numbers.
+    waiting: VecDeque<Flight>,
     /// Sequence number of the first in `waiting`.
-    pub(super) first_sequence: u64,
-    pub(super) ending: Option<Ending>,
+    first_sequence: u64,
+    /// Reads in `waiting`.
+    reads: usize,
+    /// Those that wait until the reads before them are answered.
+    held: VecDeque<Request>,
+    /// Whether a goodbye follows what is held.
+    closing: bool,
+    ending: Option<Ending>,
+}
+
+impl Flights {
+    pub(super) fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
+    }
+
+    /// The request that must be answered next.
+    pub(super) fn first(&self) -> Option<&Flight> {
+        self.waiting.front()
+    }
+
+    pub(super) fn first_sequence(&self) -> u64 {
+        self.first_sequence
+    }
+
+    /// Whether the stream must wait for an answer before it gets all that was posted.
+    pub(super) fn holds_back(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    fn next_sequence(&self) -> u64 {
+        self.first_sequence + self.waiting.len() as u64
+    }
+
+    fn may_issue(&self, request: &Request) -> bool {
+        self.reads == 0 || request.flight.is_read()
+    }
+
+    fn issue(&mut self, request: Request, outbox: &mut Outbox) {
+        let frame = Frame { sequence: self.next_sequence(), body: request.body };
+        self.reads += usize::from(request.flight.is_read());
+        self.waiting.push_back(request.flight);
+        outbox.push_request(frame, request.payload);
+    }
+
+    /// Issues of what is held as much as may be, and the goodbye behind it.
+    fn release(&mut self, outbox: &mut Outbox) {
+        while self.held.front().is_some_and(|request| self.may_issue(request)) {
+            let Some(request) = self.held.pop_front() else { return };
+            self.issue(request, outbox);
+        }
+        if self.closing && self.held.is_empty() {
+            outbox.push_request(Frame { sequence: self.next_sequence(), body: Body::Goodbye }, Payload::None);
+        }
+    }
+
+    /// Takes the first request, which is answered. What only its answer held back goes into the outbox, which the responder
+    /// sends next.
+    pub(super) fn answered(&mut self, outbox: &Guarded<Outbox>) -> Option<Flight> {
+        let flight = self.waiting.pop_front()?;
+        self.first_sequence += 1;
+        self.reads -= usize::from(flight.is_read());
+        if self.reads == 0 && self.holds_back() {
+            self.release(&mut outbox.lock());
+        }
+        Some(flight)
+    }
 }
 
 /// What the application has not polled yet.
@@ -79,7 +161,8 @@ pub(super) struct Link {
     pub(super) outbox: Guarded<Outbox>,
     pub(super) flights: Guarded<Flights>,
     pub(super) grants: Grants,
-    pub(super) responder_bell: Doorbell,
+    /// An inbox rings it too.
+    pub(super) responder_bell: Arc<Doorbell>,
     pub(super) application_bell: Doorbell,
     pub(super) closing: AtomicBool,
     arrived: Guarded<Arrived>,
@@ -94,7 +177,7 @@ impl Link {
             outbox: Guarded::default(),
             flights: Guarded::default(),
             grants: Grants::default(),
-            responder_bell: Doorbell::new()?,
+            responder_bell: Arc::new(Doorbell::new()?),
             application_bell: Doorbell::new()?,
             closing: AtomicBool::new(false),
             arrived: Guarded::new(Arrived::default()),
@@ -103,10 +186,42 @@ impl Link {
         })
     }
 
-    /// Responder: reports an event and wakes the application if it sleeps.
+    /// Application: issues a request, and returns the outbox to be sent; or holds it, if reads are unanswered.
+    pub(super) fn post(&self, request: Request) -> Result<Option<MutexGuard<'_, Outbox>>, PostError> {
+        let mut flights = self.flights.lock();
+        if let Some(ending) = &flights.ending {
+            return Err(PostError::Closed(ending.clone()));
+        }
+        if flights.holds_back() || !flights.may_issue(&request) {
+            flights.held.push_back(request);
+            return Ok(None);
+        }
+        let mut outbox = self.outbox.lock();
+        flights.issue(request, &mut outbox);
+        Ok(Some(outbox))
+    }
+
+    /// Application: says goodbye behind all that was posted.
+    pub(super) fn close(&self) {
+        let mut flights = self.flights.lock();
+        flights.closing = true;
+        if !flights.holds_back() {
+            flights.release(&mut self.outbox.lock());
+        }
+        drop(flights);
+        // After the goodbye, so that the responder, when it sees this, knows that the goodbye is held or in the outbox.
+        self.closing.store(true, Ordering::SeqCst);
+        self.responder_bell.ring();
+    }
+
+    /// Responder: reports an event and wakes the application if it sleeps. A message is forgotten when it has closed.
     pub(super) fn report(&self, event: Event) {
+        let counts = message_bytes(&event);
+        if counts.is_some() && self.closing.load(Ordering::SeqCst) {
+            return;
+        }
         let mut arrived = self.arrived.lock();
-        if let Some(bytes) = message_bytes(&event) {
+        if let Some(bytes) = counts {
             arrived.messages += 1;
             arrived.message_bytes += bytes;
         }
@@ -123,21 +238,28 @@ impl Link {
 
     /// Responder: whether there is room for a message of `bytes`. If not, it will be woken when there is.
     pub(super) fn has_room_for_message(&self, bytes: usize) -> bool {
+        if self.closing.load(Ordering::SeqCst) {
+            // Nobody will take it, and behind it may be the answer for which what is held waits.
+            return true;
+        }
         let mut arrived = self.arrived.lock();
-        let room = arrived.messages < TCP_MESSAGES_QUEUED_MAX
-            && arrived.message_bytes + bytes <= TCP_MESSAGE_BYTES_QUEUED_MAX;
+        // A message that is longer than all others may be together has room alone.
+        let fits =
+            arrived.message_bytes == 0 || arrived.message_bytes + bytes <= TCP_MESSAGE_BYTES_QUEUED_MAX;
+        let room = arrived.messages < TCP_MESSAGES_QUEUED_MAX && fits;
         arrived.responder_paused = !room;
         room
     }
 
-    /// Responder: fails everything in flight and reports the ending.
+    /// Responder: fails everything in flight, then what is held, and reports the ending.
     pub(super) fn end(&self, ending: &Ending) {
-        let failed = {
+        let (waiting, held) = {
             let mut flights = self.flights.lock();
             flights.ending = Some(ending.clone());
-            std::mem::take(&mut flights.waiting)
+            (std::mem::take(&mut flights.waiting), std::mem::take(&mut flights.held))
         };
-        for flight in failed {
+        let flights = waiting.into_iter().chain(held.into_iter().map(|request| request.flight));
+        for flight in flights {
             let outcome = Err(OperationError::Closed(ending.clone()));
             self.report(Event::Completed { id: flight.id, outcome });
         }

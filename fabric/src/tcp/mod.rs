@@ -6,21 +6,29 @@
 //! - [`connect`]: the socket and its options.
 //! - [`frame`]: what is on the stream.
 //! - [`region`]: registered regions, looked up for every frame that names one.
+//! - [`inbox`]: lets a stream's messages go into an inbox.
 //! - [`link`]: what the application's side and the responder share.
+//! - [`request`]: an operation as it goes over the stream.
 //! - [`outbox`]: what waits to be sent.
+//! - [`answers`]: what the peer's answers mean for our requests.
 //! - [`receive`]: takes the stream apart and executes it.
 //! - [`responder`]: the thread's loop.
 //! - [`queue`]: the application's side.
 //! - [`sys`]: socket calls on memory that a peer may be changing.
 
+mod answers;
 mod connect;
 mod frame;
+mod inbox;
 mod link;
 mod outbox;
 mod queue;
 mod receive;
 mod region;
+mod request;
 mod responder;
 mod sys;
 
 pub(crate) use connect::{answer, bind, call};
+#[cfg(feature = "verbs")]
+pub(crate) use connect::{new_socket, prepare};

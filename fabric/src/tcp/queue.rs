@@ -2,31 +2,33 @@
 //!
 //! Life of an operation: `post` appends it to the outbox and sends what the socket takes at once, at most about
 //! `TCP_INLINE_BYTES_MAX`; the responder sends the rest. The peer's responder executes it and answers, our responder takes the
-//! answer in, and `poll` finds the completion.
+//! answer in, and `poll` finds the completion. While reads are unanswered, `post` only keeps what is not a read, and all that
+//! is posted behind it; our responder appends it to the outbox when it has taken in the last of those reads.
 //!
 //! Invariants
 //! - Nothing here waits for the socket, except `close` within its limit.
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, atomic::Ordering},
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, MutexGuard},
     thread::JoinHandle,
 };
 
 use super::{
-    frame::{Body, Frame},
-    link::{Expected, Flight, Link},
-    outbox::{Payload, Sent},
+    link::Link,
+    outbox::{Outbox, Sent},
+    request::Request,
     responder,
 };
 use crate::{
     completion::Event,
-    error::{OutOfBounds, PostError, RegisterError},
+    error::{PostError, RegisterError},
+    inbox::Membership,
     limits::{TCP_INLINE_BYTES_MAX, TCP_SPIN_US},
     memory::RawSlice,
     operation::{Operation, RemoteSpan},
-    region::{Access, Region, RegionSlice},
+    region::{Access, Region, RemoteRegion},
     wire::Queue,
 };
 
@@ -34,80 +36,42 @@ use crate::{
 pub(super) struct TcpQueue {
     link: Arc<Link>,
     responder: Option<JoinHandle<()>>,
-    next_sequence: u64,
     armed: bool,
+    /// Between `begin_batch` and `end_batch`, when requests are collected in the outbox.
+    batching: bool,
 }
 
 impl TcpQueue {
-    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
-        let link = Arc::new(Link::new(socket)?);
+    /// The peer's messages go to the inbox of `member`, or else to the application's `poll`.
+    pub(super) fn new(link: Link, member: Option<Membership>) -> io::Result<Self> {
+        let link = Arc::new(link);
         let shared = Arc::clone(&link);
         let thread = std::thread::Builder::new().name("fabric-tcp".to_owned()).stack_size(256 * 1024);
-        let responder = thread.spawn(move || responder::run(&shared))?;
-        Ok(Self { link, responder: Some(responder), next_sequence: 0, armed: false })
+        let responder = thread.spawn(move || responder::run(&shared, member))?;
+        Ok(Self { link, responder: Some(responder), armed: false, batching: false })
     }
 }
 
-/// A length that `Operation::check` has found to be at most `TRANSFER_BYTES_MAX`, which fits.
-fn frame_length(bytes: usize) -> Result<u32, PostError> {
-    let bytes_max = crate::limits::TRANSFER_BYTES_MAX;
-    u32::try_from(bytes).map_err(|_| PostError::TransferTooLong { bytes, bytes_max })
-}
-
-fn shared(slice: &RegionSlice) -> Result<Payload, OutOfBounds> {
-    Ok(Payload::Shared(slice.region().as_raw_slice(slice.offset(), slice.len())?))
-}
-
-/// The frame and payload of an operation, and what must come back.
-fn request(operation: &Operation<'_>) -> Result<(Body, Payload, Expected), PostError> {
-    let bytes = operation.transfer_bytes();
-    let length = frame_length(bytes)?;
-    let acknowledge = Expected::Acknowledge { bytes: bytes as u64 };
-    let span = operation.remote_span()?;
-    let RemoteSpan { key, address, .. } = span.unwrap_or(RemoteSpan { key: 0, address: 0, length: 0 });
-    Ok(match operation {
-        Operation::Write { source, .. } => {
-            (Body::Write { key, address, length }, shared(source)?, acknowledge)
+impl TcpQueue {
+    /// Sends what the socket takes at once; the responder sends the rest.
+    fn send(&self, mut outbox: MutexGuard<'_, Outbox>) {
+        // A broken stream is the responder's to judge: it knows whether the peer said goodbye.
+        let sent = outbox.send(self.link.socket.as_fd(), TCP_INLINE_BYTES_MAX);
+        let must_wake = sent != Ok(Sent::All) && !outbox.responder_watches;
+        drop(outbox);
+        if must_wake {
+            self.link.responder_bell.ring();
         }
-        Operation::WriteBytes { bytes, .. } => {
-            (Body::Write { key, address, length }, Payload::Private(bytes.to_vec()), acknowledge)
-        }
-        Operation::WriteWithImmediate { source, immediate, .. } => {
-            let body = Body::WriteImmediate { key, address, length, immediate: *immediate };
-            (body, shared(source)?, acknowledge)
-        }
-        Operation::Read { target, .. } => (
-            Body::Read { key, address, length },
-            Payload::None,
-            Expected::ReadData { target: target.clone() },
-        ),
-        Operation::Send { bytes } => (Body::Send { length }, Payload::Private(bytes.to_vec()), acknowledge),
-        Operation::FetchAdd { add, .. } => {
-            (Body::FetchAdd { key, address, add: *add }, Payload::None, Expected::Found)
-        }
-        Operation::CompareSwap { expected, replacement, .. } => {
-            let (expected, replacement) = (*expected, *replacement);
-            (Body::CompareSwap { key, address, expected, replacement }, Payload::None, Expected::Found)
-        }
-    })
-}
-
-/// The access that an operation needs to the peer's memory.
-fn needed(operation: &Operation<'_>) -> Access {
-    match operation {
-        Operation::Read { .. } => Access::Read,
-        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => Access::ReadWrite,
-        _ => Access::Write,
     }
 }
 
 impl Queue for TcpQueue {
-    fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<(), RegisterError> {
-        if let Some(ending) = &self.link.flights.lock().ending {
+    fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError> {
+        if let Some(ending) = self.link.flights.lock().ending() {
             return Err(RegisterError::Closed(ending.clone()));
         }
         self.link.grants.grant(key, region, access);
-        Ok(())
+        Ok(RemoteRegion { key, address: 0, length: region.bytes() as u64 })
     }
 
     fn revoke(&mut self, key: u64) -> Result<(), RegisterError> {
@@ -116,28 +80,21 @@ impl Queue for TcpQueue {
     }
 
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
-        let (body, payload, expected) = request(&operation)?;
-        let touches = operation.remote_span()?.map(|span| (span, needed(&operation)));
+        if let Some(outbox) = self.link.post(Request::new(id, &operation)?)?
+            && !self.batching
         {
-            let mut flights = self.link.flights.lock();
-            if let Some(ending) = &flights.ending {
-                return Err(PostError::Closed(ending.clone()));
-            }
-            flights.waiting.push_back(Flight { id, touches, expected });
-        }
-        let frame = Frame { sequence: self.next_sequence, body };
-        self.next_sequence += 1;
-        let must_wake = {
-            let mut outbox = self.link.outbox.lock();
-            outbox.push_request(frame, payload);
-            // A broken stream is the responder's to judge: it knows whether the peer said goodbye.
-            let sent = outbox.send(self.link.socket.as_fd(), TCP_INLINE_BYTES_MAX);
-            sent != Ok(Sent::All) && !outbox.responder_watches
-        };
-        if must_wake {
-            self.link.responder_bell.ring();
+            self.send(outbox);
         }
         Ok(())
+    }
+
+    fn begin_batch(&mut self) {
+        self.batching = true;
+    }
+
+    fn end_batch(&mut self) {
+        self.batching = false;
+        self.send(self.link.outbox.lock());
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {
@@ -170,12 +127,7 @@ impl Queue for TcpQueue {
     }
 
     fn close(&mut self) {
-        self.link
-            .outbox
-            .lock()
-            .push_request(Frame { sequence: self.next_sequence, body: Body::Goodbye }, Payload::None);
-        self.link.closing.store(true, Ordering::SeqCst);
-        self.link.responder_bell.ring();
+        self.link.close();
         if let Some(responder) = self.responder.take() {
             // The responder ends within CLOSE_TIME_MAX by itself; there is nothing to learn from how.
             let _ = responder.join();
@@ -194,14 +146,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::Ending;
+    use crate::{
+        error::Ending,
+        operation::Report,
+        tcp::frame::{Body, FRAME_BYTES, Frame},
+    };
 
     /// A queue, and the stream of a peer that is free to break every rule.
     fn hostile() -> (TcpQueue, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        (TcpQueue::new(ours.into()).unwrap(), theirs)
+        (TcpQueue::new(Link::new(ours.into()).unwrap(), None).unwrap(), theirs)
     }
 
     fn ending(queue: &mut TcpQueue) -> Ending {
@@ -251,9 +207,175 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_goes_out_at_its_end_in_one_piece() {
+        let (mut queue, mut peer) = hostile();
+        peer.set_nonblocking(true).unwrap();
+        let mut bytes = vec![0; 1 << 16];
+        queue.begin_batch();
+        for id in 0..20 {
+            queue.post(id, Operation::Send { bytes: &[1; 100] }).unwrap();
+        }
+        let early = peer.read(&mut bytes).map_err(|e| e.kind());
+        assert_eq!(early, Err(std::io::ErrorKind::WouldBlock));
+        queue.end_batch();
+        assert_eq!(peer.read(&mut bytes).unwrap(), 20 * (100 + FRAME_BYTES));
+    }
+
+    fn next_frame(peer: &mut UnixStream) -> Frame {
+        let mut bytes = [0; FRAME_BYTES];
+        peer.read_exact(&mut bytes).unwrap();
+        Frame::decode(&bytes).unwrap()
+    }
+
+    /// A read, and behind it a message, a read, a write, and a read.
+    fn post_behind_a_read(queue: &mut TcpQueue, region: &Region) {
+        let remote = RemoteRegion { key: 1, address: 0, length: 4096 };
+        let read =
+            || Operation::Read { source: remote, source_offset: 0, target: region.slice(0, 8).unwrap() };
+        queue.post(1, read()).unwrap();
+        let mut bytes = *b"at post";
+        queue.post(2, Operation::Send { bytes: &bytes }).unwrap();
+        bytes.fill(0);
+        queue.post(3, read()).unwrap();
+        queue.post(4, Operation::WriteBytes { bytes: b"x", target: remote, target_offset: 0 }).unwrap();
+        queue.post(5, read()).unwrap();
+    }
+
+    fn assert_silent(peer: &mut UnixStream) {
+        let time = peer.read_timeout().unwrap();
+        peer.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let found = peer.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(found, Err(std::io::ErrorKind::WouldBlock));
+        peer.set_read_timeout(time).unwrap();
+    }
+
+    fn answer_read(peer: &mut UnixStream, sequence: u64) {
+        let mut bytes = Frame { sequence, body: Body::ReadData { length: 8 } }.encode().to_vec();
+        bytes.extend_from_slice(&[7; 8]);
+        peer.write_all(&bytes).unwrap();
+    }
+
+    #[test]
+    fn what_is_posted_behind_a_read_goes_out_in_order_when_the_read_is_answered_and_nobody_polls() {
+        let (mut queue, mut peer) = hostile();
+        let region = Region::allocate(4096).unwrap();
+        post_behind_a_read(&mut queue, &region);
+        assert!(matches!(next_frame(&mut peer), Frame { sequence: 0, body: Body::Read { .. } }));
+        assert_silent(&mut peer);
+        answer_read(&mut peer, 0);
+        assert!(matches!(next_frame(&mut peer), Frame { sequence: 1, body: Body::Send { length: 7, .. } }));
+        let mut bytes = [0; 7];
+        peer.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"at post");
+        assert!(matches!(next_frame(&mut peer), Frame { sequence: 2, body: Body::Read { .. } }));
+        assert_silent(&mut peer);
+        // A refusal is an answer too.
+        peer.write_all(&Frame { sequence: 1, body: Body::Acknowledge }.encode()).unwrap();
+        let refusal = Body::Refused(crate::tcp::frame::Refusal::UnknownKey);
+        peer.write_all(&Frame { sequence: 2, body: refusal }.encode()).unwrap();
+        assert!(matches!(next_frame(&mut peer), Frame { sequence: 3, body: Body::Write { length: 1, .. } }));
+        peer.read_exact(&mut [0]).unwrap();
+        assert!(matches!(next_frame(&mut peer), Frame { sequence: 4, body: Body::Read { .. } }));
+    }
+
+    #[test]
+    fn reads_do_not_wait_for_each_other_and_nothing_waits_for_atomics() {
+        let (mut queue, mut peer) = hostile();
+        let region = Region::allocate(4096).unwrap();
+        let remote = RemoteRegion { key: 1, address: 0, length: 4096 };
+        let word = region.slice(0, 8).unwrap();
+        queue.post(0, Operation::FetchAdd { target: remote, target_offset: 0, add: 1 }).unwrap();
+        queue.post(1, Operation::Send { bytes: b"" }).unwrap();
+        for id in 2..4 {
+            let read = Operation::Read { source: remote, source_offset: 0, target: word.clone() };
+            queue.post(id, read).unwrap();
+        }
+        for sequence in 0..4 {
+            assert_eq!(next_frame(&mut peer).sequence, sequence);
+        }
+        // Both reads must be answered, not only one.
+        queue.post(4, Operation::FetchAdd { target: remote, target_offset: 0, add: 1 }).unwrap();
+        peer.write_all(&Frame { sequence: 0, body: Body::Found { value: 0 } }.encode()).unwrap();
+        peer.write_all(&Frame { sequence: 1, body: Body::Acknowledge }.encode()).unwrap();
+        answer_read(&mut peer, 2);
+        assert_silent(&mut peer);
+        answer_read(&mut peer, 3);
+        assert!(matches!(next_frame(&mut peer), Frame { sequence: 4, body: Body::FetchAdd { .. } }));
+    }
+
+    #[test]
+    fn what_is_held_fails_in_order_behind_what_is_in_flight() {
+        let (mut queue, peer) = hostile();
+        let region = Region::allocate(4096).unwrap();
+        post_behind_a_read(&mut queue, &region);
+        drop(peer);
+        let mut events = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !matches!(events.last(), Some(Event::Closed(Ending::Lost { .. }))) {
+            assert!(Instant::now() < deadline, "no ending; events: {events:?}");
+            queue.poll(&mut events);
+        }
+        let failed = |event: &Event| match event {
+            Event::Completed { id, outcome: Err(_) } => *id,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(events[..5].iter().map(failed).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!((events.len(), region.holders()), (6, 1));
+    }
+
+    #[test]
+    fn a_goodbye_is_said_behind_what_is_held() {
+        let (mut queue, mut peer) = hostile();
+        let region = Region::allocate(4096).unwrap();
+        post_behind_a_read(&mut queue, &region);
+        // Messages that nobody will poll must not stand before the answers.
+        for sequence in 0..1 + crate::limits::TCP_MESSAGES_QUEUED_MAX as u64 {
+            let body = Body::Send { length: 0, report: Report::PerMessage };
+            peer.write_all(&Frame { sequence, body }.encode()).unwrap();
+        }
+        while queue.link.has_room_for_message(0) {
+            std::thread::yield_now();
+        }
+        let closer = std::thread::spawn(move || queue.close());
+        let mut said = Vec::new();
+        loop {
+            let frame = next_frame(&mut peer);
+            match frame.body {
+                Body::Read { .. } => answer_read(&mut peer, frame.sequence),
+                Body::Send { length, .. } | Body::Write { length, .. } => {
+                    peer.read_exact(&mut vec![0; length as usize]).unwrap();
+                    peer.write_all(&Frame { sequence: frame.sequence, body: Body::Acknowledge }.encode())
+                        .unwrap();
+                }
+                Body::Goodbye => break said.push(frame.sequence),
+                _ => continue,
+            }
+            said.push(frame.sequence);
+        }
+        // The last read is in flight when the goodbye is said, as it would be without the others.
+        assert_eq!(said, [0, 1, 2, 3, 4, 5]);
+        drop(peer);
+        closer.join().unwrap();
+    }
+
+    #[test]
+    fn closing_with_a_read_that_is_never_answered_takes_a_limited_time() {
+        let (mut queue, _peer) = hostile();
+        let region = Region::allocate(4096).unwrap();
+        post_behind_a_read(&mut queue, &region);
+        let started = Instant::now();
+        queue.close();
+        let time = started.elapsed();
+        assert!(time < 4 * crate::limits::CLOSE_TIME_MAX, "{time:?}");
+    }
+
+    #[test]
     fn requests_out_of_order_are_a_violation() {
         let (mut queue, mut peer) = hostile();
-        peer.write_all(&Frame { sequence: 1, body: Body::Send { length: 0 } }.encode()).unwrap();
+        peer.write_all(
+            &Frame { sequence: 1, body: Body::Send { length: 0, report: Report::PerMessage } }.encode(),
+        )
+        .unwrap();
         assert!(matches!(ending(&mut queue), Ending::Violation { reason } if reason.contains("expected 0")));
     }
 
@@ -278,7 +400,7 @@ mod tests {
         peer.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         let mut written = 0;
         for sequence in 0..100_000 {
-            let body = Body::Send { length: 1024 };
+            let body = Body::Send { length: 1024, report: Report::PerMessage };
             let mut bytes = Frame { sequence, body }.encode().to_vec();
             bytes.resize(bytes.len() + 1024, 9);
             if peer.write_all(&bytes).is_err() {

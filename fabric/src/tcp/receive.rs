@@ -11,7 +11,9 @@ use std::os::fd::AsFd;
 use rustix::{io::Errno, net::RecvFlags};
 
 use super::{
+    answers::{acknowledged, execute_atomic, found, refused, violation},
     frame::{Body, FRAME_BYTES, Frame, Refusal},
+    inbox::{Filled, InboxEnd, Message, fault},
     link::{Expected, Link},
     outbox::Payload,
     sys,
@@ -19,6 +21,7 @@ use super::{
 use crate::{
     completion::{Done, Event},
     error::{Ending, OperationError},
+    inbox::{Membership, Sent},
     limits::{TCP_ROUND_BYTES, TCP_STAGING_BYTES},
     memory::RawSlice,
     operation::RemoteSpan,
@@ -30,7 +33,7 @@ use crate::{
 pub(super) enum Pause {
     /// The socket has no more.
     Drained,
-    /// There is no room for the next message until the application polls.
+    /// There is no room for the next message until the application polls, or looks at its inbox.
     MessagesFull,
     /// There may be more, but it is time to send what waits.
     TakeTurns,
@@ -41,6 +44,7 @@ pub(super) enum Pause {
 enum Sink {
     Shared(RawSlice),
     Message(Vec<u8>),
+    Inbox(Message),
     Nowhere,
 }
 
@@ -53,10 +57,23 @@ enum Finish {
     WrittenWithImmediate { immediate: u32 },
     /// A request of the peer was refused.
     Refuse(Refusal),
-    /// A message is complete.
+    /// A message is complete, here or in the inbox.
     Message,
     /// The answer to a read of ours is complete.
     ReadData,
+}
+
+/// What becomes of a frame.
+#[derive(Debug)]
+enum Admission {
+    /// There is room for what it brings, or it brings nothing.
+    Ordinary,
+    /// Its message goes into the inbox, where it has room.
+    Into(Message),
+    /// It must wait.
+    Later,
+    /// The inbox refuses its message, of so many bytes.
+    Refused { length: usize },
 }
 
 #[derive(Debug)]
@@ -70,6 +87,8 @@ struct Incoming {
 /// The receiving half of a responder.
 #[derive(Debug)]
 pub(super) struct Receiver {
+    /// Where messages go, if not to the application's `poll`.
+    inbox: Option<InboxEnd>,
     staging: Box<[u8; TCP_STAGING_BYTES]>,
     staged: std::ops::Range<usize>,
     incoming: Option<Incoming>,
@@ -83,14 +102,11 @@ pub(super) struct Receiver {
     budget: usize,
 }
 
-fn violation(reason: impl ToString) -> Ending {
-    Ending::Violation { reason: reason.to_string() }
-}
-
 impl Receiver {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(member: Option<Membership>) -> Self {
         let staging = Box::new([0; TCP_STAGING_BYTES]);
         Self {
+            inbox: member.map(InboxEnd::new),
             staging,
             staged: 0..0,
             incoming: None,
@@ -106,20 +122,35 @@ impl Receiver {
         std::mem::take(&mut self.active)
     }
 
+    /// Whether it is an inbox that messages wait for.
+    pub(super) fn waits_for_inbox(&self) -> bool {
+        self.inbox.is_some()
+    }
+
+    /// Whether the responder, after `MessagesFull`, may sleep until it is rung.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        self.inbox.as_mut().is_none_or(InboxEnd::fall_asleep)
+    }
+
     /// Receives and executes until the socket has no more, messages have no room, or a round's bytes are read: a peer
     /// that never stops must not keep our own frames from being sent.
     pub(super) fn receive(&mut self, link: &Link) -> Result<Pause, Ending> {
         self.budget = TCP_ROUND_BYTES;
+        if let Some(ending) = self.inbox.as_ref().and_then(InboxEnd::ending) {
+            return Err(ending);
+        }
         loop {
             if let Some(mut incoming) = self.incoming.take() {
-                let complete = self.fill(&mut incoming, link);
-                match complete {
-                    Ok(true) => self.finish(incoming, link)?,
-                    Ok(false) => {
+                match self.fill(&mut incoming, link)? {
+                    Filled::Complete => self.finish(incoming, link)?,
+                    unfinished => {
                         self.incoming = Some(incoming);
-                        return Ok(self.pause());
+                        return Ok(if unfinished == Filled::Full {
+                            Pause::MessagesFull
+                        } else {
+                            self.pause()
+                        });
                     }
-                    Err(ending) => return Err(ending),
                 }
                 continue;
             }
@@ -130,18 +161,63 @@ impl Receiver {
                 return Ok(self.pause());
             };
             let frame = Frame::decode(bytes).map_err(violation)?;
-            let message_bytes = match frame.body {
-                Body::Send { length } => Some(length as usize),
-                Body::WriteImmediate { .. } => Some(0),
-                _ => None,
-            };
-            if message_bytes.is_some_and(|bytes| !link.has_room_for_message(bytes)) {
-                return Ok(Pause::MessagesFull);
+            match self.admit(&frame.body, link)? {
+                Admission::Later => return Ok(Pause::MessagesFull),
+                Admission::Ordinary => self.begin(frame, link)?,
+                Admission::Into(message) => self.begin_message(frame.sequence, message)?,
+                Admission::Refused { length } => self.refuse_message(frame.sequence, length)?,
             }
             self.staged.start += FRAME_BYTES;
             self.active = true;
-            self.begin(frame, link)?;
         }
+    }
+
+    /// Whether a frame that brings the application something can be taken now.
+    fn admit(&mut self, body: &Body, link: &Link) -> Result<Admission, Ending> {
+        let (length, report) = match *body {
+            Body::Send { length, report } => (length as usize, Some(report)),
+            Body::WriteImmediate { length, .. } => (length as usize, None),
+            _ => return Ok(Admission::Ordinary),
+        };
+        let Some(inbox) = &mut self.inbox else {
+            let message_bytes = if report.is_some() { length } else { 0 };
+            let room = link.has_room_for_message(message_bytes);
+            return Ok(if room { Admission::Ordinary } else { Admission::Later });
+        };
+        let found = match report {
+            Some(report) => inbox.begin(length, report).map_err(fault)?.map(Admission::Into),
+            None => match inbox.room_for_immediate().map_err(fault)? {
+                Sent::All => Ok(Admission::Ordinary),
+                other => Err(other),
+            },
+        };
+        Ok(found.unwrap_or_else(|sent| match sent {
+            Sent::Refused => Admission::Refused { length },
+            Sent::All | Sent::Stalled => Admission::Later,
+        }))
+    }
+
+    /// The next request of the peer.
+    fn count_request(&mut self, sequence: u64) -> Result<(), Ending> {
+        if sequence != self.next_request {
+            return Err(violation(format!("request {sequence}, expected {}", self.next_request)));
+        }
+        self.next_request += 1;
+        Ok(())
+    }
+
+    fn begin_message(&mut self, sequence: u64, message: Message) -> Result<(), Ending> {
+        self.count_request(sequence)?;
+        let sink = Sink::Inbox(message);
+        self.incoming = Some(Incoming { sink, filled: 0, length: 0, finish: Finish::Message });
+        Ok(())
+    }
+
+    fn refuse_message(&mut self, sequence: u64, length: usize) -> Result<(), Ending> {
+        self.count_request(sequence)?;
+        let finish = Finish::Refuse(Refusal::InboxFull);
+        self.incoming = Some(Incoming { sink: Sink::Nowhere, filled: 0, length, finish });
+        Ok(())
     }
 
     /// Why nothing more was read.
@@ -166,15 +242,47 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Moves what there is of a payload to its place; true when it is complete.
-    fn fill(&mut self, incoming: &mut Incoming, link: &Link) -> Result<bool, Ending> {
+    /// Moves what there is of a message to its place in the inbox.
+    fn fill_inbox(&mut self, message: &mut Message, link: &Link) -> Result<Filled, Ending> {
+        loop {
+            let Some(inbox) = &mut self.inbox else { return Ok(Filled::Complete) };
+            match inbox.go_on(message).map_err(fault)? {
+                Filled::Hungry => {}
+                other => return Ok(other),
+            }
+            let staged = message.fill_staged(&self.staging[self.staged.clone()])?;
+            self.staged.start += staged;
+            if staged > 0 {
+                continue;
+            }
+            if !message.takes_from_socket() {
+                if self.stage(link)? {
+                    continue;
+                }
+                return Ok(Filled::Hungry);
+            }
+            if self.budget == 0 {
+                return Ok(Filled::Hungry);
+            }
+            match received(message.fill_from_socket(link))? {
+                Some(count) => self.budget = self.budget.saturating_sub(count),
+                None => return Ok(Filled::Hungry),
+            }
+        }
+    }
+
+    /// Moves what there is of a payload to its place.
+    fn fill(&mut self, incoming: &mut Incoming, link: &Link) -> Result<Filled, Ending> {
+        if let Sink::Inbox(message) = &mut incoming.sink {
+            return self.fill_inbox(message, link);
+        }
         while incoming.filled < incoming.length {
             let left = incoming.length - incoming.filled;
             let staged = &self.staging[self.staged.clone()];
             let staged = &staged[..staged.len().min(left)];
             if staged.is_empty() {
                 if self.budget == 0 {
-                    return Ok(false);
+                    return Ok(Filled::Hungry);
                 }
                 let count = match &mut incoming.sink {
                     Sink::Shared(slice) => sys::receive(link.socket.as_fd(), slice, incoming.filled),
@@ -183,14 +291,14 @@ impl Receiver {
                         rustix::net::recv(&link.socket, rest, RecvFlags::DONTWAIT).map(|(count, _)| count)
                     }),
                     Sink::Nowhere if self.stage(link)? => continue,
-                    Sink::Nowhere => return Ok(false),
+                    Sink::Nowhere | Sink::Inbox(_) => return Ok(Filled::Hungry),
                 };
                 match received(count)? {
                     Some(count) => {
                         incoming.filled += count;
                         self.budget = self.budget.saturating_sub(count);
                     }
-                    None => return Ok(false),
+                    None => return Ok(Filled::Hungry),
                 }
                 continue;
             }
@@ -199,12 +307,12 @@ impl Receiver {
                 Sink::Message(bytes) => {
                     bytes[incoming.filled..incoming.filled + staged.len()].copy_from_slice(staged);
                 }
-                Sink::Nowhere => {}
+                Sink::Nowhere | Sink::Inbox(_) => {}
             }
             incoming.filled += staged.len();
             self.staged.start += staged.len();
         }
-        Ok(true)
+        Ok(Filled::Complete)
     }
 
     /// Executes a frame, or prepares for its payload.
@@ -218,10 +326,7 @@ impl Receiver {
             Body::Goodbye => return Err(Ending::Orderly),
             _ => {}
         }
-        if sequence != self.next_request {
-            return Err(violation(format!("request {sequence}, expected {}", self.next_request)));
-        }
-        self.next_request += 1;
+        self.count_request(sequence)?;
         let place = |key, address, length: u32| RemoteSpan { key, address, length: u64::from(length) };
         match frame.body {
             Body::Write { key, address, length } => {
@@ -231,7 +336,7 @@ impl Receiver {
                 let finish = Finish::WrittenWithImmediate { immediate };
                 self.begin_write(place(key, address, length), finish, link);
             }
-            Body::Send { length } => {
+            Body::Send { length, .. } => {
                 let length = length as usize;
                 let sink = Sink::Message(vec![0; length]);
                 self.incoming = Some(Incoming { sink, filled: 0, length, finish: Finish::Message });
@@ -269,8 +374,8 @@ impl Receiver {
 
     fn begin_read_data(&mut self, sequence: u64, length: u32, link: &Link) -> Result<(), Ending> {
         let flights = link.flights.lock();
-        let target = match flights.waiting.front() {
-            Some(flight) if flights.first_sequence == sequence => match &flight.expected {
+        let target = match flights.first() {
+            Some(flight) if flights.first_sequence() == sequence => match &flight.expected {
                 Expected::ReadData { target } if target.len() == length as usize => target.clone(),
                 other => return Err(violation(format!("{length} bytes in answer to {other:?}"))),
             },
@@ -287,15 +392,20 @@ impl Receiver {
     fn finish(&mut self, incoming: Incoming, link: &Link) -> Result<(), Ending> {
         match (incoming.finish, incoming.sink) {
             (Finish::Message, Sink::Message(bytes)) => link.report(Event::Message { bytes }),
+            (Finish::WrittenWithImmediate { immediate }, _) if self.inbox.is_some() => {
+                let Some(inbox) = &mut self.inbox else { return Ok(()) };
+                let waits = inbox.announce(immediate, incoming.length as u64).map_err(fault)?;
+                self.incoming = waits.map(|message| {
+                    let sink = Sink::Inbox(message);
+                    Incoming { sink, filled: 0, length: 0, finish: Finish::Message }
+                });
+            }
             (Finish::WrittenWithImmediate { immediate }, _) => {
                 link.report(Event::Immediate { immediate, bytes: incoming.length as u64 });
             }
             (Finish::Refuse(refusal), _) => self.answer(link, Body::Refused(refusal), Payload::None)?,
             (Finish::ReadData, _) => {
-                let mut flights = link.flights.lock();
-                let flight = flights.waiting.pop_front();
-                flights.first_sequence += 1;
-                drop(flights);
+                let flight = link.flights.lock().answered(&link.outbox);
                 if let Some(flight) = flight {
                     let outcome = Ok(Done::Moved { bytes: incoming.length as u64 });
                     link.report(Event::Completed { id: flight.id, outcome });
@@ -349,90 +459,5 @@ fn push_answer(link: &Link, frame: Frame, payload: Payload) -> Result<(), Ending
         Ok(())
     } else {
         Err(violation("more unanswered requests than a queue holds"))
-    }
-}
-
-/// Executes the peer's atomic operation.
-fn execute_atomic(link: &Link, body: Body) -> Body {
-    use std::sync::atomic::Ordering::SeqCst;
-    let (Body::FetchAdd { key, address, .. } | Body::CompareSwap { key, address, .. }) = body else {
-        return Body::Refused(Refusal::UnknownKey);
-    };
-    let found = || {
-        let (region, offset) = link.grants.find(RemoteSpan { key, address, length: 8 }, Access::ReadWrite)?;
-        let word = region.mapping().word_to_store(offset).map_err(OperationError::OutOfBounds)?;
-        Ok(match body {
-            Body::FetchAdd { add, .. } => word.fetch_add(add, SeqCst),
-            Body::CompareSwap { expected, replacement, .. } => {
-                word.compare_exchange(expected, replacement, SeqCst, SeqCst).unwrap_or_else(|found| found)
-            }
-            _ => 0,
-        })
-    };
-    match found() {
-        Ok(value) => Body::Found { value },
-        Err(error) => Body::Refused(Refusal::of(&error)),
-    }
-}
-
-/// The peer has done all writes and messages up to `through`.
-fn acknowledged(link: &Link, through: u64) -> Result<(), Ending> {
-    loop {
-        let mut flights = link.flights.lock();
-        if flights.first_sequence > through {
-            return Ok(());
-        }
-        match flights.waiting.front() {
-            Some(flight) => {
-                let Expected::Acknowledge { bytes } = flight.expected else {
-                    return Err(violation(format!("request {} was acknowledged", flights.first_sequence)));
-                };
-                let id = flight.id;
-                flights.waiting.pop_front();
-                flights.first_sequence += 1;
-                drop(flights);
-                link.report(Event::Completed { id, outcome: Ok(Done::Moved { bytes }) });
-            }
-            None => return Err(violation(format!("request {through} was acknowledged before it was made"))),
-        }
-    }
-}
-
-/// The peer's atomic operation found `value`.
-fn found(link: &Link, sequence: u64, value: u64) -> Result<(), Ending> {
-    let mut flights = link.flights.lock();
-    let next = flights.first_sequence;
-    let flight =
-        flights.waiting.pop_front_if(|flight| next == sequence && matches!(flight.expected, Expected::Found));
-    let Some(flight) = flight else {
-        return Err(violation(format!(
-            "a value in answer to request {sequence}, which was not next or asked for none"
-        )));
-    };
-    flights.first_sequence += 1;
-    drop(flights);
-    link.report(Event::Completed { id: flight.id, outcome: Ok(Done::Found { value }) });
-    Ok(())
-}
-
-/// The peer has refused a request.
-fn refused(link: &Link, sequence: u64, refusal: Refusal) -> Result<(), Ending> {
-    let mut flights = link.flights.lock();
-    let next = flights.first_sequence;
-    let touches = flights.waiting.front().and_then(|flight| flight.touches);
-    match (touches, next == sequence) {
-        (Some((span, needed)), true) => {
-            let flight = flights.waiting.pop_front();
-            flights.first_sequence += 1;
-            drop(flights);
-            if let Some(flight) = flight {
-                let outcome = Err(refusal.to_error(span, needed));
-                link.report(Event::Completed { id: flight.id, outcome });
-            }
-            Ok(())
-        }
-        _ => {
-            Err(violation(format!("request {sequence} was refused, which touches no memory or was not next")))
-        }
     }
 }

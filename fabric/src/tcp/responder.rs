@@ -24,23 +24,28 @@ use super::{
 };
 use crate::{
     error::Ending,
+    inbox::Membership,
     limits::{CLOSE_TIME_MAX, TCP_INLINE_BYTES_MAX, TCP_SPIN_US},
 };
 
 /// The responder's thread.
-pub(super) fn run(link: &Link) {
-    let ending = serve(link);
+pub(super) fn run(link: &Link, member: Option<Membership>) {
+    let mut receiver = Receiver::new(member);
+    let ending = serve(link, &mut receiver);
+    // Whatever it has put into an inbox is there; nothing follows.
+    drop(receiver);
     link.end(&ending);
     // The peer's responder learns at once that nobody answers any more.
     let _ = rustix::net::shutdown(&link.socket, Shutdown::Both);
 }
 
 /// Serves until the connection ends and says how it did.
-fn serve(link: &Link) -> Ending {
-    let mut receiver = Receiver::new();
+fn serve(link: &Link, receiver: &mut Receiver) -> Ending {
     let mut close_by: Option<Instant> = None;
     let mut spin_until = Instant::now();
     loop {
+        // Asked first: what was posted before is then held, or in the outbox when `send` says that all is sent.
+        let closing = link.closing.load(Ordering::SeqCst);
         let pause = match receiver.receive(link).and_then(|pause| receiver.acknowledge(link).map(|()| pause))
         {
             Ok(pause) => pause,
@@ -50,12 +55,12 @@ fn serve(link: &Link) -> Ending {
             Ok(Sent::All) => false,
             Ok(Sent::Some) => true,
             // What the peer said last is still in the socket; it decides how this ended.
-            Err(reason) => return receive_last(&mut receiver, link, reason),
+            Err(reason) => return receive_last(receiver, link, reason),
         };
-        if link.closing.load(Ordering::SeqCst) {
+        if closing {
             let now = Instant::now();
             let by = *close_by.get_or_insert(now + CLOSE_TIME_MAX);
-            if !must_send || now >= by {
+            if now >= by || (!must_send && !link.flights.lock().holds_back()) {
                 say_end(link, by);
                 return Ending::Orderly;
             }
@@ -68,8 +73,12 @@ fn serve(link: &Link) -> Ending {
         if receiver.take_activity() {
             spin_until = Instant::now() + Duration::from_micros(TCP_SPIN_US);
         }
-        if pause == Pause::Drained && !must_send && Instant::now() < spin_until {
+        let may_change_soon = pause == Pause::Drained || receiver.waits_for_inbox();
+        if may_change_soon && !must_send && Instant::now() < spin_until {
             std::thread::yield_now();
+            continue;
+        }
+        if pause == Pause::MessagesFull && !receiver.may_sleep() {
             continue;
         }
         sleep(link, pause, must_send, close_by);

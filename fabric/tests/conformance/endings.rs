@@ -1,4 +1,4 @@
-//! Promises about the end of a connection: on purpose, and by `kill -9`.
+//! Promises about the end of a connection: on purpose, and by a peer that disappears.
 
 use std::{
     process::{Child, Command, Stdio},
@@ -7,18 +7,17 @@ use std::{
 
 use rackscan_fabric::{
     Access, Connection, Ending, Event, Listener, Operation, OperationError, PostError, Region, RemoteRegion,
-    connect, limits::SEND_BYTES_MAX,
+    limits::SEND_BYTES_MAX, sim::SimNet,
 };
 
-use crate::pair::{TestWire, cluster_key, events, hear, listen, pair, soon};
+use crate::pair::{TestWire, call, cluster_key, events, hear, listen, network_of, pair, soon};
 
 const PEER_ADDRESS: &str = "RACKSCAN_CONFORMANCE_PEER";
 
 /// The life of the process that is killed: it grants a region and then neither polls nor ends.
 pub(crate) fn be_the_peer() {
     let Ok(address) = std::env::var(PEER_ADDRESS) else { return };
-    let address = address.parse().expect("an address");
-    let mut connection = connect(&address, &cluster_key(), soon()).expect("connect");
+    let mut connection = call(&address.parse().expect("an address"));
     let region = Region::allocate(1 << 20).expect("allocate");
     let remote = connection.register(&region, Access::ReadWrite).expect("register");
     connection.post(0, Operation::Send { bytes: &remote.to_bytes() }).expect("post");
@@ -26,8 +25,33 @@ pub(crate) fn be_the_peer() {
     panic!("nobody killed this process");
 }
 
-/// Starts such a process and meets it.
-fn meet_process(listener: &mut Listener) -> (Child, Connection, RemoteRegion) {
+/// A peer that will disappear.
+enum Doomed {
+    /// By `kill -9`.
+    Process(Child),
+    /// By a crash of its simulated place; the connection is its end.
+    Place(SimNet, Box<Connection>),
+}
+
+const DOOMED_PLACE: &str = "doomed";
+
+/// Starts such a peer, which does what `be_the_peer` does, and meets it.
+fn meet_doomed(wire: TestWire) -> (Doomed, Connection, RemoteRegion) {
+    let mut listener = listen(wire);
+    if !matches!(wire, TestWire::Sim(_)) {
+        return meet_process(&mut listener);
+    }
+    let network = network_of(listener.address());
+    let mut theirs = network.connect(DOOMED_PLACE, listener.address(), &cluster_key()).expect("connect");
+    let mut ours = listener.accept_until(soon()).expect("accept").expect("the caller in time");
+    let region = Region::allocate(1 << 20).expect("allocate");
+    let remote = theirs.register(&region, Access::ReadWrite).expect("register");
+    theirs.post(0, Operation::Send { bytes: &remote.to_bytes() }).expect("post");
+    let remote = hear(&mut ours);
+    (Doomed::Place(network, Box::new(theirs)), ours, remote)
+}
+
+fn meet_process(listener: &mut Listener) -> (Doomed, Connection, RemoteRegion) {
     let child = Command::new(std::env::current_exe().expect("our own path"))
         .args(["--exact", "peer_in_a_process_of_its_own", "--nocapture"])
         .env(PEER_ADDRESS, listener.address().to_string())
@@ -37,13 +61,22 @@ fn meet_process(listener: &mut Listener) -> (Child, Connection, RemoteRegion) {
         .expect("spawn");
     let mut connection = listener.accept_until(soon()).expect("accept").expect("the process in time");
     let remote = hear(&mut connection);
-    (child, connection, remote)
+    (Doomed::Process(child), connection, remote)
 }
 
-/// `kill -9`.
-fn kill(mut child: Child) {
-    child.kill().expect("kill");
-    child.wait().expect("wait");
+impl Doomed {
+    fn disappear(self) {
+        match self {
+            Self::Process(mut child) => {
+                child.kill().expect("kill");
+                child.wait().expect("wait");
+            }
+            Self::Place(network, connection) => {
+                network.crash(DOOMED_PLACE);
+                drop(connection);
+            }
+        }
+    }
 }
 
 fn assert_dead(connection: &mut Connection) {
@@ -56,10 +89,10 @@ fn assert_dead(connection: &mut Connection) {
 }
 
 pub(crate) fn a_killed_peer_is_noticed_by_a_sleeper(wire: TestWire) {
-    let (child, mut connection, _) = meet_process(&mut listen(wire));
+    let (doomed, mut connection, _) = meet_doomed(wire);
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
-        kill(child);
+        doomed.disappear();
         Instant::now()
     });
     let found = events(&mut connection);
@@ -71,7 +104,7 @@ pub(crate) fn a_killed_peer_is_noticed_by_a_sleeper(wire: TestWire) {
 }
 
 pub(crate) fn a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight(wire: TestWire) {
-    let (child, mut connection, remote) = meet_process(&mut listen(wire));
+    let (doomed, mut connection, remote) = meet_doomed(wire);
     // The peer does not poll, so these stay in flight; the reads behind them do too.
     let big = vec![0; SEND_BYTES_MAX];
     for id in 0..100 {
@@ -81,7 +114,7 @@ pub(crate) fn a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight(w
     let read = Operation::Read { source: remote, source_offset: 0, target: local.whole() };
     connection.post(100, read).expect("post");
     std::thread::sleep(Duration::from_millis(50));
-    kill(child);
+    doomed.disappear();
     let mut found = Vec::new();
     let deadline = soon();
     while connection.ended().is_none() {
@@ -109,21 +142,84 @@ pub(crate) fn a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight(w
 
 pub(crate) fn a_closed_connection_is_an_orderly_ending_after_all_messages(wire: TestWire) {
     let (mut ours, mut theirs) = pair(wire);
-    for number in 0..100_u64 {
-        ours.post(number, Operation::Send { bytes: &number.to_le_bytes() }).expect("post");
+    // As much as fits at a receiver that does not poll, so that it takes a while.
+    let words = |number: u64| number.to_le_bytes().repeat(if number < 90 { 250 } else { 7500 });
+    for number in 0..=90 {
+        ours.post(number, Operation::Send { bytes: &words(number) }).expect("post");
     }
     ours.close();
     let mut found = Vec::new();
     while theirs.ended().is_none() {
         found.extend(events(&mut theirs));
     }
-    let expected = (0..100_u64).map(|number| Event::Message { bytes: number.to_le_bytes().to_vec() });
+    let expected = (0..=90).map(|number| Event::Message { bytes: words(number) });
     let expected: Vec<_> = expected.chain([Event::Closed(Ending::Orderly)]).collect();
-    assert_eq!(found, expected);
+    assert!(found == expected, "{} events, the last is {:?}", found.len(), found.last());
     assert_eq!(theirs.post(0, Operation::Send { bytes: b"x" }), Err(PostError::Closed(Ending::Orderly)));
     let started = Instant::now();
     assert_eq!(theirs.wait(&mut found, soon()), 0, "nothing follows the ending");
     assert!(started.elapsed() < Duration::from_secs(1), "and nobody waits for it");
+}
+
+pub(crate) fn what_is_in_flight_when_the_peer_closes_fails_as_orderly(wire: TestWire) {
+    let (mut ours, mut theirs) = pair(wire);
+    let region = Region::allocate(4096).expect("allocate");
+    let remote = theirs.register(&region, Access::Read).expect("register");
+    // More than a receiver that does not poll holds, and a read that waits behind it.
+    let big = vec![0; SEND_BYTES_MAX];
+    for id in 0..100 {
+        ours.post(id, Operation::Send { bytes: &big }).expect("post");
+    }
+    let local = Region::allocate(4096).expect("allocate");
+    let read = Operation::Read { source: remote, source_offset: 0, target: local.whole() };
+    ours.post(100, read).expect("post");
+    theirs.close();
+    let mut found = Vec::new();
+    while ours.ended().is_none() {
+        found.extend(events(&mut ours));
+    }
+    assert_eq!(found.pop(), Some(Event::Closed(Ending::Orderly)));
+    for (expected, event) in found.iter().enumerate() {
+        let Event::Completed { id, outcome } = event else { panic!("{event:?}") };
+        assert_eq!(*id, expected as u64);
+        assert!(matches!(outcome, Ok(_) | Err(OperationError::Closed(Ending::Orderly))), "{id}: {outcome:?}");
+    }
+    assert!(
+        matches!(found.last(), Some(Event::Completed { id: 100, outcome: Err(_) })),
+        "{:?}",
+        found.last()
+    );
+    assert_eq!((ours.in_flight(), region.holders(), local.holders()), (0, 1, 1));
+}
+
+pub(crate) fn a_listener_that_goes_leaves_its_connections(wire: TestWire) {
+    let mut listener = listen(wire);
+    let (mut ours, mut theirs) = crate::pair::meet(&mut listener);
+    let address = listener.address().clone();
+    drop(listener);
+    assert!(crate::pair::try_call(&address).is_err());
+    ours.post(0, Operation::Send { bytes: b"still here" }).expect("post");
+    assert_eq!(events(&mut theirs), [Event::Message { bytes: b"still here".to_vec() }]);
+}
+
+pub(crate) fn a_caller_that_nobody_accepts_any_more_is_told(wire: TestWire) {
+    let listener = listen(wire);
+    let mut waiting = call(listener.address());
+    drop(listener);
+    assert_eq!(events(&mut waiting), [Event::Closed(Ending::Orderly)]);
+}
+
+pub(crate) fn a_lost_peer_leaves_no_registration(wire: TestWire) {
+    let (doomed, mut connection, _) = meet_doomed(wire);
+    let region = Region::allocate(4096).expect("allocate");
+    let remote = connection.register(&region, Access::ReadWrite).expect("register");
+    doomed.disappear();
+    while connection.ended().is_none() {
+        let _ = events(&mut connection);
+    }
+    assert_eq!(region.holders(), 1, "the wire holds on to memory that nobody can reach any more");
+    connection.deregister(&remote).expect("deregister");
+    assert_eq!(connection.registered_count(), 0);
 }
 
 fn open_descriptors() -> Vec<String> {
@@ -156,6 +252,10 @@ fn leave_nothing_behind(wire: TestWire) {
         }
         drop(theirs);
         assert_eq!((region.holders(), local.holders()), (1, 1));
+        if matches!(wire, TestWire::Sim(_)) {
+            let network = network_of(listener.address());
+            assert_eq!((network.registrations(), network.connections()), (0, 0));
+        }
     };
     let mut listener = listen(wire);
     cycle(&mut listener);
@@ -178,7 +278,10 @@ pub(crate) fn closing_leaves_no_registration_and_no_descriptor(wire: TestWire) {
     }
     let name = match wire {
         TestWire::Shm => "shm::closing_leaves_no_registration_and_no_descriptor",
+        #[cfg(feature = "verbs")]
+        TestWire::Verbs => "verbs::closing_leaves_no_registration_and_no_descriptor",
         TestWire::Tcp => "tcp::closing_leaves_no_registration_and_no_descriptor",
+        TestWire::Sim(_) => "sim::closing_leaves_no_registration_and_no_descriptor",
     };
     let output = Command::new(std::env::current_exe().expect("our own path"))
         .args(["--exact", name, "--test-threads", "1"])
@@ -190,13 +293,10 @@ pub(crate) fn closing_leaves_no_registration_and_no_descriptor(wire: TestWire) {
 }
 
 /// A message that arrives before a loss is not lost with the peer.
-#[test]
-fn a_message_survives_its_sender() {
-    for wire in [TestWire::Shm, TestWire::Tcp] {
-        let (mut ours, mut theirs) = pair(wire);
-        ours.post(0, Operation::Send { bytes: b"last words" }).expect("post");
-        drop(ours);
-        let found = events(&mut theirs);
-        assert_eq!(found[0], Event::Message { bytes: b"last words".to_vec() });
-    }
+pub(crate) fn a_message_survives_its_sender(wire: TestWire) {
+    let (mut ours, mut theirs) = pair(wire);
+    ours.post(0, Operation::Send { bytes: b"last words" }).expect("post");
+    drop(ours);
+    let found = events(&mut theirs);
+    assert_eq!(found[0], Event::Message { bytes: b"last words".to_vec() });
 }

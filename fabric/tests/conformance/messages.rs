@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rackscan_fabric::{
-    Access, Connection, Event, Operation, PostError, Region,
-    limits::{QUEUE_DEPTH_MAX, SEND_BYTES_MAX},
+    Access, BatchError, Connection, Done, Event, Operation, PostError, Region, Report,
+    limits::{MESSAGE_BYTES_MAX, QUEUE_DEPTH_MAX, SEND_BYTES_MAX},
 };
 
 use crate::pair::{
@@ -62,6 +62,90 @@ pub(crate) fn messages_of_every_length_arrive_in_order(wire: TestWire) {
         assert!(event == Event::Message { bytes: expected }, "message {at}");
     }
     drop(sender.join().expect("the sender"));
+}
+
+pub(crate) fn messages_out_of_registered_memory_arrive_in_order(wire: TestWire) {
+    let mark = |seed: usize| u8::try_from(seed).expect("few lengths");
+    let (mut ours, mut theirs) = pair(wire);
+    // Lengths around every place where a message may be cut, at an odd offset; plain messages in between keep their place.
+    let lengths = [0, 1, 7, 16, 191, 193, 4096, 65_535, 65_536, 65_537, 131_072, 300_000, MESSAGE_BYTES_MAX];
+    let sender = std::thread::spawn(move || {
+        let local = Region::allocate(MESSAGE_BYTES_MAX + 4096).expect("allocate");
+        for (seed, length) in lengths.into_iter().enumerate() {
+            let report = if seed % 2 == 0 { Report::PerMessage } else { Report::PerPacket };
+            let offset = 2 * seed + 1;
+            local.copy_in(offset, &pattern(length, seed)).expect("copy in");
+            let source = local.slice(offset, length).expect("slice");
+            ours.post(1, Operation::SendRegion { source, report }).expect("post");
+            ours.post(2, Operation::Send { bytes: &[mark(seed)] }).expect("post");
+            let moved = |bytes| Ok(Done::Moved { bytes });
+            let expected = [
+                Event::Completed { id: 1, outcome: moved(length as u64) },
+                Event::Completed { id: 2, outcome: moved(1) },
+            ];
+            assert_eq!(events_of(&mut ours, 2), expected, "{length} bytes");
+        }
+        ours
+    });
+    let mut stash = Vec::new();
+    for (seed, length) in lengths.into_iter().enumerate() {
+        assert!(next_message(&mut theirs, &mut stash) == pattern(length, seed), "{length} bytes");
+        assert_eq!(next_message(&mut theirs, &mut stash), [mark(seed)]);
+    }
+    drop(sender.join().expect("the sender"));
+}
+
+pub(crate) fn a_batch_is_executed_in_order_and_reported_completely(wire: TestWire) {
+    let (mut ours, mut theirs) = pair(wire);
+    let region = Region::allocate(8192).expect("allocate");
+    let remote = theirs.register(&region, Access::ReadWrite).expect("register");
+    tell(&mut theirs, &remote);
+    let remote = hear(&mut ours);
+    let local = Region::allocate(8192).expect("allocate");
+    for round in 0..50_u64 {
+        let byte = round.to_le_bytes()[0];
+        local.copy_in(0, &[byte; 1000]).expect("copy in");
+        let source = local.slice(0, 1000).expect("slice");
+        let target = local.slice(4000, 1000).expect("slice");
+        let batch = [
+            (1, Operation::Write { source: source.clone(), target: remote, target_offset: 8 }),
+            (2, Operation::Read { source: remote, source_offset: 8, target }),
+            (3, Operation::WriteBytes { bytes: &[!byte; 1000], target: remote, target_offset: 4000 }),
+            (4, Operation::FetchAdd { target: remote, target_offset: 0, add: 1 }),
+            (5, Operation::WriteWithImmediate { source, target: remote, target_offset: 2000, immediate: 9 }),
+            (6, Operation::Send { bytes: &[byte] }),
+        ];
+        ours.post_batch(&batch).expect("post");
+        let outcomes = events_of(&mut ours, batch.len());
+        let expected = [1000, 1000, 1000, round, 1000, 1].into_iter().enumerate().map(|(at, number)| {
+            let done = if at == 3 { Done::Found { value: number } } else { Done::Moved { bytes: number } };
+            Event::Completed { id: at as u64 + 1, outcome: Ok(done) }
+        });
+        assert_eq!(outcomes, expected.collect::<Vec<_>>(), "round {round}");
+        let told = [Event::Immediate { immediate: 9, bytes: 1000 }, Event::Message { bytes: vec![byte] }];
+        assert_eq!(events_of(&mut theirs, 2), told);
+        assert!(
+            local.to_vec(4000, 1000).expect("copy out") == [byte; 1000],
+            "the read saw the write before it"
+        );
+        assert!(region.to_vec(4000, 1000).expect("copy out") == [!byte; 1000]);
+    }
+    // The second operation is malformed, so one is accepted; an empty batch does nothing.
+    let wrong = Operation::FetchAdd { target: remote, target_offset: 4, add: 1 };
+    let send = || Operation::Send { bytes: b"x" };
+    let refusal =
+        ours.post_batch(&[(1, send()), (2, wrong), (3, send())]).expect_err("a malformed operation");
+    assert!(matches!(refusal, BatchError { accepted: 1, error: PostError::Misaligned { .. } }), "{refusal}");
+    ours.post_batch(&[]).expect("an empty batch");
+    assert!(matches!(events_of(&mut ours, 1).as_slice(), [Event::Completed { id: 1, outcome: Ok(_) }]));
+    // A batch that is longer than the queue is accepted up to its depth.
+    let batch: Vec<_> = (0..QUEUE_DEPTH_MAX as u64 + 10).map(|id| (id, send())).collect();
+    let refusal = ours.post_batch(&batch).expect_err("more than the queue's depth");
+    let (in_flight, depth_max) = (QUEUE_DEPTH_MAX, QUEUE_DEPTH_MAX);
+    let full = PostError::QueueFull { in_flight, depth_max };
+    assert_eq!(refusal, BatchError { accepted: QUEUE_DEPTH_MAX, error: full });
+    assert_eq!(events_of(&mut theirs, QUEUE_DEPTH_MAX + 1).len(), QUEUE_DEPTH_MAX + 1);
+    assert_eq!(events_of(&mut ours, QUEUE_DEPTH_MAX).len(), QUEUE_DEPTH_MAX);
 }
 
 pub(crate) fn an_immediate_is_seen_after_its_bytes(wire: TestWire) {

@@ -1,12 +1,17 @@
 //! Two connected ends, and the small steps that every promise is made of.
 
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use rackscan_fabric::{
-    Address, ClusterKey, Connection, Done, Event, Listener, Operation, OperationError, RemoteRegion, connect,
+    Address, ClusterKey, ConnectError, Connection, Done, Event, Listener, Operation, OperationError, Region,
+    RemoteRegion, Wire, connect,
+    sim::{Seed, SimConfig, SimNet, Threads},
 };
 
 /// The wires that must keep the promises.
@@ -14,6 +19,46 @@ use rackscan_fabric::{
 pub(crate) enum TestWire {
     Shm,
     Tcp,
+    #[cfg(feature = "verbs")]
+    Verbs,
+    /// With the number of a seed.
+    Sim(u64),
+}
+
+impl TestWire {
+    /// Whether a connection goes on after a refused operation.
+    pub(crate) fn outlives_refusal(self) -> bool {
+        match self {
+            Self::Shm => Wire::Shm,
+            Self::Tcp => Wire::Tcp,
+            #[cfg(feature = "verbs")]
+            Self::Verbs => Wire::Verbs,
+            Self::Sim(_) => Wire::Sim,
+        }
+        .outlives_refusal()
+    }
+
+    /// Whether its listeners can be called, and its callers answered, by plain sockets that speak no fabric protocol.
+    pub(crate) fn has_sockets(self) -> bool {
+        !matches!(self, Self::Sim(_))
+    }
+}
+
+/// The simulated networks of all promises, which must outlive the addresses in them.
+static NETWORKS: Mutex<Vec<SimNet>> = Mutex::new(Vec::new());
+
+/// The network of a `sim` address.
+pub(crate) fn network_of(address: &Address) -> SimNet {
+    let networks = NETWORKS.lock().expect("the networks");
+    networks.iter().find(|network| network.address("listener") == *address).expect("a network").clone()
+}
+
+fn fresh_network(seed: u64) -> Address {
+    let config = SimConfig { threads: Threads::Many, ..SimConfig::default() };
+    let network = SimNet::new(Seed::new(seed), config);
+    let address = network.address("listener");
+    NETWORKS.lock().expect("the networks").push(network);
+    address
 }
 
 /// No step of any promise takes as long, on a slow and busy machine.
@@ -36,7 +81,34 @@ pub(crate) fn fresh_address(wire: TestWire) -> Address {
             Address::Shm { path: std::env::temp_dir().join(name) }
         }
         TestWire::Tcp => Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
+        #[cfg(feature = "verbs")]
+        TestWire::Verbs => {
+            let place =
+                std::env::var("RACKSCAN_VERBS_LISTEN").expect("RACKSCAN_VERBS_LISTEN: device@address");
+            format!("verbs:{place}:0").parse().expect("an address")
+        }
+        TestWire::Sim(seed) => fresh_network(seed),
     }
+}
+
+/// The address that a caller uses for a listener: on `verbs`, with the caller's own device.
+pub(crate) fn seen_by_caller(address: &Address) -> Address {
+    match address {
+        Address::Verbs { host, port, .. } => {
+            let (device, host) = (std::env::var("RACKSCAN_VERBS_CALL").ok(), host.clone());
+            Address::Verbs { device, host, port: *port }
+        }
+        other => other.clone(),
+    }
+}
+
+/// Connects to a listener.
+pub(crate) fn call(address: &Address) -> Connection {
+    try_call(address).expect("connect")
+}
+
+pub(crate) fn try_call(address: &Address) -> Result<Connection, ConnectError> {
+    connect(&seen_by_caller(address), &cluster_key(), soon())
 }
 
 pub(crate) fn listen(wire: TestWire) -> Listener {
@@ -45,7 +117,7 @@ pub(crate) fn listen(wire: TestWire) -> Listener {
 
 /// A further pair of ends over `listener`: the caller's and the listener's.
 pub(crate) fn meet(listener: &mut Listener) -> (Connection, Connection) {
-    let caller = connect(listener.address(), &cluster_key(), soon()).expect("connect");
+    let caller = call(listener.address());
     let accepted = listener.accept_until(soon()).expect("accept").expect("a caller in time");
     (caller, accepted)
 }
@@ -104,6 +176,15 @@ pub(crate) fn run(connection: &mut Connection, operation: Operation<'_>) -> Resu
         [Event::Completed { id: 4711, outcome }] => outcome.clone(),
         other => panic!("expected one completion, found {other:?}"),
     }
+}
+
+/// Waits until the owner of `remote` sees all that was written to it. A write may complete before that; a read behind it is
+/// executed after that.
+pub(crate) fn flush(connection: &mut Connection, remote: &RemoteRegion) {
+    let local = Region::allocate(4096).expect("allocate");
+    let target = local.slice(0, 1).expect("slice");
+    let read = run(connection, Operation::Read { source: *remote, source_offset: 0, target });
+    assert_eq!(read, Ok(Done::Moved { bytes: 1 }));
 }
 
 /// Sends the name of a region.

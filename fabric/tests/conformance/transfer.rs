@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rackscan_fabric::{Access, Connection, Done, Event, Operation, Region, RemoteRegion};
 
-use crate::pair::{TestWire, events_of, hear, listen, meet, pair, pattern, run, tell};
+use crate::pair::{TestWire, events_of, flush, hear, listen, meet, pair, pattern, run, tell};
 
 const MIB: usize = 1 << 20;
 
@@ -38,6 +38,7 @@ pub(crate) fn writes_and_reads_of_every_length_and_alignment_arrive_unchanged(wi
             let source = local.slice(from, length).expect("slice");
             let write = Operation::Write { source, target: remote, target_offset: to as u64 };
             assert_eq!(run(&mut ours, write), Ok(Done::Moved { bytes: length as u64 }));
+            flush(&mut ours, &remote);
             assert!(region.to_vec(to, length).expect("copy out") == expected, "write {length} {from}->{to}");
             assert_eq!(region.to_vec(to + length, 1).expect("copy out"), [0xA5]);
             assert!(before.is_none_or(|at| region.to_vec(at, 1).expect("copy out") == [0x5A]));
@@ -62,6 +63,7 @@ pub(crate) fn a_write_of_plain_bytes_takes_them_at_post(wire: TestWire) {
         ours.post(round as u64, operation).expect("post");
         bytes.fill(0xEE);
         assert_eq!(events_of(&mut ours, 1).len(), 1);
+        flush(&mut ours, &remote);
         assert!(
             region.to_vec(10_000 * round, expected.len()).expect("copy out") == expected,
             "round {round}"
@@ -150,6 +152,7 @@ pub(crate) fn a_peer_that_does_nothing_is_read_and_written(wire: TestWire) {
             run(&mut ours, Operation::WriteBytes { bytes: &bytes, target: remote, target_offset: 16 })
                 .is_ok()
         );
+        flush(&mut ours, &remote);
         assert_eq!(region.load_u64(16).expect("load"), round);
     }
     assert_eq!(theirs.counters().messages, 0);
@@ -182,7 +185,9 @@ pub(crate) fn a_mapped_remote_region_is_the_peers_memory(wire: TestWire) {
     let (mut ours, _theirs, _region, remote) = shared(wire, 8192);
     let mapped = ours.map_remote(&remote, 4096, 4096, Access::Write);
     match wire {
-        TestWire::Tcp => assert!(mapped.is_none()),
+        TestWire::Tcp | TestWire::Sim(_) => assert!(mapped.is_none()),
+        #[cfg(feature = "verbs")]
+        TestWire::Verbs => assert!(mapped.is_none()),
         TestWire::Shm => {
             let mapped = mapped.expect("mapped");
             assert_eq!((mapped.len(), mapped.as_ptr().addr() % 4096, mapped.is_writable()), (4096, 0, true));

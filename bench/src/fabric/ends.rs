@@ -1,0 +1,283 @@
+//! How does a message travel in either way that is compared: into a private ring whose address the sender keeps (PUSH), or
+//! into an inbox whose owner decides where it goes (IPUSH)?
+//!
+//! Invariants
+//! - Both ways are the same operation of the sender; only what the receiver has set up differs.
+//! - Nobody sleeps here: both sides poll, as in the paper's ping-pong (5.2).
+
+use std::{collections::VecDeque, time::Instant};
+
+use rackscan_fabric::{
+    Connection, Event, Operation, PostError, Region, Report,
+    inbox::{ArrivalKind, Inbox},
+    limits::SEND_BYTES_MAX,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    FabricBenchError,
+    partner::{PATIENCE, unexpected},
+};
+
+/// How messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Through {
+    /// A private ring for each sender, whose address the sender keeps.
+    Push,
+    /// An inbox of the receiver.
+    Inbox,
+}
+
+/// What one of the two processes has.
+#[derive(Debug)]
+pub struct Ends {
+    /// A plain connection, for both directions.
+    pub push: Connection,
+    /// Where the other's messages arrive.
+    pub inbox: Inbox,
+    /// The connection behind that inbox.
+    pub from_partner: Connection,
+    /// The connection into the other's inbox.
+    pub to_partner: Connection,
+    /// Lengths of messages that came over the plain connection while something else was waited for.
+    pub(crate) early: VecDeque<usize>,
+}
+
+/// A message to be sent many times.
+#[derive(Debug)]
+pub struct Outgoing {
+    memory: Region,
+    small: Vec<u8>,
+    bytes: usize,
+}
+
+impl Outgoing {
+    /// Of that many bytes.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(bytes: usize) -> Result<Self, FabricBenchError> {
+        let memory = Region::allocate(bytes.next_multiple_of(4096).max(4096))?;
+        let small = vec![0x5A; bytes.min(SEND_BYTES_MAX)];
+        memory.copy_in(0, &vec![0x5A; bytes])?;
+        Ok(Self { memory, small, bytes })
+    }
+
+    fn operation(&self) -> Result<Operation<'_>, FabricBenchError> {
+        if self.bytes <= SEND_BYTES_MAX {
+            return Ok(Operation::Send { bytes: &self.small });
+        }
+        let source = self.memory.slice(0, self.bytes)?;
+        Ok(Operation::SendRegion { source, report: Report::PerMessage })
+    }
+}
+
+/// Polls that found nothing before a poller begins to yield its core between polls: a few microseconds.
+const POLLS_BEFORE_YIELD: u32 = 128;
+
+/// A deadline that is looked at rarely, because a poll may take less time than reading the clock.
+struct Patience {
+    polls: u32,
+    deadline: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { polls: 0, deadline: Instant::now() + PATIENCE }
+    }
+
+    fn check(&mut self) -> Result<(), FabricBenchError> {
+        self.polls = self.polls.wrapping_add(1);
+        // What takes longer than shared memory does needs other threads to run, on few cores these.
+        if self.polls < POLLS_BEFORE_YIELD {
+            std::hint::spin_loop()
+        } else {
+            std::thread::yield_now()
+        }
+        if self.polls.is_multiple_of(1 << 12) && Instant::now() > self.deadline {
+            let found = "nothing within the time that it has".to_owned();
+            return Err(FabricBenchError::Partner { found, expected: "a message or a completion" });
+        }
+        Ok(())
+    }
+}
+
+impl Ends {
+    fn sending(&mut self, through: Through) -> &mut Connection {
+        match through {
+            Through::Push => &mut self.push,
+            Through::Inbox => &mut self.to_partner,
+        }
+    }
+
+    /// Posts a message; when the queue is full, polls until it is not.
+    ///
+    /// # Errors
+    /// When the other process has gone or an operation failed.
+    pub fn send(&mut self, through: Through, message: &Outgoing) -> Result<(), FabricBenchError> {
+        let operation = message.operation()?;
+        let mut patience = Patience::new();
+        loop {
+            match self.sending(through).post(0, operation.clone()) {
+                Ok(()) => return Ok(()),
+                Err(PostError::QueueFull { .. }) => self.complete_some(through)?,
+                Err(error) => return Err(error.into()),
+            }
+            patience.check()?;
+        }
+    }
+
+    /// Takes completions, and keeps messages that come meanwhile: the other process may be a step ahead.
+    fn complete_some(&mut self, through: Through) -> Result<(), FabricBenchError> {
+        let mut events = Vec::new();
+        self.sending(through).poll(&mut events);
+        for event in events {
+            match event {
+                Event::Completed { outcome, .. } => drop(outcome?),
+                Event::Message { bytes } => self.early.push_back(bytes.len()),
+                other => return Err(unexpected(&other, "a completion or a message")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Polls until a message arrives, and returns its length.
+    ///
+    /// # Errors
+    /// When the other process has gone or nothing comes.
+    pub fn receive(
+        &mut self,
+        through: Through,
+        events: &mut Vec<Event>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<usize, FabricBenchError> {
+        let mut patience = Patience::new();
+        loop {
+            let found = match through {
+                Through::Push => self.poll_push(events)?,
+                Through::Inbox => self.poll_inbox(bytes)?,
+            };
+            if let Some(length) = found {
+                return Ok(length);
+            }
+            if through == Through::Inbox {
+                self.complete_some(through)?;
+            }
+            patience.check()?;
+        }
+    }
+
+    fn poll_push(&mut self, events: &mut Vec<Event>) -> Result<Option<usize>, FabricBenchError> {
+        if self.early.is_empty() {
+            self.push.poll(events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Message { bytes } => self.early.push_back(bytes.len()),
+                    Event::Completed { outcome, .. } => drop(outcome?),
+                    other => return Err(unexpected(&other, "a message")),
+                }
+            }
+        }
+        Ok(self.early.pop_front())
+    }
+
+    fn poll_inbox(&mut self, bytes: &mut Vec<u8>) -> Result<Option<usize>, FabricBenchError> {
+        match self.inbox.next(bytes) {
+            None => Ok(None),
+            Some(arrival) if arrival.kind == ArrivalKind::Message => Ok(Some(bytes.len())),
+            Some(arrival) => Err(FabricBenchError::Partner {
+                found: format!("{arrival:?}"),
+                expected: "a message in the inbox",
+            }),
+        }
+    }
+
+    /// Receives one message over the plain connection, with its bytes.
+    ///
+    /// # Errors
+    /// When the other process has gone or nothing comes.
+    pub fn message(&mut self, through: Through) -> Result<Vec<u8>, FabricBenchError> {
+        let mut bytes = Vec::new();
+        if through == Through::Inbox {
+            self.receive(through, &mut Vec::new(), &mut bytes)?;
+            return Ok(bytes);
+        }
+        let (mut events, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+        while self.push.wait(&mut events, deadline) > 0 {
+            for event in events.drain(..) {
+                match event {
+                    Event::Message { bytes } => return Ok(bytes),
+                    Event::Completed { outcome, .. } => drop(outcome?),
+                    other => return Err(unexpected(&other, "a message")),
+                }
+            }
+        }
+        Err(FabricBenchError::Partner { found: "silence".into(), expected: "a message" })
+    }
+
+    /// Sends a message and waits for its echo, `count` times; returns microseconds per one way.
+    ///
+    /// # Errors
+    /// When the other process has gone or an answer has another length.
+    pub fn ping_pong(
+        &mut self,
+        through: Through,
+        message: &Outgoing,
+        count: u32,
+    ) -> Result<f64, FabricBenchError> {
+        let (mut events, mut bytes) = (Vec::new(), Vec::new());
+        let started = Instant::now();
+        for _ in 0..count {
+            self.send(through, message)?;
+            check_length(self.receive(through, &mut events, &mut bytes)?, message.bytes)?;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        self.settle(through)?;
+        Ok(seconds / f64::from(count) / 2.0 * 1e6)
+    }
+
+    /// Sends `count` messages one after the other and waits until the last has been taken; returns gigabytes a second.
+    ///
+    /// # Errors
+    /// When the other process has gone or did not take them.
+    pub fn stream(
+        &mut self,
+        through: Through,
+        message: &Outgoing,
+        count: u32,
+    ) -> Result<f64, FabricBenchError> {
+        let started = Instant::now();
+        for _ in 0..count {
+            self.send(through, message)?;
+        }
+        let (mut events, mut bytes) = (Vec::new(), Vec::new());
+        self.receive(through, &mut events, &mut bytes)?;
+        let seconds = started.elapsed().as_secs_f64();
+        self.settle(through)?;
+        #[expect(clippy::cast_precision_loss, reason = "a message has at most 1 MiB")]
+        let all_bytes = message.bytes as f64 * f64::from(count);
+        Ok(all_bytes / seconds / 1e9)
+    }
+
+    /// Waits until nothing that was posted is in flight.
+    pub(crate) fn settle(&mut self, through: Through) -> Result<(), FabricBenchError> {
+        let mut patience = Patience::new();
+        while self.sending(through).in_flight() > 0 {
+            self.complete_some(through)?;
+            patience.check()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a message has the length that it should have.
+pub(crate) fn check_length(found: usize, expected: usize) -> Result<(), FabricBenchError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(FabricBenchError::Partner {
+        found: format!("a message of {found} bytes where {expected} were sent"),
+        expected: "the bytes that were sent",
+    })
+}

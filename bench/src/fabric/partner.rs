@@ -1,0 +1,283 @@
+//! How does the measuring process get a second one, and what does it ask of it?
+//!
+//! Invariants
+//! - Tasks are said as JSON lines on the other process's standard input; everything measured goes over the fabric.
+//! - The other process ends with its standard input, so none is left behind.
+
+use std::{
+    collections::VecDeque,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rackscan_fabric::{
+    Address, ClusterKey, Connection, Event, Listener, RemoteRegion, connect,
+    inbox::{Inbox, InboxConfig},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Ends, FabricBenchError, Through};
+
+/// Where the two processes meet.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// An address of this process; what must be unique in it is made so for each listener.
+    pub ours: Address,
+    /// An address of the other process.
+    pub theirs: Address,
+}
+
+impl Place {
+    /// The name of its wire.
+    #[must_use]
+    pub fn wire(&self) -> String {
+        let text = self.ours.to_string();
+        text.split(':').next().unwrap_or_default().to_owned()
+    }
+}
+
+/// What the other process is asked to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Task {
+    /// First: connect to both addresses and listen at the third.
+    Meet {
+        /// The cluster key, in hexadecimal digits.
+        key: String,
+        /// A listener without an inbox.
+        plain: String,
+        /// A listener with one.
+        inbox: String,
+        /// Where to listen with an inbox of its own.
+        listen: String,
+        /// The shape of that inbox.
+        shape: Shape,
+    },
+    /// Answer that many messages with as many bytes.
+    Echo {
+        /// How they travel.
+        through: Through,
+        /// Bytes of each.
+        bytes: usize,
+        /// How many.
+        count: u32,
+    },
+    /// Take that many messages, then say so with one.
+    Take {
+        /// How they travel.
+        through: Through,
+        /// Bytes of each.
+        bytes: usize,
+        /// How many.
+        count: u32,
+    },
+    /// Connect to a socket of the kernel and answer that many messages.
+    EchoSocket {
+        /// Its path.
+        path: String,
+        /// Bytes of each.
+        bytes: usize,
+        /// How many.
+        count: u32,
+    },
+}
+
+/// The shape of the inboxes that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Shape {
+    /// Bytes of each ring.
+    pub ring_bytes: usize,
+    /// Bytes of a packet.
+    pub packet_bytes: usize,
+    /// Whether the sender has a ring of its own.
+    pub private: bool,
+}
+
+impl Shape {
+    /// The configuration of such an inbox for one or a few senders.
+    #[must_use]
+    pub fn config(self) -> InboxConfig {
+        InboxConfig {
+            ring_bytes: self.ring_bytes,
+            packet_bytes: self.packet_bytes,
+            private_rings: u16::from(self.private),
+            ..InboxConfig::default()
+        }
+    }
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let InboxConfig { ring_bytes, packet_bytes, .. } = InboxConfig::default();
+        Self { ring_bytes, packet_bytes, private: true }
+    }
+}
+
+/// The other process, and what is shared with it.
+#[derive(Debug)]
+pub struct Partner {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    /// The ends of this process.
+    pub ends: Ends,
+    /// Memory of the other process.
+    pub memory: RemoteRegion,
+}
+
+/// No single step takes as long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The memory that each process shares, in bytes.
+pub(crate) const REGION_BYTES: usize = 64 << 20;
+
+/// What the second process says when it listens, before the address.
+pub(crate) const LISTENS: &str = "listens at ";
+
+/// An address of its own for one more listener.
+pub(crate) fn distinct(address: &Address, name: &str) -> Address {
+    match address {
+        Address::Shm { path } => {
+            let mut file = path.as_os_str().to_owned();
+            file.push(format!("-{}-{name}", std::process::id()));
+            Address::Shm { path: file.into() }
+        }
+        other => other.clone(),
+    }
+}
+
+impl Partner {
+    /// Starts `command`, which must call [`super::answer`], and meets it.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not come.
+    pub fn start(place: &Place, command: Command) -> Result<Self, FabricBenchError> {
+        Self::start_shaped(place, Shape::default(), command)
+    }
+
+    /// As `start`, with inboxes of a given shape on both sides.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not come.
+    pub fn start_shaped(place: &Place, shape: Shape, mut command: Command) -> Result<Self, FabricBenchError> {
+        let process = |action| move |source| FabricBenchError::Process { action, source };
+        let key = ClusterKey::generate().map_err(process("draw a key"))?;
+        let mut plain = Listener::bind(&distinct(&place.ours, "plain"), &key)?;
+        let mut inbox = Inbox::new(shape.config())?;
+        let mut into_inbox =
+            Listener::bind_inboxes(&distinct(&place.ours, "inbox"), &key, vec![inbox.handle()])?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(process("it could not be started"))?;
+        let stdin = child.stdin.take();
+        let gone = || std::io::Error::other("it has no pipe");
+        let stdout = child.stdout.take().ok_or_else(gone).map_err(process("its output"))?;
+        let mut stdout = BufReader::new(stdout);
+        let mut stdin = stdin.ok_or_else(gone).map_err(process("its input"))?;
+        let meet = Task::Meet {
+            key: key.to_hex(),
+            plain: plain.address().to_string(),
+            inbox: into_inbox.address().to_string(),
+            listen: place.theirs.to_string(),
+            shape,
+        };
+        say(&mut stdin, &meet)?;
+        let deadline = Instant::now() + PATIENCE;
+        let push = accept(&mut plain, deadline)?;
+        let from_partner = accept(&mut into_inbox, deadline)?;
+        let mut line = String::new();
+        stdout.read_line(&mut line).map_err(process("its address was not heard"))?;
+        let expected = "the address that it listens at";
+        let theirs = line.trim().strip_prefix(LISTENS).and_then(|address| address.parse().ok());
+        let theirs: Address = theirs.ok_or(FabricBenchError::Partner { found: line.clone(), expected })?;
+        let to_partner = connect(&called(&theirs, &place.ours), &key, deadline)?;
+        if shape.private
+            && let Some((_, sender)) = from_partner.inbox()
+        {
+            // An inbox without private rings (on verbs it is one shared queue) leaves it where it is.
+            let _ = inbox.make_private(sender);
+        }
+        let mut ends = Ends { push, inbox, from_partner, to_partner, early: VecDeque::new() };
+        let name = ends.message(Through::Push)?;
+        let expected = "the name of its memory";
+        let name = name.as_slice().try_into();
+        let name = name.map_err(|_| FabricBenchError::Partner {
+            found: "a message of another length".into(),
+            expected,
+        })?;
+        let memory = RemoteRegion::from_bytes(name);
+        Ok(Self { child, stdin: Some(stdin), stdout, ends, memory })
+    }
+
+    /// Gives the other process something to do.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn ask(&mut self, task: &Task) -> Result<(), FabricBenchError> {
+        let gone =
+            || FabricBenchError::Partner { found: "that it is gone".into(), expected: "a living process" };
+        say(self.stdin.as_mut().ok_or_else(gone)?, task)
+    }
+
+    /// Ends the other process.
+    ///
+    /// # Errors
+    /// When it ends with a failure.
+    pub fn stop(mut self) -> Result<(), FabricBenchError> {
+        drop(self.stdin.take());
+        let mut rest = String::new();
+        // What it still says is of no interest; waiting for its end is.
+        let _ = self.stdout.read_line(&mut rest);
+        let status = self
+            .child
+            .wait()
+            .map_err(|source| FabricBenchError::Process { action: "wait for its end", source })?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(FabricBenchError::Partner { found: status.to_string(), expected: "success" })
+    }
+}
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        // Its input ends, and it with it; a failed measurement must not leave it waiting for something else.
+        drop(self.stdin.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The address of a listener as this process calls it: with the device of this side.
+pub(crate) fn called(theirs: &Address, ours: &Address) -> Address {
+    match (theirs, ours) {
+        (Address::Verbs { host, port, .. }, Address::Verbs { device, .. }) => {
+            Address::Verbs { device: device.clone(), host: host.clone(), port: *port }
+        }
+        _ => theirs.clone(),
+    }
+}
+
+fn say(stdin: &mut ChildStdin, task: &Task) -> Result<(), FabricBenchError> {
+    let action = "a task could not be given";
+    let line = serde_json::to_string(task).map_err(std::io::Error::other);
+    line.and_then(|line| writeln!(stdin, "{line}"))
+        .and_then(|()| stdin.flush())
+        .map_err(|source| FabricBenchError::Process { action, source })
+}
+
+pub(crate) fn accept(listener: &mut Listener, deadline: Instant) -> Result<Connection, FabricBenchError> {
+    listener.accept_until(deadline)?.ok_or(FabricBenchError::Partner {
+        found: "no call within the time that it has".into(),
+        expected: "a call",
+    })
+}
+
+/// What an event that nobody expects means.
+pub(crate) fn unexpected(event: &Event, expected: &'static str) -> FabricBenchError {
+    FabricBenchError::Partner { found: format!("{event:?}"), expected }
+}

@@ -1,0 +1,13 @@
+//! What does receiving through an inbox cost next to a private ring for each sender, and how much memory does it save?
+//!
+//! The questions of the paper's chapters 5.2 (latency and bandwidth of IPUSH next to PUSH) and 3.2 (receive memory).
+//!
+//! Invariants
+//! - Both ways of receiving are measured in turns in one run; all runs are kept, the best counts, ratios are of the best.
+//! - Memory is what the inboxes that carried the messages say of themselves, not what a formula says.
+
+mod patterns;
+mod side_by_side;
+
+pub use patterns::{PATTERNS, Pattern, PatternLine, patterns};
+pub use side_by_side::{InboxLine, InboxOptions, SIZES, side_by_side};

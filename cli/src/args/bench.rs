@@ -1,0 +1,131 @@
+//! Which words does `rackscan bench` understand?
+
+use super::{PlacementArgument, scale};
+use clap::{Args, Subcommand, ValueEnum};
+use rackscan_bench::fabric::Shape;
+use std::path::PathBuf;
+
+/// `rackscan bench`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// The 22 queries under each placement, best of N, beside DataFusion and DuckDB if asked
+    #[command(after_help = "Examples:\n  rackscan bench tpch --scale 1 --repeat 3\n  \
+                            rackscan bench tpch --scale 1 --peers datafusion --json results.jsonl")]
+    Tpch(BenchTpch),
+    /// One-sided transfers of each wire beside a plain copy, and its round trips beside a Unix socket
+    #[command(after_help = "Examples:\n  rackscan bench fabric\n  \
+                            rackscan bench fabric --wires shm --repeat 5 --json results.jsonl")]
+    Fabric(BenchFabric),
+    /// Messages through an inbox beside private rings: latency, bandwidth, receive memory
+    #[command(after_help = "Examples:\n  rackscan bench inbox\n  \
+                            rackscan bench inbox --wires shm --sizes 8,64,1048576 --repeat 7\n  \
+                            rackscan bench inbox --memory-only --senders 64,1000")]
+    Inbox(BenchInbox),
+    /// The second process of a measurement; started by the first
+    #[command(hide = true)]
+    Answer,
+}
+
+/// `rackscan bench tpch`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchTpch {
+    /// The scale factor; other data in the data folder is replaced
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
+    pub(crate) scale: f64,
+    /// Runs of each query; the best counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+    /// Which queries, by comma [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "QUERY")]
+    pub(crate) queries: Vec<String>,
+    /// Which placements, by comma
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "local,remote-fetch,remote-process")]
+    pub(crate) placements: Vec<PlacementArgument>,
+    /// Other engines to run beside, over the same data as Parquet; needs python3 with the packages
+    /// `tpchgen-cli` and the engine's own
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) peers: Vec<Peer>,
+    /// Append the JSON lines to a file as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// An engine to measure beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peer {
+    /// DataFusion on Parquet
+    Datafusion,
+    /// DuckDB on Parquet
+    Duckdb,
+}
+
+/// A wire to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FabricWire {
+    /// Shared memory
+    Shm,
+    /// TCP over loopback
+    Tcp,
+    /// RDMA between the devices named with --verbs
+    Verbs,
+}
+
+/// What the benchmarks of wires have in common.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchWires {
+    /// Which wires, by comma
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "shm,tcp")]
+    pub(crate) wires: Vec<FabricWire>,
+    /// The two ends of --wires verbs: DEVICE@ADDRESS of this process and of the second one
+    #[arg(long, value_delimiter = ',', value_name = "OURS,THEIRS", num_args = 1)]
+    pub(crate) verbs: Vec<String>,
+    /// Turns of each figure; the best counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+    /// How much is done in each turn: 1 is usual, 0.01 only shows that it works
+    #[arg(long, default_value_t = 1.0, value_parser = effort)]
+    pub(crate) effort: f64,
+    /// Append the JSON lines to a file as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// `rackscan bench fabric`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchFabric {
+    #[command(flatten)]
+    pub(crate) common: BenchWires,
+}
+
+/// `rackscan bench inbox`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchInbox {
+    #[command(flatten)]
+    pub(crate) common: BenchWires,
+    /// Bytes of a message, by comma [default: 8 to 1048576]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    pub(crate) sizes: Vec<usize>,
+    /// Bytes of each ring
+    #[arg(long, value_name = "BYTES", default_value_t = Shape::default().ring_bytes)]
+    pub(crate) ring_bytes: usize,
+    /// Bytes of a packet
+    #[arg(long, value_name = "BYTES", default_value_t = Shape::default().packet_bytes)]
+    pub(crate) packet_bytes: usize,
+    /// Measure a ring that the sender shares with nobody now but could, instead of one of its own
+    #[arg(long)]
+    pub(crate) shared: bool,
+    /// Senders of the memory figures, by comma
+    #[arg(long, value_delimiter = ',', value_name = "N", default_value = "64,1000",
+          value_parser = clap::value_parser!(u16).range(18..=4000))]
+    pub(crate) senders: Vec<u16>,
+    /// Only the memory figures, without latency and bandwidth
+    #[arg(long)]
+    pub(crate) memory_only: bool,
+}
+
+fn effort(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(effort) if effort > 0.0 && effort <= 1000.0 => Ok(effort),
+        _ => Err("expected a number above 0, at most 1000".to_owned()),
+    }
+}

@@ -1,0 +1,94 @@
+//! What does an operation look like on the stream, and what must come back?
+//!
+//! Invariants
+//! - A request keeps the bytes that were given at `post`, so it can be sent whenever its turn comes; nothing about it can fail
+//!   then any more.
+
+use super::{
+    frame::Body,
+    link::{Expected, Flight},
+    outbox::Payload,
+};
+use crate::{
+    error::{OutOfBounds, PostError},
+    limits::TRANSFER_BYTES_MAX,
+    operation::{Operation, RemoteSpan, Report},
+    region::{Access, RegionSlice},
+};
+
+/// An operation of ours that has no sequence number yet.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) body: Body,
+    pub(super) payload: Payload,
+    pub(super) flight: Flight,
+}
+
+impl Request {
+    pub(super) fn new(id: u64, operation: &Operation<'_>) -> Result<Self, PostError> {
+        let touches = operation.remote_span()?.map(|span| (span, needed(operation)));
+        let (body, payload, expected) = parts(operation, touches.map(|(span, _)| span))?;
+        Ok(Self { body, payload, flight: Flight { id, touches, expected } })
+    }
+}
+
+/// A length that `Operation::check` has found to be at most `TRANSFER_BYTES_MAX`, which fits.
+fn frame_length(bytes: usize) -> Result<u32, PostError> {
+    let bytes_max = TRANSFER_BYTES_MAX;
+    u32::try_from(bytes).map_err(|_| PostError::TransferTooLong { bytes, bytes_max })
+}
+
+fn shared(slice: &RegionSlice) -> Result<Payload, OutOfBounds> {
+    Ok(Payload::Shared(slice.region().as_raw_slice(slice.offset(), slice.len())?))
+}
+
+/// The frame and payload of an operation, and what must come back.
+fn parts(
+    operation: &Operation<'_>,
+    span: Option<RemoteSpan>,
+) -> Result<(Body, Payload, Expected), PostError> {
+    let bytes = operation.transfer_bytes();
+    let length = frame_length(bytes)?;
+    let acknowledge = Expected::Acknowledge { bytes: bytes as u64 };
+    let RemoteSpan { key, address, .. } = span.unwrap_or(RemoteSpan { key: 0, address: 0, length: 0 });
+    Ok(match operation {
+        Operation::Write { source, .. } => {
+            (Body::Write { key, address, length }, shared(source)?, acknowledge)
+        }
+        Operation::WriteBytes { bytes, .. } => {
+            (Body::Write { key, address, length }, Payload::Private(bytes.to_vec()), acknowledge)
+        }
+        Operation::WriteWithImmediate { source, immediate, .. } => {
+            let body = Body::WriteImmediate { key, address, length, immediate: *immediate };
+            (body, shared(source)?, acknowledge)
+        }
+        Operation::Read { target, .. } => (
+            Body::Read { key, address, length },
+            Payload::None,
+            Expected::ReadData { target: target.clone() },
+        ),
+        Operation::Send { bytes } => {
+            let body = Body::Send { length, report: Report::PerMessage };
+            (body, Payload::Private(bytes.to_vec()), acknowledge)
+        }
+        Operation::SendRegion { source, report } => {
+            (Body::Send { length, report: *report }, shared(source)?, acknowledge)
+        }
+        Operation::FetchAdd { add, .. } => {
+            (Body::FetchAdd { key, address, add: *add }, Payload::None, Expected::Found)
+        }
+        Operation::CompareSwap { expected, replacement, .. } => {
+            let (expected, replacement) = (*expected, *replacement);
+            (Body::CompareSwap { key, address, expected, replacement }, Payload::None, Expected::Found)
+        }
+    })
+}
+
+/// The access that an operation needs to the peer's memory.
+fn needed(operation: &Operation<'_>) -> Access {
+    match operation {
+        Operation::Read { .. } => Access::Read,
+        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => Access::ReadWrite,
+        _ => Access::Write,
+    }
+}

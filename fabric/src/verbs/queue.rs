@@ -1,0 +1,499 @@
+//! What happens to an operation on its way through an adapter?
+//!
+//! Life of an operation: `post` makes work requests and rings the adapter's doorbell once; the adapters do the rest, and
+//! `poll` takes the completion out of the completion queue. What has no room in the adapter's queue, the peer's ring or the
+//! scratch memory waits here, in order, with everything posted after it.
+//!
+//! Invariants
+//! - The TCP connection of the set-up stays open: a hang-up is the sign that the peer is gone, and the last words go over it.
+//!   It is looked at before every sleep and after every failure, so a dead peer never leaves a sleeper behind.
+//! - A goodbye is said after all that was posted is complete, and says how much that was; it is an ending when as much has
+//!   arrived.
+//! - A failed work request ends the connection: the adapter has moved the queue pair to its error state.
+//! - No wake-up is lost: `arm` asks the adapter for one, then looks once more.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::Instant,
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+
+use super::{
+    flight::{Failure, Progress},
+    inlet::{Inlet, Missing},
+    lifeline::{LastWords, Lifeline},
+    receive::RECEIVE_ID,
+    region::Grants,
+    send::{Advance, Sender},
+    sys::{
+        Completion, CompletionQueue, MemoryWindow, QueuePair, Received, STATUS_FLUSHED, Step, status_text,
+    },
+};
+use crate::{
+    completion::Event,
+    error::{Ending, OperationError, PostError, RegisterError},
+    limits::{CLOSE_TIME_MAX, EVENTS_PER_POLL_MAX, VERBS_SPIN_US},
+    memory::RawSlice,
+    operation::{DeferredOperation, Operation, RemoteSpan},
+    region::{Access, Region, RemoteRegion},
+    wire::Queue,
+};
+
+/// A poller that never sleeps looks at its socket once in so many polls that found nothing.
+const IDLE_POLLS_PER_LOOK: u32 = 128;
+
+/// What waits for room.
+enum Waiting {
+    Operation(u64, DeferredOperation, Progress),
+    Binding(Arc<MemoryWindow>),
+}
+
+/// One end of a `verbs` connection.
+pub(super) struct VerbsQueue {
+    // Windows are closed before their queue pair goes, and that before the rest: fields are dropped in this order.
+    grants: Grants,
+    waiting: VecDeque<Waiting>,
+    sender: Sender,
+    inlet: Inlet,
+    pair: Arc<QueuePair>,
+    completions: Arc<CompletionQueue>,
+    lifeline: Lifeline,
+    /// Watches the completion channel and the socket.
+    watch: OwnedFd,
+    found: Vec<Completion>,
+    finished: VecDeque<Event>,
+    batching: bool,
+    /// The request of ours that failed first.
+    failure: Option<Failure>,
+    /// Whether the queue pair is in its error state.
+    is_broken: bool,
+    ending: Option<Ending>,
+    ending_reported: bool,
+    armed: bool,
+    idle_polls: u32,
+}
+
+impl VerbsQueue {
+    pub(super) fn new(
+        socket: OwnedFd,
+        (pair, completions): (Arc<QueuePair>, Arc<CompletionQueue>),
+        (sender, inlet): (Sender, Inlet),
+        ring: Option<Arc<MemoryWindow>>,
+    ) -> io::Result<Self> {
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&watch, completions.descriptor(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        let lifeline = Lifeline::new(socket);
+        lifeline.watch_by(&watch)?;
+        let mut grants = Grants::default();
+        if let Some(ring) = ring {
+            grants.add(ring);
+        }
+        if let Some(bell) = inlet.bell() {
+            epoll::add(&watch, bell, epoll::EventData::new_u64(2), epoll::EventFlags::IN)?;
+        }
+        Ok(Self {
+            grants,
+            waiting: VecDeque::new(),
+            sender,
+            inlet,
+            pair,
+            completions,
+            lifeline,
+            watch,
+            found: Vec::new(),
+            finished: VecDeque::new(),
+            batching: false,
+            failure: None,
+            is_broken: false,
+            ending: None,
+            ending_reported: false,
+            armed: false,
+            idle_polls: 0,
+        })
+    }
+
+    fn end(&mut self, ending: Ending) {
+        self.ending.get_or_insert(ending);
+    }
+
+    fn violation(&mut self, reason: impl ToString) {
+        self.end(Ending::Violation { reason: reason.to_string() });
+        self.inlet.clear();
+        self.is_broken = true;
+        // Nothing of the peer's reaches our memory from here on. It fails only if that is so already.
+        let _ = self.pair.advance(Step::Failed);
+    }
+
+    /// The adapter does not do what it must be able to.
+    fn adapter_failed(&mut self, what: &str, error: &io::Error) {
+        self.is_broken = true;
+        self.end(Ending::Failed { status: format!("could not {what}: {error}") });
+    }
+
+    /// Takes what the adapter has reported.
+    fn reap(&mut self) {
+        loop {
+            let mut found = std::mem::take(&mut self.found);
+            let more = self.completions.poll(&mut found);
+            for completion in found.drain(..) {
+                self.take(completion);
+            }
+            self.found = found;
+            match more {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    self.adapter_failed("poll the adapter", &error);
+                    break;
+                }
+            }
+        }
+        self.take_shared();
+        self.sender.drain(&mut self.finished);
+        self.grants.done(self.sender.completed());
+    }
+
+    fn take(&mut self, completion: Completion) {
+        if completion.status != 0 {
+            self.take_failure(completion);
+            return;
+        }
+        let arrived = match completion.received {
+            None if self.failure.is_none() => {
+                self.sender.complete(completion.id);
+                Ok(())
+            }
+            None => Ok(()),
+            Some(Received::Write) => self.inlet.arrived(completion.immediate, completion.bytes),
+            Some(Received::Send) => {
+                let units = self.inlet.credit_arrived(completion.immediate);
+                units.and_then(|units| self.sender.take_credit(units))
+            }
+        };
+        if let Err(fault) = arrived
+            && self.ending.is_none()
+        {
+            self.violation(fault);
+        }
+    }
+
+    /// Takes what the owner of a shared receive queue has left for this connection.
+    fn take_shared(&mut self) {
+        let fault = self.inlet.take_fault();
+        let returned = self.inlet.take_returned();
+        let fault = fault.or_else(|| self.sender.take_credit(returned).err());
+        if let Some(fault) = fault
+            && self.ending.is_none()
+        {
+            self.violation(fault);
+        }
+    }
+
+    /// The first failure of a request says where requests began to fail; those before it have succeeded.
+    fn take_failure(&mut self, completion: Completion) {
+        self.is_broken = true;
+        let Completion { id, status, vendor, .. } = completion;
+        if id != RECEIVE_ID && self.failure.is_none() {
+            self.sender.complete(id.saturating_sub(1));
+            self.failure = Some(Failure { number: id, status, vendor });
+        }
+    }
+
+    /// Hears the peer's last words. True if it has left on purpose, and messages of its were not taken yet.
+    fn hear(&mut self) -> bool {
+        if self.ending.is_some() {
+            return false;
+        }
+        let words = self.lifeline.listen();
+        let hung_up = self.lifeline.has_hung_up();
+        if hung_up {
+            self.lifeline.unwatch_by(&self.watch);
+        }
+        if words.is_some() || hung_up {
+            // What the peer did before it spoke or hung up is there by now.
+            self.reap();
+        }
+        match words {
+            Some(LastWords::Goodbye { sent }) => match self.inlet.missing_until(sent) {
+                Missing::Nothing => self.end(Ending::Orderly),
+                Missing::Untaken => return true,
+                Missing::Unwritten if hung_up || self.is_broken => {
+                    let arrived = self.inlet.tail();
+                    let reason = format!("it left after sending up to {sent}, of which {arrived} came");
+                    self.end(Ending::Lost { reason });
+                }
+                Missing::Unwritten => return true,
+            },
+            Some(LastWords::Failed { status }) => {
+                let text = status_text(u32::try_from(status).unwrap_or(u32::MAX));
+                self.end(Ending::Failed { status: format!("an operation of the peer failed ({text})") });
+            }
+            Some(LastWords::Nonsense { kind }) => self.violation(format!("last words of kind {kind}")),
+            None if hung_up => {
+                let reason = "its process is gone (the socket hung up)".to_owned();
+                self.end(Ending::Lost { reason });
+            }
+            None => {}
+        }
+        false
+    }
+
+    /// A queue pair in its error state is an ending, whose reason the socket may tell better.
+    fn settle(&mut self) {
+        if !self.is_broken || self.ending.is_some() || self.hear() {
+            return;
+        }
+        let status = match self.failure {
+            Some(failure) if failure.status != STATUS_FLUSHED => failure.error().to_string(),
+            _ => "the queue pair was taken down, as a refused operation of the peer does".to_owned(),
+        };
+        self.end(Ending::Failed { status });
+    }
+
+    /// Makes requests of what waits, as far as there is room.
+    fn progress(&mut self) {
+        if self.is_broken || self.ending.is_some() {
+            return;
+        }
+        while let Some(mut waiting) = self.waiting.pop_front() {
+            let advance = match &mut waiting {
+                Waiting::Operation(id, operation, progress) => {
+                    self.sender.advance(*id, &operation.as_operation(), progress)
+                }
+                Waiting::Binding(window) => match self.sender.bind(window) {
+                    Some(number) => {
+                        self.grants.bound(window, number);
+                        Advance::Posted
+                    }
+                    None => Advance::Stalled,
+                },
+            };
+            if advance == Advance::Stalled {
+                self.waiting.push_front(waiting);
+                break;
+            }
+        }
+        if let Some(units) = self.inlet.credit_due() {
+            let reposted = self.inlet.repost(true);
+            if let Err(error) = reposted {
+                self.adapter_failed("post receive requests", &error);
+            } else if self.sender.give_credit(units) {
+                self.inlet.credited(units);
+            }
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.sender.flush() {
+            self.adapter_failed("post work requests", &error);
+        }
+        self.sender.drain(&mut self.finished);
+    }
+
+    /// Takes messages until `events` has grown to `limit`.
+    fn receive(&mut self, events: &mut Vec<Event>, limit: usize) {
+        while events.len() < limit {
+            match self.inlet.next() {
+                Ok(Some(event)) => events.push(event),
+                Ok(None) => break,
+                Err(fault) => {
+                    self.violation(fault);
+                    return;
+                }
+            }
+        }
+        if !self.is_broken
+            && let Err(error) = self.inlet.repost(false)
+        {
+            self.adapter_failed("post receive requests", &error);
+        }
+        if self.inlet.credit_due().is_some() {
+            self.progress();
+        }
+    }
+
+    /// Everything is over: what is in flight fails, and the ending is reported last.
+    fn report_ending(&mut self, events: &mut Vec<Event>, ending: &Ending) {
+        if matches!(ending, Ending::Failed { .. }) {
+            let status = self.failure.map_or(0, |failure| u64::from(failure.status));
+            self.lifeline.say(LastWords::Failed { status });
+        }
+        let failure = self.failure.filter(|_| matches!(ending, Ending::Failed { .. }));
+        let failure = failure.filter(|failure| failure.status != STATUS_FLUSHED);
+        self.sender.fail(failure, ending, events);
+        for waiting in self.waiting.drain(..) {
+            if let Waiting::Operation(id, _, progress) = waiting {
+                let failure = failure.filter(|failure| failure.befell(&progress));
+                let error = failure.map_or_else(|| OperationError::Closed(ending.clone()), Failure::error);
+                events.push(Event::Completed { id, outcome: Err(error) });
+            }
+        }
+        // The adapter lets go of all memory; it fails only if it has done so.
+        let _ = self.pair.advance(Step::Failed);
+        self.grants.clear();
+        self.inlet.leave();
+        self.ending_reported = true;
+        events.push(Event::Closed(ending.clone()));
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.inlet.say_sleeping(false);
+        self.completions.drain_wake_ups();
+        if let Some(bell) = self.inlet.bell() {
+            bell.drain();
+        }
+    }
+}
+
+impl Queue for VerbsQueue {
+    fn grant(&mut self, _key: u64, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError> {
+        if let Some(ending) = self.ending.clone() {
+            return Err(RegisterError::Closed(ending));
+        }
+        let os = |action| move |source| RegisterError::Os { action, source };
+        let memory = self.sender.locals().device().register(region).map_err(os("register a region"))?;
+        let address = memory.address();
+        let window = MemoryWindow::new(memory, access).map_err(os("make a memory window over a region"))?;
+        let window = Arc::new(window);
+        let remote = RemoteRegion { key: u64::from(window.key()), address, length: region.bytes() as u64 };
+        self.grants.add(Arc::clone(&window));
+        self.waiting.push_back(Waiting::Binding(window));
+        self.reap();
+        self.progress();
+        Ok(remote)
+    }
+
+    fn revoke(&mut self, key: u64) -> Result<(), RegisterError> {
+        self.reap();
+        self.waiting
+            .retain(|waiting| !matches!(waiting, Waiting::Binding(window) if u64::from(window.key()) == key));
+        self.grants.revoke(key, self.sender.completed());
+        Ok(())
+    }
+
+    fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
+        if let Some(ending) = self.ending.clone() {
+            return Err(PostError::Closed(ending));
+        }
+        if !self.waiting.is_empty() || self.sender.is_short() {
+            self.reap();
+            self.progress();
+        }
+        let mut progress = Progress::default();
+        if !self.waiting.is_empty()
+            || self.is_broken
+            || self.sender.advance(id, &operation, &mut progress) == Advance::Stalled
+        {
+            let operation = DeferredOperation::new(operation);
+            self.waiting.push_back(Waiting::Operation(id, operation, progress));
+        }
+        if !self.batching {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    fn begin_batch(&mut self) {
+        self.batching = true;
+    }
+
+    fn end_batch(&mut self) {
+        self.batching = false;
+        self.flush();
+    }
+
+    fn poll(&mut self, events: &mut Vec<Event>) {
+        if self.ending_reported {
+            return;
+        }
+        let before = events.len();
+        let limit = before + EVENTS_PER_POLL_MAX;
+        if self.armed || self.idle_polls >= IDLE_POLLS_PER_LOOK {
+            if self.armed {
+                self.disarm();
+            }
+            self.idle_polls = 0;
+            self.hear();
+        }
+        self.reap();
+        self.settle();
+        self.progress();
+        let finished = self.finished.len().min(EVENTS_PER_POLL_MAX);
+        events.extend(self.finished.drain(..finished));
+        self.receive(events, limit);
+        if events.len() < limit
+            && self.finished.is_empty()
+            && let Some(ending) = self.ending.clone()
+        {
+            self.report_ending(events, &ending);
+        }
+        if events.len() == before {
+            self.idle_polls += 1;
+        } else {
+            self.idle_polls = 0;
+        }
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        if !self.armed {
+            self.armed = true;
+            self.inlet.say_sleeping(true);
+            if let Err(error) = self.completions.notify() {
+                self.adapter_failed("ask the adapter for a wake-up", &error);
+            }
+        }
+        // Asked first, looked after: what was added in between woke nobody.
+        self.reap();
+        self.settle();
+        self.progress();
+        let something = !self.finished.is_empty()
+            || self.inlet.has_arrivals()
+            || (self.ending.is_some() && !self.ending_reported);
+        if something {
+            self.disarm();
+        }
+        !something
+    }
+
+    fn map_remote(&mut self, _span: RemoteSpan, _access: Access) -> Option<RawSlice> {
+        None
+    }
+
+    fn spin_us(&self) -> u64 {
+        VERBS_SPIN_US
+    }
+
+    fn close(&mut self) {
+        let deadline = Instant::now() + CLOSE_TIME_MAX;
+        let mut dropped = Vec::new();
+        while self.ending.is_none() && (self.sender.is_busy() || !self.waiting.is_empty()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            dropped.clear();
+            self.poll(&mut dropped);
+            if self.arm() {
+                let timeout = Timespec::try_from(left).ok();
+                let mut fds = [PollFd::new(&self.watch, PollFlags::IN)];
+                // However the sleep ends, the loop looks at the deadline.
+                let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+            }
+        }
+        if self.ending.is_none() {
+            self.lifeline.say(LastWords::Goodbye { sent: self.sender.channel_tail_completed() });
+        }
+        // The adapter lets go of all memory before it is deregistered.
+        let _ = self.pair.advance(Step::Failed);
+    }
+}

@@ -1,0 +1,47 @@
+//! What does an address of the wire `verbs` get in a build without the cargo feature `verbs`?
+//!
+//! Invariants
+//! - The same functions as the wire's own, each of which says which feature is missing.
+
+use std::{os::fd::OwnedFd, time::Instant};
+
+use crate::{
+    address::Address,
+    connection::Connection,
+    error::{ConnectError, ListenError},
+    inbox::{InboxHandle, Inboxes},
+    key::ClusterKey,
+};
+
+const FEATURE: &str = "verbs";
+
+fn address(device: Option<&str>, host: &str, port: u16) -> String {
+    Address::Verbs { device: device.map(str::to_owned), host: host.to_owned(), port }.to_string()
+}
+
+pub(crate) fn bind(
+    device: Option<&str>,
+    (host, port): (&str, u16),
+    _inboxes: &[InboxHandle],
+) -> Result<(OwnedFd, u16), ListenError> {
+    Err(ListenError::WireMissing { address: address(device, host, port), wire: FEATURE })
+}
+
+pub(crate) fn call(
+    device: Option<&str>,
+    (host, port): (&str, u16),
+    _key: &ClusterKey,
+    _deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    Err(ConnectError::WireMissing { peer: address(device, host, port), wire: FEATURE })
+}
+
+pub(crate) fn answer(
+    _socket: OwnedFd,
+    _device: Option<&str>,
+    _key: &ClusterKey,
+    _inboxes: &Inboxes,
+    _deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    Err(ConnectError::WireMissing { peer: "verbs caller".to_owned(), wire: FEATURE })
+}
