@@ -319,6 +319,12 @@ pub struct NodeCounters {
     pub connections_refused: u64,
     /// Connections open now.
     pub connections_open: u64,
+    /// Requests that arrived through the inboxes.
+    pub inbox_messages: u64,
+    /// Times that a client was given another ring of an inbox, because it asked more or less often than others.
+    pub inbox_moves: u64,
+    /// Times that a client waited because its ring was full.
+    pub inbox_stalls: u64,
     /// Bytes of the memory budget in use now.
     pub memory_used_bytes: u64,
     /// Most bytes of the memory budget ever in use.

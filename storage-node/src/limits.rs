@@ -23,13 +23,25 @@ pub const DEVICE_BYTES_MIN: u64 = 8 << 20;
 
 /// Connections of one reactor.
 pub const CONNECTIONS_PER_REACTOR_MAX: usize = 256;
-/// Memory that one connection takes outside of our pools, in bytes: both message rings of `shm`, or the staging and
-/// message queues of `tcp`, rounded up.
-pub const CONNECTION_BYTES: u64 = 640 << 10;
+/// Senders that the inbox of a reactor can tell apart: its connections, and those that come or go at the moment.
+pub const SENDERS_PER_REACTOR_MAX: u16 = 320;
+/// Memory that one connection takes outside of our pools and the inbox, in bytes: a request that is being put together, and
+/// the staging, answers and stack of a `tcp` responder or the scratch memory of a `verbs` queue pair, rounded up.
+pub const CONNECTION_BYTES: u64 = 384 << 10;
 /// Requests in progress of one connection; a client that asks for more is told [`Busy`].
 ///
 /// [`Busy`]: rackscan_format::message::RefusalCode::Busy
 pub const REQUESTS_PER_CONNECTION_MAX: usize = 128;
+/// Requests of a client that arrive before its connection was handed to its reactor; one more refuses the connection.
+pub const EARLY_REQUESTS_MAX: usize = REQUESTS_PER_CONNECTION_MAX;
+/// Arrivals in a reactor's inbox between two looks at who sends how much.
+pub const ARRIVALS_PER_LOOK: u32 = 256;
+/// Arrivals that a reactor takes out of its inbox before it looks at its devices and connections.
+pub const ARRIVALS_PER_TURN_MAX: u32 = 64;
+/// Rings of a reactor's inbox for clients that ask often.
+pub const PRIVATE_RINGS_MAX: u16 = 64;
+/// Bytes of each ring of an inbox.
+pub const INBOX_RING_BYTES: usize = 256 << 10;
 /// Replies of one connection that wait because its peer does not read; one more ends the connection.
 pub const REPLIES_WAITING_MAX: usize = 2 * REQUESTS_PER_CONNECTION_MAX;
 /// Requests in progress of one reactor.
@@ -78,6 +90,10 @@ const _: () =
 // Coalesced reads of a fetch are numbered in 32 bits next to a task's number.
 const _: () = assert!(FETCH_PAGES_MAX < u32::MAX as usize);
 const _: () = assert!(REQUESTS_PER_CONNECTION_MAX <= REQUESTS_PER_REACTOR_MAX);
+// A connection that goes may still be known to the inbox while the next one comes, and handshakes are dealt before they are counted.
+const _: () = assert!(
+    CONNECTIONS_PER_REACTOR_MAX + rackscan_fabric::limits::HANDSHAKES_MAX < SENDERS_PER_REACTOR_MAX as usize
+);
 const _: () = assert!(IO_DEPTH_MAX <= rackscan_device::limits::RING_DEPTH_MAX);
 const _: () = assert!(BUFFER_BYTES_MAX <= rackscan_device::limits::BUFFER_BYTES_MAX);
 // A reactor watches its connections, its bell and the listeners.

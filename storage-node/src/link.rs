@@ -16,6 +16,7 @@ use std::{
 use rackscan_device::{DeviceIo, Interest, Repeat, Ring, Token, Watch, WatchId};
 use rackscan_fabric::{
     Access, Connection, Event, Operation, PostError, RawSlice, RegionSlice, RemoteRegion, Wire,
+    inbox::SenderId,
 };
 use rackscan_format::message::Target;
 
@@ -84,6 +85,11 @@ impl Link {
     /// Its watch has fired and is gone.
     pub(crate) fn unwatched(&mut self) {
         self.watch = None;
+    }
+
+    /// Its name in the reactor's inbox.
+    pub(crate) fn sender(&self) -> Option<SenderId> {
+        self.connection.inbox().map(|(_, sender)| sender)
     }
 
     pub(crate) fn peer(&self) -> &str {

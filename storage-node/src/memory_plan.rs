@@ -6,18 +6,22 @@
 //! scans      6/16   half of it pages being scanned, half the scan's own memory     (a pool per worker)
 //! appends    1/16   pages being checked and written                                (a pool per reactor)
 //! metadata   2/16   directories of the tables, twice: parsed and as the catalog
-//! wires      1/16   the connections' own queues
+//! wires      1/16   the inboxes of the reactors, and what each connection has of its own
 //! ```
 //!
 //! Invariants
 //! - The parts never exceed the budget; each is taken at start or admitted against its bound.
 //! - Every part is large enough that any single request can make progress alone.
 
-use rackscan_fabric::Wire;
+use rackscan_fabric::{
+    Wire,
+    inbox::{InboxConfig, WhenFull},
+    limits::SEND_BYTES_MAX,
+};
 
 use crate::{
     config::Config,
-    limits::{BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES},
+    limits::{BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES, INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX},
 };
 
 const PARTS: u64 = 16;
@@ -62,13 +66,14 @@ impl MemoryPlan {
         let (reactors, workers) = (u64::from(config.reactors.max(1)), u64::from(config.scan_workers.max(1)));
         let buffer = BUFFER_BYTES_MAX as u64;
         let budget_bytes = config.memory_budget.0;
+        let inbox_bytes = inbox_config(config).memory_bytes() * reactors;
         let part = |parts: u64| budget_bytes / PARTS * parts;
         // Two of the largest buffers are the least that lets one be filled while another is sent.
         let least = [
             (2 * buffer + ECHO_BYTES as u64) * reactors * PARTS / STAGING_PARTS,
             2 * 2 * buffer * workers * PARTS / SCAN_PARTS,
             buffer * reactors * PARTS / APPEND_PARTS,
-            4 * CONNECTION_BYTES * PARTS / WIRE_PARTS,
+            (inbox_bytes + 4 * CONNECTION_BYTES) * PARTS / WIRE_PARTS,
         ];
         // Rounding down to whole buffers below must not fall under the least.
         let least_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
@@ -89,8 +94,22 @@ impl MemoryPlan {
             scan_page_bytes: whole_buffers(scan_worker / 2),
             scan_work_bytes: usize::try_from(scan_worker / 2).unwrap_or(usize::MAX),
             metadata_bytes: part(METADATA_PARTS),
-            connections: part(WIRE_PARTS) / CONNECTION_BYTES,
+            connections: (part(WIRE_PARTS) - inbox_bytes) / CONNECTION_BYTES,
         })
+    }
+}
+
+/// The inbox of each reactor.
+pub(crate) fn inbox_config(config: &Config) -> InboxConfig {
+    InboxConfig {
+        ring_bytes: INBOX_RING_BYTES,
+        private_rings: config.private_rings,
+        shared_rings: 1,
+        senders_max: SENDERS_PER_REACTOR_MAX,
+        // Requests are sent from plain memory, so no honest one is longer.
+        message_bytes_max: SEND_BYTES_MAX,
+        when_full: WhenFull::Stall,
+        ..InboxConfig::default()
     }
 }
 
@@ -127,6 +146,7 @@ mod tests {
                 let total = per_reactor as u64 * u64::from(reactors)
                     + per_worker as u64 * u64::from(workers)
                     + plan.metadata_bytes
+                    + inbox_config(&config(budget, reactors, workers)).memory_bytes() * u64::from(reactors)
                     + plan.connections * CONNECTION_BYTES;
                 assert!(total <= budget, "{plan:?}");
                 assert!(plan.staging_bytes >= 2 * BUFFER_BYTES_MAX && plan.append_bytes >= BUFFER_BYTES_MAX);

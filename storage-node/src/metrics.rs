@@ -43,6 +43,9 @@ metrics!(
     connections_accepted,
     connections_refused,
     connections_open,
+    inbox_messages,
+    inbox_moves,
+    inbox_stalls,
     memory_used_bytes,
     memory_peak_bytes,
 );

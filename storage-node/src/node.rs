@@ -15,16 +15,19 @@ use std::{
 };
 
 use rackscan_device::{BufferPool, BufferRegistration, Ring, RingConfig, RingReport, pin_current_thread};
-use rackscan_fabric::{Address, ClusterKey, Listener, Region};
+use rackscan_fabric::{
+    Address, ClusterKey, Listener, Region,
+    inbox::{Inbox, InboxHandle},
+};
 
 use crate::{
-    bridge::{Core, NodeParts, Reactor, ReactorParts},
+    bridge::{Core, Intake, NodeParts, Reactor, ReactorParts},
     config::Config,
     error::{StartError, Stopped},
     lifecycle::Lifecycle,
     limits::{BUFFER_BYTES_MAX, ECHO_BYTES},
     mailbox::Mailbox,
-    memory_plan::MemoryPlan,
+    memory_plan::{MemoryPlan, inbox_config},
     metrics::Metrics,
     scan_pool::{self, Programs, ScanQueue, WorkerParts},
     staging::Staging,
@@ -76,8 +79,14 @@ impl Node {
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| StartError::Os { action: "make a mailbox", source })?;
         lifecycle.watch_over(mailboxes.clone());
+        let inboxes = (0..config.reactors)
+            .map(|_| Inbox::new(inbox_config(&config)))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| StartError::Memory { reason: format!("inboxes for requests: {error}") })?;
+        let private_rings = config.private_rings;
+        let receive: Vec<InboxHandle> = inboxes.iter().map(Inbox::handle).collect();
         let listeners: Vec<Listener> =
-            config.listen.iter().map(|address| listen(address, &key)).collect::<Result<_, _>>()?;
+            config.listen.iter().map(|address| listen(address, &key, &receive)).collect::<Result<_, _>>()?;
         handle.addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let node = Arc::new(NodeParts {
             plan,
@@ -91,7 +100,7 @@ impl Node {
             config,
         });
         let mut listeners = Some(listeners);
-        for (number, mailbox) in (0_u16..).zip(&mailboxes) {
+        for ((number, mailbox), inbox) in (0_u16..).zip(&mailboxes).zip(inboxes) {
             let parts =
                 ReactorParts { listeners: listeners.take().unwrap_or_default(), reactors: mailboxes.clone() };
             let start = ReactorStart {
@@ -99,6 +108,7 @@ impl Node {
                 node: Arc::clone(&node),
                 publisher: publisher.clone(),
                 mailbox: Arc::clone(mailbox),
+                intake: Intake::new(inbox, private_rings),
             };
             let (thread, report) = start.spawn(parts)?;
             handle.reactors.push(thread);
@@ -165,14 +175,14 @@ fn read_key(config: &Config) -> Result<ClusterKey, StartError> {
     text.parse().map_err(|source| StartError::Key { file: file.clone(), source })
 }
 
-fn listen(address: &Address, key: &ClusterKey) -> Result<Listener, StartError> {
+fn listen(address: &Address, key: &ClusterKey, inboxes: &[InboxHandle]) -> Result<Listener, StartError> {
     if let Address::Shm { path } = address
         && let Some(folder) = path.parent()
     {
         std::fs::create_dir_all(folder)
             .map_err(|source| StartError::Os { action: "make the folder of a socket", source })?;
     }
-    Ok(Listener::bind(address, key)?)
+    Ok(Listener::bind_inboxes(address, key, inboxes.to_vec())?)
 }
 
 /// The kernel's boot id: the same for all processes of a host, another one after it restarts.
@@ -238,6 +248,7 @@ struct ReactorStart {
     node: Arc<NodeParts>,
     publisher: Publisher,
     mailbox: Arc<Mailbox>,
+    intake: Intake,
 }
 
 impl ReactorStart {
@@ -269,7 +280,7 @@ impl ReactorStart {
     }
 
     fn build(self, parts: ReactorParts) -> Result<(Reactor, RingReport), StartError> {
-        let Self { number, node, publisher, mailbox } = self;
+        let Self { number, node, publisher, mailbox, intake } = self;
         if let Some(core) = core_of(&node.config, number.into()) {
             pin_current_thread(core)?;
         }
@@ -283,7 +294,7 @@ impl ReactorStart {
         let staging = Staging::new(node.plan.staging_bytes, Arc::clone(&node.metrics))?;
         let echo = Region::allocate(ECHO_BYTES)?;
         let core = Core { node, publisher, mailbox, ring, pool, staging, echo, links: Vec::new() };
-        let reactor = Reactor::new(core, parts, number)
+        let reactor = Reactor::new(core, intake, parts, number)
             .map_err(|source| StartError::Os { action: "watch the reactor's descriptors", source })?;
         Ok((reactor, report))
     }

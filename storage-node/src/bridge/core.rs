@@ -7,10 +7,11 @@
 //! - Every device operation and wire transfer carries the place of its task and reports to it.
 //! - Nothing here waits.
 
-use std::{sync::Arc, time::Instant};
+use std::{os::fd::BorrowedFd, sync::Arc, time::Instant};
 
 use rackscan_device::{
-    Buffer, BufferPool, DeviceIndex, DeviceIo, IoFault, IoMemory, Read, Ring, SubmitError, Token, Write,
+    Buffer, BufferPool, DeviceIndex, DeviceIo, Interest, IoFault, IoMemory, Read, Repeat, Ring, SubmitError,
+    Token, Watch, Write,
 };
 use rackscan_fabric::{Region, RegionSlice};
 use rackscan_format::{
@@ -22,7 +23,7 @@ use rustix::io::Errno;
 use crate::{
     config::Config,
     lifecycle::Lifecycle,
-    link::Link,
+    link::{Link, WATCH},
     mailbox::Mailbox,
     memory_plan::MemoryPlan,
     metrics::{Metrics, add},
@@ -77,6 +78,24 @@ impl Core {
     /// The connection of a task, if it is still there.
     pub(crate) fn link(&mut self, place: Place) -> Option<&mut Link> {
         self.links.get_mut(place.link)?.as_mut()
+    }
+
+    /// Gives a connection a place in the table.
+    pub(crate) fn add_link(&mut self, link: Link) -> usize {
+        let free = self.links.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.links.len());
+        match free {
+            Some(free) => self.links[free] = Some(link),
+            None => self.links.push(Some(link)),
+        }
+        index
+    }
+
+    /// Wakes the reactor's sleep when `fd` becomes readable.
+    pub(crate) fn watch(&mut self, fd: BorrowedFd<'_>) -> Result<(), std::io::Error> {
+        let (interest, repeat) = (Interest::Readable, Repeat::EveryChange);
+        let watch = Watch { fd, interest, repeat, token: Token(WATCH) };
+        self.ring.watch(watch).map(drop).map_err(std::io::Error::other)
     }
 
     /// Whether a device operation would be accepted.

@@ -7,7 +7,10 @@
 //! - A reactor's parts belong to its thread; other threads reach it through its mailbox only.
 
 mod core;
+mod intake;
+mod outcome;
 mod reactor;
 
 pub(crate) use self::core::{Core, NodeParts, Submitted};
+pub(crate) use intake::Intake;
 pub(crate) use reactor::{Reactor, ReactorParts};

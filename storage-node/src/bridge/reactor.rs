@@ -1,9 +1,9 @@
 //! How does one thread serve many connections and devices, and sleep when there is nothing to do?
 //!
 //! ```text
-//! mail, listeners, connections, ring -- each looked at without waiting --> requests advance --> replies
-//! nothing happened for a moment: arm every connection, then sleep in one system call on the ring, which watches the
-//! connections, the listeners and the mailbox's bell
+//! mail, listeners, inbox, connections, ring -- each looked at without waiting --> requests advance --> replies
+//! nothing happened for a moment: arm the inbox and every connection, then sleep in one system call on the ring, which
+//! watches them, the listeners and the mailbox's bell
 //! ```
 //!
 //! Invariants
@@ -13,15 +13,19 @@
 
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
-use rackscan_device::{Completion, DeviceIo, Interest, Repeat, Token, Wait, Watch};
+use rackscan_device::{Completion, DeviceIo, Token, Wait};
 use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError};
 use rackscan_format::message::{Answer, Refusal, RefusalCode, ReplyMessage, RequestMessage};
 
-use super::core::Core;
+use super::{
+    core::Core,
+    intake::{Incoming, Intake},
+    outcome::{Refused, stamp},
+};
 use crate::{
     limits::{
-        CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REPLIES_WAITING_MAX, REQUESTS_PER_CONNECTION_MAX,
-        REQUESTS_PER_REACTOR_MAX, STOP_TIME_MAX,
+        ARRIVALS_PER_TURN_MAX, CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REPLIES_WAITING_MAX,
+        REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_REACTOR_MAX, STOP_TIME_MAX,
     },
     link::{Link, REPLY, WATCH},
     mailbox::{Mail, Mailbox, TaskIndex},
@@ -38,7 +42,7 @@ const NO_LINK: usize = usize::MAX;
 pub(crate) struct ReactorParts {
     /// The node's listeners; with the first reactor only.
     pub(crate) listeners: Vec<Listener>,
-    /// All reactors, this one included, among whom connections are dealt.
+    /// All reactors, this one included, in the order of their inboxes, among which the listeners deal connections.
     pub(crate) reactors: Vec<Arc<Mailbox>>,
 }
 
@@ -46,28 +50,37 @@ pub(crate) struct ReactorParts {
 pub(crate) struct Reactor {
     core: Core,
     parts: ReactorParts,
+    intake: Intake,
+    /// The request that has just arrived.
+    bytes: Vec<u8>,
     tasks: Tasks,
     /// Tasks that wait for memory or room.
     starved: VecDeque<TaskIndex>,
-    dealt: usize,
     next_connection: u64,
     stop_deadline: Option<Instant>,
 }
 
 impl Reactor {
     /// Watches what a sleeping reactor must wake for. `number` tells its connections' names from other reactors'.
-    pub(crate) fn new(mut core: Core, parts: ReactorParts, number: u16) -> Result<Self, std::io::Error> {
+    pub(crate) fn new(
+        mut core: Core,
+        intake: Intake,
+        parts: ReactorParts,
+        number: u16,
+    ) -> Result<Self, std::io::Error> {
         let mailbox = Arc::clone(&core.mailbox);
-        watch(&mut core, mailbox.as_fd())?;
+        core.watch(mailbox.as_fd())?;
+        core.watch(intake.inbox().wait_fd())?;
         for listener in &parts.listeners {
-            watch(&mut core, listener.wait_fd())?;
+            core.watch(listener.wait_fd())?;
         }
         Ok(Self {
             core,
             parts,
+            intake,
+            bytes: Vec::new(),
             tasks: Tasks::default(),
             starved: VecDeque::new(),
-            dealt: 0,
             next_connection: u64::from(number) << 48,
             stop_deadline: None,
         })
@@ -100,6 +113,7 @@ impl Reactor {
     fn turn(&mut self) -> bool {
         let mut happened = self.take_mail();
         happened |= self.accept();
+        happened |= self.poll_inbox();
         happened |= self.poll_links();
         happened |= self.reap(Wait::Now);
         happened | self.feed_starved()
@@ -117,7 +131,7 @@ impl Reactor {
     /// Sleeps until a device, a connection, a listener or another thread has something.
     fn sleep(&mut self) {
         let Core { links, ring, .. } = &mut self.core;
-        let armed = links.iter_mut().flatten().all(|link| link.arm(ring));
+        let armed = self.intake.arm() && links.iter_mut().flatten().all(|link| link.arm(ring));
         if !armed || self.core.mailbox.has_mail() {
             return;
         }
@@ -188,15 +202,15 @@ impl Reactor {
         true
     }
 
-    /// Takes new connections from the listeners and deals them round-robin.
+    /// Takes new connections from the listeners and hands each to the reactor whose inbox it was dealt to.
     fn accept(&mut self) -> bool {
         let mut happened = false;
         for listener in &mut self.parts.listeners {
             loop {
                 match listener.accept() {
                     Ok(Some(connection)) => {
-                        let reactor = &self.parts.reactors[self.dealt % self.parts.reactors.len()];
-                        self.dealt += 1;
+                        let inbox = connection.inbox().map_or(0, |(inbox, _)| inbox);
+                        let reactor = &self.parts.reactors[inbox % self.parts.reactors.len()];
                         if let Err(connection) = reactor.hand_over(Box::new(connection)) {
                             tracing::warn!(
                                 peer = connection.peer(),
@@ -232,11 +246,29 @@ impl Reactor {
         metrics.memory_taken(crate::limits::CONNECTION_BYTES);
         self.next_connection += 1;
         tracing::debug!(peer = connection.peer(), "connected");
-        let link = Link::new(connection, ConnectionId(self.next_connection));
-        match self.core.links.iter().position(Option::is_none) {
-            Some(free) => self.core.links[free] = Some(link),
-            None => self.core.links.push(Some(link)),
+        let sender = connection.inbox().map(|(_, sender)| sender);
+        let index = self.core.add_link(Link::new(connection, ConnectionId(self.next_connection)));
+        let Some(sender) = sender else { return };
+        match self.intake.connected(sender, index) {
+            Some(early) => early.iter().for_each(|bytes| self.request(index, bytes)),
+            None => self.hang_up(index, "more requests than may arrive before their connection"),
         }
+    }
+
+    /// Takes what has arrived in the inbox.
+    fn poll_inbox(&mut self) -> bool {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let mut happened = false;
+        for _ in 0..ARRIVALS_PER_TURN_MAX {
+            let Some(incoming) = self.intake.next(&mut bytes, &self.core.node.metrics) else { break };
+            happened = true;
+            if let Incoming::Request(link) = incoming {
+                add(&self.core.node.metrics.inbox_messages, 1);
+                self.request(link, &bytes);
+            }
+        }
+        self.bytes = bytes;
+        happened
     }
 
     fn poll_links(&mut self) -> bool {
@@ -265,7 +297,8 @@ impl Reactor {
                 }
                 self.transferred(id, outcome.map(drop));
             }
-            Event::Message { bytes } => self.request(link, &bytes),
+            // Every listener of a node has inboxes, and they hand out the messages.
+            Event::Message { .. } => self.hang_up(link, "a message beside the inbox"),
             Event::Closed(ending) => self.disconnected(link, &ending),
         }
     }
@@ -303,6 +336,9 @@ impl Reactor {
     fn forget(&mut self, index: usize) -> Option<Link> {
         let link = self.core.links.get_mut(index)?.take()?;
         link.forget();
+        if let Some(sender) = link.sender() {
+            self.intake.gone(sender);
+        }
         if let Some(watch) = link.watch()
             && let Err(error) = self.core.ring.unwatch(watch)
         {
@@ -457,39 +493,4 @@ impl Reactor {
             Err(error) => tracing::error!(%error, "a refusal cannot be sent"),
         }
     }
-}
-
-/// Work that was refused before it began.
-struct Refused(Option<Refusal>);
-
-impl crate::task::Work for Refused {
-    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
-        self.0.take().map_or(Progress::Working, |refusal| Progress::Finished(Err(refusal)))
-    }
-}
-
-/// Puts the time a request took into its answer, and tells how many bytes it was about.
-fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
-    match outcome {
-        Ok(Answer::Fetched { cost }) => {
-            cost.elapsed_us = us;
-            cost.disk_bytes
-        }
-        Ok(Answer::Processed { cost, written_bytes, .. }) => {
-            cost.elapsed_us = us;
-            *written_bytes
-        }
-        Ok(Answer::Catalog { written_bytes, .. }) => *written_bytes,
-        Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
-        Ok(Answer::Status(_) | Answer::Done) | Err(_) => 0,
-    }
-}
-
-/// Wakes the reactor's sleep when `fd` becomes readable.
-fn watch(
-    core: &mut Core,
-    fd: std::os::fd::BorrowedFd<'_>,
-) -> Result<rackscan_device::WatchId, std::io::Error> {
-    let watch = Watch { fd, interest: Interest::Readable, repeat: Repeat::EveryChange, token: Token(WATCH) };
-    core.ring.watch(watch).map_err(std::io::Error::other)
 }

@@ -130,6 +130,13 @@ impl Config {
                 format!("1 to {}", limits::SCAN_QUEUE_MAX),
             );
         }
+        if self.private_rings > limits::PRIVATE_RINGS_MAX {
+            return fault(
+                "private_rings",
+                self.private_rings.to_string(),
+                format!("0 to {}", limits::PRIVATE_RINGS_MAX),
+            );
+        }
         for (index, device) in self.devices.iter().enumerate() {
             if self.devices[..index].iter().any(|other| other.path == device.path) {
                 return fault("devices", format!("{} twice", device.path.display()), "each once".to_owned());

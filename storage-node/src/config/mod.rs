@@ -11,6 +11,7 @@
 //! reactors = 1
 //! scan_workers = 2
 //! pin_cores = [0, 1]
+//! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
 //! ```
 //!
 //! Invariants
@@ -77,6 +78,9 @@ pub struct Config {
     /// Cores to pin threads to, reactors first and then scan workers, in turn; none are pinned if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pin_cores: Vec<usize>,
+    /// Receive rings of each reactor for clients that ask often; all others share one.
+    #[serde(default = "defaults::private_rings")]
+    pub private_rings: u16,
     /// Reads and writes in flight per reactor.
     #[serde(default = "defaults::reactor_depth")]
     pub reactor_depth: u32,
@@ -103,6 +107,10 @@ mod defaults {
     pub(super) fn scan_workers() -> u16 {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         u16::try_from(cores).unwrap_or(u16::MAX).min(super::limits::SCAN_WORKERS_MAX)
+    }
+
+    pub(super) fn private_rings() -> u16 {
+        4
     }
 
     pub(super) fn reactor_depth() -> u32 {
@@ -139,6 +147,7 @@ impl Config {
             reactors: defaults::reactors(),
             scan_workers: defaults::scan_workers(),
             pin_cores: Vec::new(),
+            private_rings: defaults::private_rings(),
             reactor_depth: defaults::reactor_depth(),
             scan_depth: defaults::scan_depth(),
             scan_queue: defaults::scan_queue(),

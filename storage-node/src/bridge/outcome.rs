@@ -1,0 +1,35 @@
+//! What is said of a request when it has ended?
+//!
+//! Invariants
+//! - An answer that carries a time carries the one the whole request took.
+
+use rackscan_format::message::{Answer, Refusal};
+
+use super::core::Core;
+use crate::task::{Place, Progress, Work};
+
+/// Work that was refused before it began.
+pub(super) struct Refused(pub(super) Option<Refusal>);
+
+impl Work for Refused {
+    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
+        self.0.take().map_or(Progress::Working, |refusal| Progress::Finished(Err(refusal)))
+    }
+}
+
+/// Puts the time a request took into its answer, and tells how many bytes it was about.
+pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
+    match outcome {
+        Ok(Answer::Fetched { cost }) => {
+            cost.elapsed_us = us;
+            cost.disk_bytes
+        }
+        Ok(Answer::Processed { cost, written_bytes, .. }) => {
+            cost.elapsed_us = us;
+            *written_bytes
+        }
+        Ok(Answer::Catalog { written_bytes, .. }) => *written_bytes,
+        Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
+        Ok(Answer::Status(_) | Answer::Done) | Err(_) => 0,
+    }
+}

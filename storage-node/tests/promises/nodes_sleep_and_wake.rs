@@ -1,0 +1,79 @@
+//! Promise: a node without work costs nothing, and no request is lost on one that is falling asleep.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rackscan_format::message::{Answer, Request};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::support::node::{Home, Running};
+
+/// Set in the process that measures itself: other tests would be measured with it.
+const ALONE: &str = "RACKSCAN_NODE_ALONE";
+
+/// Processor time of this process.
+fn processor_time() -> Duration {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(spent.tv_sec).expect("time spent is not negative");
+    Duration::new(seconds, u32::try_from(spent.tv_nsec).expect("nanoseconds"))
+}
+
+#[test]
+fn a_node_without_work_uses_less_than_one_percent_of_a_core() {
+    if std::env::var_os(ALONE).is_none() {
+        let output = Command::new(std::env::current_exe().expect("our own path"))
+            .args([
+                "--exact",
+                "nodes_sleep_and_wake::a_node_without_work_uses_less_than_one_percent_of_a_core",
+            ])
+            .env(ALONE, "1")
+            .output()
+            .expect("run alone");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let home = Home::new();
+    let mut config = home.config();
+    (config.reactors, config.scan_workers) = (2, 2);
+    config.memory_budget = rackscan_storage_node::ByteSize(256 << 20);
+    let node = home.start_with(config).expect("the node starts");
+    // Clients that are connected and have asked something cost nothing either once they are silent.
+    let mut clients: Vec<_> = (0..8).flat_map(|_| [node.shm(), node.tcp()]).collect();
+    for client in &mut clients {
+        let _ = client.status();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let (before, began) = (processor_time(), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let (spent, time) = (processor_time().saturating_sub(before), began.elapsed());
+    assert!(spent < time / 100, "{spent:?} of processor time in {time:?} without work");
+    drop(clients);
+    node.stop();
+}
+
+#[test]
+fn a_request_is_answered_however_it_meets_a_reactor_that_falls_asleep() {
+    let home = Home::new();
+    let node = home.start();
+    for connect in [Running::shm, Running::tcp] {
+        // A reactor polls for some microseconds after its last work: pauses from none to twice as long meet every step. Two
+        // clients in turn: what one is told must not depend on the other's wake-up.
+        let mut clients = [connect(&node), connect(&node)];
+        for round in 0..4000_u64 {
+            let until = Instant::now() + Duration::from_nanos(round % 80 * 500);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            let client = &mut clients[usize::from(round % 3 == 0)];
+            let target = client.target(0, 0);
+            let asked = Instant::now();
+            assert_eq!(client.ask(Request::Echo { bytes: 0, target }), Ok(Answer::Done));
+            // A lost wake-up would last until the client gives up; nothing else takes seconds.
+            assert!(asked.elapsed() < Duration::from_secs(5), "round {round}: {:?}", asked.elapsed());
+        }
+    }
+    node.stop();
+}
