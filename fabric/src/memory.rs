@@ -9,8 +9,8 @@
 //! How bytes are copied. A copy races with the peer by design, so it must not be an ordinary Rust memory access
 //! (a race would be undefined behaviour). On x86-64 it is `rep movsb` in an `asm!` block: to the compiler the
 //! block is opaque and equivalent to a copy by relaxed atomic bytes, and the processor runs it at the speed of
-//! `memcpy` (11.3 against 11.3 GB/s for 1 MiB, 9.0 against 9.3 GB/s for 4 KiB: `cargo run -p
-//! rackscan-fabric --example ping`, dev profile, a Xeon with `fsrm`). String stores are not reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word
+//! `memcpy` (21 against 21 GB/s for 128 KiB, 12 against 15 GB/s for 4 KiB, where starting it weighs more: `rackscan
+//! bench fabric`, a Xeon with `fsrm`). String stores are not reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word
 //! that is stored afterwards announces them. Elsewhere it is a loop of relaxed atomic words. A racing reader can see any mix of
 //! old and new bytes; whoever needs more checks a checksum or waits for the completion that orders the bytes.
 #![expect(unsafe_code, reason = "maps shared memory and copies bytes that another process may be changing")]
