@@ -108,6 +108,10 @@ impl Listener {
                 let (socket, port) = verbs::bind(device.as_deref(), (host, *port), &inboxes)?;
                 (socket, Address::Verbs { device: device.clone(), host: host.clone(), port }, None)
             }
+            Address::Sim { .. } if !inboxes.is_empty() => {
+                let reason = "a simulated network has none; bind without, or choose another wire".to_owned();
+                return Err(ListenError::Inbox { address: address.to_string(), reason });
+            }
             Address::Sim { network, place } => {
                 let source = Source::Sim(sim::bind(*network, place, key)?);
                 return Ok(Self { address: address.clone(), source });

@@ -208,6 +208,19 @@ pub(crate) fn a_caller_beyond_the_limit_is_turned_away_until_somebody_leaves(wir
 }
 
 #[test]
+fn a_wire_without_inboxes_says_so() {
+    use rackscan_fabric::{
+        ListenError, Listener,
+        sim::{Seed, SimConfig, SimNet},
+    };
+    let network = SimNet::new(Seed::new(1), SimConfig::default());
+    let inbox = Inbox::new(small()).expect("an inbox");
+    let refusal =
+        Listener::bind_inboxes(&network.address("node"), &crate::stage::key(), vec![inbox.handle()]);
+    assert!(matches!(refusal, Err(ListenError::Inbox { .. })), "{refusal:?}");
+}
+
+#[test]
 fn sizes_that_do_not_go_together_are_refused() {
     let bad = [
         InboxConfig { ring_bytes: 3000, ..small() },
