@@ -76,6 +76,9 @@ impl Outgoing {
 /// Polls that found nothing before a poller begins to yield its core between polls: a few microseconds.
 const POLLS_BEFORE_YIELD: u32 = 128;
 
+/// Empty polls of an inbox between two looks at the connection behind it.
+const POLLS_PER_TENDING: u32 = 32;
+
 /// A deadline that is looked at rarely, because a poll may take less time than reading the clock.
 struct Patience {
     polls: u32,
@@ -163,9 +166,19 @@ impl Ends {
             }
             if through == Through::Inbox {
                 self.complete_some(through)?;
+                if patience.polls % POLLS_PER_TENDING == POLLS_PER_TENDING - 1 {
+                    self.tend()?;
+                }
             }
             patience.check()?;
         }
+    }
+
+    /// Polls the connection behind the inbox, as its owner must: on some wires word of room goes out there.
+    fn tend(&mut self) -> Result<(), FabricBenchError> {
+        let mut events = Vec::new();
+        self.from_partner.poll(&mut events);
+        events.first().map_or(Ok(()), |event| Err(unexpected(event, "nothing beside the inbox")))
     }
 
     fn poll_push(&mut self, events: &mut Vec<Event>) -> Result<Option<usize>, FabricBenchError> {
