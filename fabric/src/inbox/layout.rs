@@ -85,20 +85,26 @@ impl Shape {
     }
 
     /// What is wrong with it.
-    pub(super) fn problem(&self) -> Option<&'static str> {
+    pub(super) fn problem(&self) -> Option<String> {
         let ring = self.ring_bytes;
         if !ring.is_power_of_two() || !(REGION_ALIGNMENT_BYTES..=INBOX_RING_BYTES_MAX).contains(&ring) {
-            return Some("ring_bytes must be a power of two from 4 KiB to limits::INBOX_RING_BYTES_MAX");
+            return Some(format!(
+                "rings of {ring} bytes; expected a power of two from {REGION_ALIGNMENT_BYTES} to {INBOX_RING_BYTES_MAX}"
+            ));
         }
         if !(1..=INBOX_RINGS_MAX).contains(&self.rings) {
-            return Some("there must be from 1 to limits::INBOX_RINGS_MAX rings");
+            return Some(format!("{} rings; expected from 1 to {INBOX_RINGS_MAX}", self.rings));
         }
         if !(1..=INBOX_SENDERS_MAX).contains(&self.senders) {
-            return Some("senders_max must be from 1 to limits::INBOX_SENDERS_MAX");
+            return Some(format!("{} senders; expected from 1 to {INBOX_SENDERS_MAX}", self.senders));
         }
         // A packet and the rest of the ring before it must have room together in an empty ring.
         if self.packet_bytes < INBOX_GRANULE_BYTES || self.packet_bytes > ring / 2 {
-            return Some("packet_bytes must be from limits::INBOX_GRANULE_BYTES to half of ring_bytes");
+            return Some(format!(
+                "packets of {} bytes; expected from {INBOX_GRANULE_BYTES} to {}, half of a ring",
+                self.packet_bytes,
+                ring / 2
+            ));
         }
         None
     }

@@ -168,12 +168,12 @@ impl InboxConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum InboxError {
     /// The sizes do not go together.
-    #[error("{config:?}: {problem}")]
+    #[error("an inbox cannot be made with {problem}")]
     Config {
         /// What was asked for.
         config: InboxConfig,
         /// What is wrong with it.
-        problem: &'static str,
+        problem: String,
     },
     /// Its memory could not be had.
     #[error("could not make the memory of an inbox: {0}")]
