@@ -51,5 +51,8 @@ const _: () = assert!(PROCESSORS_MAX * (PART_BUFFER_BYTES + PART_HEAD_BYTES) <= 
 /// Bytes read from or written to a file at a time.
 pub const BUFFER_BYTES: usize = 64 << 10;
 
+/// Records that wait to be put in order, where a writer asks for it.
+pub const REORDERED_MAX: usize = 1 << 16;
+
 /// Distinct names of tables and columns that are kept once.
 pub const NAMES_KEPT_MAX: usize = 4096;

@@ -178,12 +178,18 @@ impl Layout {
         let names = header_of(path, first, delimiter)?;
         let mut places = BTreeMap::new();
         for (role, name) in named.iter().flat_map(|named| &named.names) {
-            let by_name = names.iter().position(|found| found.eq_ignore_ascii_case(name));
-            let by_place = || name.parse::<usize>().ok()?.checked_sub(1).filter(|&place| place < names.len());
-            let place = by_name.or_else(by_place).ok_or_else(|| TraceError::Columns {
+            let wrong = |what: &str| TraceError::Columns {
                 path: path.to_owned(),
-                reason: format!("has no column {}; its first line is {}", shown(name), shown(first)),
-            })?;
+                reason: format!("{what} {}; the first line is {}", shown(name), shown(first)),
+            };
+            // A number is a place also where a field of the first line happens to be that number.
+            let by_place = name.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+            let by_place = by_place.filter(|&place| place < names.len());
+            let by_name = || names.iter().position(|found| found.eq_ignore_ascii_case(name));
+            let place = by_place.or_else(by_name).ok_or_else(|| wrong("there is no column"))?;
+            if places.values().any(|&taken| taken == place) {
+                return Err(wrong("two roles are given to the column"));
+            }
             places.insert(*role, place);
         }
         for (place, name) in names.iter().enumerate() {
@@ -312,6 +318,8 @@ mod tests {
     fn a_missing_column_is_named_with_those_there_are() {
         let error = generic("when,lba,len,rw", "").unwrap_err().to_string();
         assert!(error.contains("the time") && error.contains("when, lba"), "{error}");
+        let error = generic("ts,lba,len,rw", "time=ts,offset=ts").unwrap_err().to_string();
+        assert!(error.contains("two roles"), "{error}");
         let error = generic("ts,lba,len,rw", "time=when").unwrap_err().to_string();
         assert!(error.contains("\"when\""), "{error}");
     }
