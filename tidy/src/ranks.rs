@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Violation;
 
 /// The rank of each crate: what it may build upon lies strictly below.
-pub const RANKS: [(&str, u32); 12] = [
+pub const RANKS: [(&str, u32); 13] = [
     ("rackscan-format", 0),
     ("rackscan-fabric", 0),
     ("rackscan-device", 0),
@@ -19,6 +19,7 @@ pub const RANKS: [(&str, u32); 12] = [
     ("rackscan-storage-node", 2),
     ("rackscan-planner", 3),
     ("rackscan-datasets", 3),
+    ("rackscan-lab", 3),
     ("rackscan-engine", 4),
     ("rackscan-bench", 5),
     ("rackscan-cli", 6),

@@ -3,7 +3,7 @@
 use crate::Violation;
 
 /// Everything that belongs in the root. Whatever else turns up there is a leftover until it is listed.
-pub const ROOT_ENTRIES: [&str; 24] = [
+pub const ROOT_ENTRIES: [&str; 25] = [
     ".ci",
     ".gitignore",
     "CHANGELOG.md",
@@ -21,6 +21,7 @@ pub const ROOT_ENTRIES: [&str; 24] = [
     "engine",
     "fabric",
     "format",
+    "lab",
     "planner",
     "queries",
     "rustfmt.toml",
