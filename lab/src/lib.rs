@@ -18,8 +18,16 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod cpu;
+mod drive;
+mod latency;
 pub mod limits;
 mod target;
 
 pub use clock::{Clock, SystemClock};
+pub use cpu::CpuSample;
+pub use drive::{
+    Arrivals, Bounds, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run, Tally, drive,
+};
+pub use latency::{Latencies, LatencySummary};
 pub use target::{Io, IoDone, IoOperation, Local, LocalOptions, Target, TargetError, Wait};
