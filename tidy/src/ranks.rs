@@ -20,6 +20,7 @@ pub const RANKS: [(&str, u32); 13] = [
     ("rackscan-storage-node", 2),
     ("rackscan-planner", 3),
     ("rackscan-datasets", 3),
+    ("rackscan-lab", 3),
     ("rackscan-engine", 4),
     ("rackscan-bench", 5),
     ("rackscan-cli", 6),

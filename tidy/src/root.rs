@@ -22,6 +22,7 @@ pub const ROOT_ENTRIES: [&str; 25] = [
     "fabric",
     "figures",
     "format",
+    "lab",
     "planner",
     "queries",
     "rustfmt.toml",

@@ -1,0 +1,33 @@
+//! How many reads and writes does a device give, near and far, and at which price?
+//!
+//! ```text
+//!   drive (closed loop | open loop)          replay (a trace's own times)
+//!            \                                   /
+//!             v                                 v
+//!        Target: submit, flush, reap -- one per thread
+//!          Local      io_uring or pread threads on a file of this host
+//!          Remote     raw reads and writes by a storage node, over a wire
+//!          WireOnly   a node's answer without any IO
+//! ```
+//!
+//! Invariants
+//! - A target belongs to one thread and holds at most its depth in flight.
+//! - Memory is given out before a run starts; an IO allocates nothing here.
+//! - The lab knows nothing of pages, tables and queries: offsets and lengths are all it sees.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod cpu;
+mod drive;
+mod latency;
+pub mod limits;
+mod target;
+
+pub use clock::{Clock, SystemClock};
+pub use cpu::CpuSample;
+pub use drive::{
+    Arrivals, Bounds, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run, Tally, drive,
+};
+pub use latency::{Latencies, LatencySummary};
+pub use target::{Io, IoDone, IoOperation, Local, LocalOptions, Target, TargetError, Wait};
