@@ -4,20 +4,18 @@
 //! - A [`Line`] belongs to the node configured at that address; it has access to our target memory.
 //! - Dialling blocks its thread, for at most [`CONNECT_TIME_MAX`]: it has a thread of its own.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use rackscan_fabric::{
-    Access, Address, ClusterKey, ConnectError, Connection, Event, Operation, RegisterError, RemoteRegion,
+    Access, Address, ClusterKey, ConnectError, Connection, Event, Operation, Region, RegisterError,
+    RemoteRegion,
 };
 use rackscan_format::{
     ids::{NodeId, RequestId},
     message::{Answer, NodeStatus, ReplyMessage, Request, RequestMessage},
 };
 
-use crate::{ClientError, limits::CONNECT_TIME_MAX, target::TargetPool};
+use crate::{ClientError, limits::CONNECT_TIME_MAX};
 
 /// Whom to reach, where and with what.
 #[derive(Debug, Clone)]
@@ -25,7 +23,8 @@ pub(crate) struct Dial {
     pub(crate) node: NodeId,
     pub(crate) address: Address,
     pub(crate) key: ClusterKey,
-    pub(crate) memory: Arc<TargetPool>,
+    /// What the node may write answers into.
+    pub(crate) memory: Region,
     /// The cluster that the node must belong to, once known.
     pub(crate) cluster: Option<u64>,
 }
@@ -45,7 +44,11 @@ const REGISTER_PAUSE: Duration = Duration::from_millis(1);
 impl Dial {
     /// Connects, registers the target memory and asks the node who it is.
     pub(crate) fn dial(&self) -> Result<Line, ClientError> {
-        let deadline = Instant::now() + CONNECT_TIME_MAX;
+        self.dial_until(Instant::now() + CONNECT_TIME_MAX)
+    }
+
+    /// As [`Dial::dial`], with a deadline of the caller's.
+    pub(crate) fn dial_until(&self, deadline: Instant) -> Result<Line, ClientError> {
         let mut connection = rackscan_fabric::connect(&self.address, &self.key, deadline)
             .map_err(|error| self.refused(&error))?;
         let target = self.register(&mut connection, deadline)?;
@@ -58,7 +61,7 @@ impl Dial {
     fn register(&self, connection: &mut Connection, deadline: Instant) -> Result<RemoteRegion, ClientError> {
         loop {
             // The node writes answers here and reads the segments of a load from here.
-            match connection.register(self.memory.region(), Access::ReadWrite) {
+            match connection.register(&self.memory, Access::ReadWrite) {
                 Ok(target) => return Ok(target),
                 Err(RegisterError::PeerBusy) if Instant::now() < deadline => {
                     std::thread::sleep(REGISTER_PAUSE)
@@ -87,10 +90,7 @@ impl Dial {
                 }
             }
         }
-        Err(self.unreachable(
-            format!("it did not say who it is within {CONNECT_TIME_MAX:?}"),
-            "see the node's log",
-        ))
+        Err(self.unreachable("it did not say who it is in time".to_owned(), "see the node's log"))
     }
 
     fn read_status(&self, bytes: &[u8]) -> Result<NodeStatus, ClientError> {

@@ -28,6 +28,8 @@ pub const CATALOG_ATTEMPTS_MAX: u32 = 8;
 
 /// Requests outstanding at one node; further callers wait for their turn.
 pub const REQUESTS_PER_NODE_MAX: usize = 64;
+/// Requests outstanding on a direct line: as many as a node serves of one connection.
+pub const DIRECT_DEPTH_MAX: usize = 128;
 /// How long a request may take unless the caller says otherwise.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// How long connecting to a node may take, its handshake included.
@@ -60,6 +62,7 @@ const _: () = assert!(PROCESS_TARGET_BYTES <= MEMORY_BYTES_MIN && CATALOG_TARGET
 const _: () = assert!(FETCH_PAGES_MAX >= 1);
 // The connection's queue holds every outstanding request, its abandoned ones included.
 const _: () = assert!(2 * REQUESTS_PER_NODE_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+const _: () = assert!(DIRECT_DEPTH_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
 // Progress is made with the reserve alone: it holds any page.
 const _: () = assert!(LOCAL_RESERVE_BYTES >= PAGE_BYTES_MAX as usize);
 const _: () =

@@ -30,4 +30,6 @@ pub use drive::{
     Arrivals, Bounds, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run, Tally, drive,
 };
 pub use latency::{Latencies, LatencySummary};
-pub use target::{Io, IoDone, IoOperation, Local, LocalOptions, Target, TargetError, Wait};
+pub use target::{
+    Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, Wait, WireOnly,
+};

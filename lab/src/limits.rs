@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use rackscan_device::limits::{IO_BYTES_MAX, RING_DEPTH_MAX};
+use rackscan_format::limits::{RAW_BYTES_MAX, RAW_TRANSFERS_MAX};
 
 /// Deepest target: one thread cannot keep more in flight on its ring.
 pub const DEPTH_MAX: u32 = RING_DEPTH_MAX;
 
 /// Largest single IO of a target, in bytes.
 pub const IO_BYTES_LARGEST: u32 = 1 << 20;
+
+/// Most messages under way on one line to a node.
+pub const MESSAGES_MAX: u32 = 128;
 
 /// Smallest single IO of a target, in bytes: the smallest logical block of a device.
 pub const IO_BYTES_LEAST: u32 = 512;
@@ -31,6 +35,10 @@ pub const LATE_AFTER: Duration = Duration::from_millis(1);
 /// Greatest rate of an open loop, in IOs per second of one connection.
 pub const RATE_MAX: f64 = 1e8;
 
+const _: () = assert!(MESSAGES_MAX as usize <= rackscan_client::limits::DIRECT_DEPTH_MAX);
+// The deepest target fits into the messages of a line.
+const _: () = assert!(DEPTH_MAX as usize <= MESSAGES_MAX as usize * RAW_TRANSFERS_MAX);
+const _: () = assert!(IO_BYTES_LARGEST <= RAW_BYTES_MAX);
 const _: () = assert!(IO_BYTES_LARGEST as usize <= IO_BYTES_MAX && IO_BYTES_LEAST <= IO_BYTES_LARGEST);
 // One target of the greatest shape must be possible.
 const _: () = assert!(LOAD_MEMORY_BYTES_MAX >= DEPTH_MAX as u64 * IO_BYTES_LARGEST as u64);

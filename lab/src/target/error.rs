@@ -1,6 +1,11 @@
 //! What can keep an IO from happening, and is the target of any use afterwards?
 
+use std::sync::Arc;
+
+use rackscan_client::DirectError;
 use rackscan_device::{IoFault, OpenError, PoolError, ReapError, RingError, SubmitError, TakeError};
+use rackscan_fabric::OutOfBounds;
+use rackscan_format::message::{Refusal, RefusalCode};
 
 use crate::limits;
 
@@ -62,6 +67,21 @@ pub enum TargetError {
     /// Waiting for the device failed.
     #[error(transparent)]
     Reap(#[from] ReapError),
+    /// The node did not do it, and is there for others.
+    #[error("the node refused ({code:?}): {text}", code = refusal.code, text = refusal.text)]
+    ByNode {
+        /// Its words.
+        refusal: Box<Refusal>,
+    },
+    /// The line to the node is of no more use.
+    #[error(transparent)]
+    Lost {
+        /// What happened.
+        source: Arc<DirectError>,
+    },
+    /// A slot's memory is not where it should be: a bug.
+    #[error(transparent)]
+    Memory(#[from] OutOfBounds),
 }
 
 impl TargetError {
@@ -77,7 +97,10 @@ impl TargetError {
             | Self::Pool(_)
             | Self::Take(_)
             | Self::Ring(_)
-            | Self::Reap(_) => true,
+            | Self::Reap(_)
+            | Self::Lost { .. }
+            | Self::Memory(_) => true,
+            Self::ByNode { refusal } => refusal.code == RefusalCode::Stopping,
         }
     }
 }
