@@ -2,7 +2,7 @@
 
 use crate::error::FigureError;
 use crate::limits::{GROUPS_MAX, POINTS_MAX, SERIES_MAX};
-use crate::{draw, png};
+use crate::{draw, png, svg};
 
 /// A picture of some series of points.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,7 +111,7 @@ impl Chart {
     /// A value has no place on its axis, or there is more than fits.
     pub fn svg(&self) -> Result<String, FigureError> {
         self.check()?;
-        Ok(draw::svg(self))
+        Ok(svg::written(&self.title, &draw::shapes(self)))
     }
 
     /// The same picture as the bytes of a PNG file.
@@ -119,7 +119,8 @@ impl Chart {
     /// # Errors
     /// As [`Chart::svg`], or the picture could not be drawn.
     pub fn png(&self) -> Result<Vec<u8>, FigureError> {
-        png::drawn(&self.title, &self.svg()?)
+        self.check()?;
+        png::painted(&self.title, &draw::shapes(self))
     }
 
     fn check(&self) -> Result<(), FigureError> {

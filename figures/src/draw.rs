@@ -14,23 +14,21 @@
 //!
 //! Text is set in a monospaced font, so that its width is known without asking a font.
 
-use std::fmt::Write as _;
-
 use crate::axis::{From, Range, Tick};
-use crate::chart::{Axis, Chart, Kind, Point, Series};
-use crate::escape::{escaped, shortened};
+use crate::chart::{Axis, Chart, Kind, Point, Scale, Series};
+use crate::escape::shortened;
 use crate::limits::{
     HEIGHT_PX, LEGEND_LINE_PX, MARKED_POINTS_MAX, NAME_CHARACTERS_MAX, TITLE_CHARACTERS_MAX, WIDTH_PX,
 };
 use crate::marks::{self, Mark};
+use crate::scene::{Anchor, CHARACTER, Shape, Stroke, Text};
+use crate::svg::INK;
 
-const FONT: &str = "Hack, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
-const INK: &str = "#222222";
+const PAPER: &str = "#ffffff";
 const GRID: &str = "#dddddd";
 const FINE_GRID: &str = "#f0f0f0";
-/// A character's width as a share of the size of its font.
-const CHARACTER: f64 = 0.603;
-const LEGEND_FONT_PX: f64 = 12.0;
+const FONT_PX: f64 = 12.0;
+const LINE_PX: f64 = 1.8;
 
 /// The rectangle between the axes.
 #[derive(Debug, Clone, Copy)]
@@ -56,39 +54,46 @@ impl Frame {
     fn up(&self, value: f64) -> f64 {
         self.plot.bottom - self.y.place(value) * (self.plot.bottom - self.plot.top)
     }
+
+    fn at(&self, point: &Point) -> (f64, f64) {
+        (self.across(point.x), self.up(point.y))
+    }
 }
 
-/// The chart, which has been checked, as SVG text.
-pub(crate) fn svg(chart: &Chart) -> String {
+/// The shapes of a chart that has been checked, those behind first.
+pub(crate) fn shapes(chart: &Chart) -> Vec<Shape> {
     let y = y_range(chart);
     let y_ticks = y.ticks(&chart.y);
     let frame = Frame { plot: plot_of(chart, &y_ticks), x: x_range(chart), y };
-    let mut out = String::new();
+    let mut out = vec![Shape::Rectangle { corner: (0.0, 0.0), size: (WIDTH_PX, HEIGHT_PX), fill: PAPER }];
     let title = shortened(&chart.title, TITLE_CHARACTERS_MAX);
-    let _ = write!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH_PX} {HEIGHT_PX}\" width=\"{WIDTH_PX}\" \
-         height=\"{HEIGHT_PX}\" role=\"img\" font-family=\"{FONT}\"><title>{}</title>\n\
-         <rect width=\"{WIDTH_PX}\" height=\"{HEIGHT_PX}\" fill=\"#ffffff\"/>\n",
-        escaped(&chart.title)
-    );
-    text(&mut out, Text { x: WIDTH_PX / 2.0, y: 26.0, size: 14.0, anchor: "middle", bold: true }, &title);
+    out.push(text((WIDTH_PX / 2.0, 26.0), 14.0, Anchor::Middle, title));
     grid_of_y(&mut out, &frame, &y_ticks);
     match &chart.kind {
         Kind::Bars(groups) => group_names(&mut out, &frame, groups),
         Kind::Lines | Kind::Scatter => grid_of_x(&mut out, &frame, &frame.x.ticks(&chart.x)),
     }
     for (at, series) in chart.series.iter().enumerate() {
+        out.push(Shape::Series(series.name.clone()));
         series_of(&mut out, &frame, chart, (at, series));
     }
+    out.push(Shape::Series(String::new()));
     axis_labels(&mut out, &frame, chart);
     legend(&mut out, &frame, chart);
     if chart.series.iter().all(|series| series.points.is_empty()) {
-        let (x, y) = ((frame.plot.left + frame.plot.right) / 2.0, (frame.plot.top + frame.plot.bottom) / 2.0);
-        text(&mut out, Text { x, y, size: 14.0, anchor: "middle", bold: false }, "no points");
+        let Plot { left, top, right, bottom } = frame.plot;
+        let middle = ((left + right) / 2.0, (top + bottom) / 2.0);
+        out.push(text(middle, 14.0, Anchor::Middle, "no points".to_owned()));
     }
-    out.push_str("</svg>\n");
     out
+}
+
+fn text(at: (f64, f64), size: f64, anchor: Anchor, words: String) -> Shape {
+    Shape::Text(Text { at, size, anchor, upwards: false, words })
+}
+
+fn straight(from: (f64, f64), to: (f64, f64), colour: &'static str) -> Shape {
+    Shape::Line { points: vec![from, to], stroke: Stroke::solid(colour, 1.0) }
 }
 
 fn points(chart: &Chart) -> impl Iterator<Item = &Point> {
@@ -97,8 +102,8 @@ fn points(chart: &Chart) -> impl Iterator<Item = &Point> {
 
 fn x_range(chart: &Chart) -> Range {
     match &chart.kind {
-        // A group is one wide and stands around its index; the range is not rounded, for it is all groups.
-        Kind::Bars(_) => Range::around(crate::Scale::Linear, From::Zero, std::iter::empty()),
+        // Groups have places of their own, side by side.
+        Kind::Bars(_) => Range::around(Scale::Linear, From::Zero, std::iter::empty()),
         Kind::Lines | Kind::Scatter => {
             Range::around(chart.x.scale, From::Values, points(chart).map(|point| point.x))
         }
@@ -116,66 +121,39 @@ fn y_range(chart: &Chart) -> Range {
 /// Room for the ticks at the left and the legend at the right; the plot takes the rest.
 fn plot_of(chart: &Chart, y_ticks: &[Tick]) -> Plot {
     let widest = y_ticks.iter().filter_map(|tick| tick.label.as_deref()).map(|label| label.chars().count());
-    let ticks_px = widest.max().unwrap_or(0) as f64 * 12.0 * CHARACTER;
+    let ticks_px = widest.max().unwrap_or(0) as f64 * FONT_PX * CHARACTER;
     let names = chart.series.iter().map(|series| series.name.chars().count().min(NAME_CHARACTERS_MAX));
     let legend_px = match names.max() {
         None | Some(0) => 10.0,
-        Some(longest) => 50.0 + longest as f64 * LEGEND_FONT_PX * CHARACTER,
+        Some(longest) => 50.0 + longest as f64 * FONT_PX * CHARACTER,
     };
     Plot { left: 44.0 + ticks_px, top: 46.0, right: WIDTH_PX - 20.0 - legend_px, bottom: HEIGHT_PX - 62.0 }
 }
 
-struct Text {
-    x: f64,
-    y: f64,
-    size: f64,
-    anchor: &'static str,
-    bold: bool,
-}
-
-fn text(out: &mut String, at: Text, words: &str) {
-    let Text { x, y, size, anchor, bold } = at;
-    let weight = if bold { " font-weight=\"bold\"" } else { "" };
-    let _ = writeln!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"{INK}\"{weight}>{}</text>",
-        escaped(words)
-    );
-}
-
-fn line(out: &mut String, ends: [f64; 4], colour: &str) {
-    let [x1, y1, x2, y2] = ends;
-    let _ = writeln!(
-        out,
-        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\"/>"
-    );
-}
-
-fn grid_of_y(out: &mut String, frame: &Frame, ticks: &[Tick]) {
+fn grid_of_y(out: &mut Vec<Shape>, frame: &Frame, ticks: &[Tick]) {
     let plot = frame.plot;
     for tick in ticks {
         let y = frame.up(tick.value);
         let colour = if tick.label.is_some() { GRID } else { FINE_GRID };
-        line(out, [plot.left, y, plot.right, y], colour);
+        out.push(straight((plot.left, y), (plot.right, y), colour));
         if let Some(label) = &tick.label {
-            text(out, Text { x: plot.left - 6.0, y: y + 4.0, size: 12.0, anchor: "end", bold: false }, label);
+            out.push(text((plot.left - 6.0, y + 4.0), FONT_PX, Anchor::End, label.clone()));
         }
     }
 }
 
 /// Labels that would touch their neighbour are left out; their lines stay.
-fn grid_of_x(out: &mut String, frame: &Frame, ticks: &[Tick]) {
+fn grid_of_x(out: &mut Vec<Shape>, frame: &Frame, ticks: &[Tick]) {
     let plot = frame.plot;
     let mut free_from = f64::NEG_INFINITY;
     for tick in ticks {
         let x = frame.across(tick.value);
         let colour = if tick.label.is_some() { GRID } else { FINE_GRID };
-        line(out, [x, plot.top, x, plot.bottom], colour);
+        out.push(straight((x, plot.top), (x, plot.bottom), colour));
         let Some(label) = &tick.label else { continue };
-        let half = label.chars().count() as f64 * 12.0 * CHARACTER / 2.0;
+        let half = label.chars().count() as f64 * FONT_PX * CHARACTER / 2.0;
         if x - half >= free_from {
-            let at = Text { x, y: plot.bottom + 18.0, size: 12.0, anchor: "middle", bold: false };
-            text(out, at, label);
+            out.push(text((x, plot.bottom + 18.0), FONT_PX, Anchor::Middle, label.clone()));
             free_from = x + half + 6.0;
         }
     }
@@ -186,115 +164,72 @@ fn group_width(frame: &Frame, groups: usize) -> f64 {
 }
 
 /// Every second name stands a line lower where names are too long for one line.
-fn group_names(out: &mut String, frame: &Frame, groups: &[String]) {
+fn group_names(out: &mut Vec<Shape>, frame: &Frame, groups: &[String]) {
     let width = group_width(frame, groups.len());
     let longest = groups.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
-    let lines = if longest * 12.0 * CHARACTER > width - 4.0 { 2.0 } else { 1.0 };
-    let fitting = lines * width / (12.0 * CHARACTER);
+    let lines = if longest * FONT_PX * CHARACTER > width - 4.0 { 2.0 } else { 1.0 };
+    let fitting = lines * width / (FONT_PX * CHARACTER);
     let characters = (4..TITLE_CHARACTERS_MAX).take_while(|count| *count as f64 <= fitting).count() + 3;
     for (at, name) in groups.iter().enumerate() {
         let x = frame.plot.left + (at as f64 + 0.5) * width;
         let y = frame.plot.bottom + 18.0 + if lines > 1.0 && at % 2 == 1 { 14.0 } else { 0.0 };
-        let at = Text { x, y, size: 12.0, anchor: "middle", bold: false };
-        text(out, at, &shortened(name, characters));
+        out.push(text((x, y), FONT_PX, Anchor::Middle, shortened(name, characters)));
     }
 }
 
-fn axis_labels(out: &mut String, frame: &Frame, chart: &Chart) {
-    let plot = frame.plot;
-    line(out, [plot.left, plot.bottom, plot.right, plot.bottom], INK);
-    line(out, [plot.left, plot.top, plot.left, plot.bottom], INK);
+fn axis_labels(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart) {
+    let Plot { left, top, right, bottom } = frame.plot;
+    out.push(straight((left, bottom), (right, bottom), INK));
+    out.push(straight((left, top), (left, bottom), INK));
     let words = |axis: &Axis| shortened(&axis.label, TITLE_CHARACTERS_MAX);
-    let x = (plot.left + plot.right) / 2.0;
-    let at = Text { x, y: HEIGHT_PX - 14.0, size: 13.0, anchor: "middle", bold: false };
-    text(out, at, &words(&chart.x));
-    let y = (plot.top + plot.bottom) / 2.0;
-    let _ = writeln!(
-        out,
-        "<text transform=\"translate(20 {y:.1}) rotate(-90)\" font-size=\"13\" text-anchor=\"middle\" \
-         fill=\"{INK}\">{}</text>",
-        escaped(&words(&chart.y))
-    );
+    out.push(text(((left + right) / 2.0, HEIGHT_PX - 14.0), 13.0, Anchor::Middle, words(&chart.x)));
+    out.push(Shape::Text(Text {
+        at: (20.0, (top + bottom) / 2.0),
+        size: 13.0,
+        anchor: Anchor::Middle,
+        upwards: true,
+        words: words(&chart.y),
+    }));
 }
 
-fn series_of(out: &mut String, frame: &Frame, chart: &Chart, (at, series): (usize, &Series)) {
+fn series_of(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart, (at, series): (usize, &Series)) {
     let mark = marks::mark_of(at);
-    let _ = writeln!(out, "<g data-series=\"{}\">", escaped(&series.name));
     match &chart.kind {
         Kind::Bars(groups) => bars(out, frame, (groups.len(), chart.series.len()), (at, series)),
         Kind::Lines => {
-            joined(out, frame, mark, series);
+            if series.points.len() > 1 {
+                let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
+                out.push(Shape::Line { points: places(frame, series), stroke });
+            }
             dots(out, frame, (mark, true), series);
         }
         Kind::Scatter => dots(out, frame, (mark, false), series),
     }
-    out.push_str("</g>\n");
 }
 
-fn joined(out: &mut String, frame: &Frame, mark: Mark, series: &Series) {
-    if series.points.len() < 2 {
-        return;
-    }
-    let dashes =
-        if mark.dashes.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{}\"", mark.dashes) };
-    let _ = write!(
-        out,
-        "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"{dashes} points=\"",
-        mark.colour
-    );
-    for point in &series.points {
-        let _ = write!(out, "{:.1},{:.1} ", frame.across(point.x), frame.up(point.y));
-    }
-    out.push_str("\"/>\n");
+fn places(frame: &Frame, series: &Series) -> Vec<(f64, f64)> {
+    series.points.iter().map(|point| frame.at(point)).collect()
 }
 
-/// A mark for each point; of many points only dots, in one path, where no line joins them.
-fn dots(out: &mut String, frame: &Frame, (mark, joined): (Mark, bool), series: &Series) {
-    let stroke = Stroke { class: "bar", colour: mark.colour, width: 1.0 };
+/// A mark for each point; of many points only dots, where no line joins them.
+fn dots(out: &mut Vec<Shape>, frame: &Frame, (mark, joined): (Mark, bool), series: &Series) {
     for point in &series.points {
-        error_bar(out, stroke, frame.across(point.x), frame, point);
+        out.extend(error_bar(Stroke::solid(mark.colour, 1.0), frame.across(point.x), frame, point));
     }
     if series.points.len() <= MARKED_POINTS_MAX {
-        for point in &series.points {
-            out.push_str(&marks::element(mark, frame.across(point.x), frame.up(point.y)));
-        }
-        return;
+        out.extend(series.points.iter().flat_map(|point| marks::shapes_of(mark, frame.at(point))));
+    } else if !joined {
+        out.push(Shape::Dots { points: places(frame, series), colour: mark.colour });
     }
-    if joined {
-        return;
-    }
-    let _ = write!(
-        out,
-        "<path fill=\"none\" stroke=\"{}\" stroke-width=\"3\" stroke-linecap=\"round\" d=\"",
-        mark.colour
-    );
-    for point in &series.points {
-        let _ = write!(out, "M{:.1} {:.1}h.01", frame.across(point.x), frame.up(point.y));
-    }
-    out.push_str("\"/>\n");
 }
 
-/// How an error bar is drawn, and what it is called in the picture's text.
-#[derive(Clone, Copy)]
-struct Stroke {
-    class: &'static str,
-    colour: &'static str,
-    width: f64,
-}
-
-fn error_bar(out: &mut String, stroke: Stroke, x: f64, frame: &Frame, point: &Point) {
-    let Stroke { class, colour, width } = stroke;
-    let Some((low, high)) = point.bar else { return };
-    let (bottom, top) = (frame.up(low), frame.up(high));
-    let _ = writeln!(
-        out,
-        "<path class=\"{class}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" d=\"M{:.1} {top:.1}h8m-4 0V{bottom:.1}m-4 0h8\"/>",
-        x - 4.0
-    );
+fn error_bar(stroke: Stroke, x: f64, frame: &Frame, point: &Point) -> Option<Shape> {
+    let (low, high) = point.bar?;
+    Some(Shape::Bar { x, ends: (frame.up(low), frame.up(high)), stroke })
 }
 
 fn bars(
-    out: &mut String,
+    out: &mut Vec<Shape>,
     frame: &Frame,
     (groups, series_count): (usize, usize),
     (at, series): (usize, &Series),
@@ -307,49 +242,35 @@ fn bars(
     for point in &series.points {
         let x = plot.left + (point.x + 0.1) * group + at as f64 * width;
         let top = frame.up(point.y);
-        let _ = writeln!(
-            out,
-            "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\" stroke=\"#ffffff\"/>",
-            top.min(foot),
-            width,
-            (foot - top).abs(),
-            mark.colour
-        );
+        // A hair of paper between neighbours, so that they can be told apart in grey.
+        let (corner, size) = ((x + 0.5, top.min(foot)), ((width - 1.0).max(0.5), (foot - top).abs()));
+        out.push(Shape::Rectangle { corner, size, fill: mark.colour });
         // Dark on light and light on dark: a bar of any colour shows it.
-        let halo = Stroke { class: "halo", colour: "#ffffff", width: 3.5 };
-        error_bar(out, halo, x + width / 2.0, frame, point);
-        error_bar(out, Stroke { class: "bar", colour: INK, width: 1.0 }, x + width / 2.0, frame, point);
+        for stroke in [Stroke::solid(PAPER, 3.5), Stroke::solid(INK, 1.0)] {
+            out.extend(error_bar(stroke, x + width / 2.0, frame, point));
+        }
     }
 }
 
-fn legend(out: &mut String, frame: &Frame, chart: &Chart) {
+fn legend(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart) {
     let x = frame.plot.right + 16.0;
     let named = chart.series.iter().enumerate().filter(|(_, series)| !series.name.is_empty());
     for (line, (at, series)) in named.enumerate() {
         let y = frame.plot.top + 8.0 + line as f64 * LEGEND_LINE_PX;
         let mark = marks::mark_of(at);
-        if matches!(chart.kind, Kind::Bars(_)) {
-            let _ = writeln!(
-                out,
-                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"14\" height=\"12\" fill=\"{}\"/>",
-                x + 5.0,
-                y - 6.0,
-                mark.colour
-            );
-        } else {
-            if chart.kind == Kind::Lines {
-                let _ = writeln!(
-                    out,
-                    "<line x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"{}\" \
-                     stroke-width=\"1.8\" stroke-dasharray=\"{}\"/>",
-                    x + 26.0,
-                    mark.colour,
-                    if mark.dashes.is_empty() { "none" } else { mark.dashes }
-                );
+        match &chart.kind {
+            Kind::Bars(_) => {
+                let (corner, size) = ((x + 5.0, y - 6.0), (14.0, 12.0));
+                out.push(Shape::Rectangle { corner, size, fill: mark.colour });
             }
-            out.push_str(&marks::element(mark, x + 13.0, y));
+            Kind::Lines => {
+                let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
+                out.push(Shape::Line { points: vec![(x, y), (x + 26.0, y)], stroke });
+                out.extend(marks::shapes_of(mark, (x + 13.0, y)));
+            }
+            Kind::Scatter => out.extend(marks::shapes_of(mark, (x + 13.0, y))),
         }
-        let place = Text { x: x + 32.0, y: y + 4.0, size: LEGEND_FONT_PX, anchor: "start", bold: false };
-        text(out, place, &shortened(&series.name, NAME_CHARACTERS_MAX));
+        let name = shortened(&series.name, NAME_CHARACTERS_MAX);
+        out.push(text((x + 32.0, y + 4.0), FONT_PX, Anchor::Start, name));
     }
 }

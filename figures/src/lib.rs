@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Chart    points, axes, kind  -> svg()  one picture as text
-//!                              -> png()  the same picture, drawn from that text
+//!                              -> png()  the same picture as pixels
 //! Report   sections of words, tables and charts, and the points behind them
 //!                              -> write() a folder: index.html, figures/*.svg, figures/*.png, points.jsonl
 //! ```
@@ -25,6 +25,8 @@ mod marks;
 mod page;
 mod png;
 mod report;
+mod scene;
+mod svg;
 
 pub use chart::{Axis, Chart, Kind, Point, Scale, Series, Ticks};
 pub use error::FigureError;

@@ -2,18 +2,20 @@
 //!
 //! Invariant: any two series of one chart differ in colour, and also in shape or dashes.
 
+use crate::scene::{Shape, Stroke};
+
 /// How one series looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Mark {
     pub(crate) colour: &'static str,
-    /// The value of `stroke-dasharray`; empty for a solid line.
-    pub(crate) dashes: &'static str,
-    pub(crate) shape: Shape,
+    /// Lengths of dashes and gaps by turns; none for a solid line.
+    pub(crate) dashes: &'static [f32],
+    pub(crate) form: Form,
 }
 
 /// What marks a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Form {
     Circle,
     Square,
     Triangle,
@@ -29,18 +31,18 @@ pub(crate) enum Shape {
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#882255", "#56b4e9", "#d55e00", "#009e73", "#000000", "#999999"];
 
-const SHAPES: [Shape; 8] = [
-    Shape::Circle,
-    Shape::Square,
-    Shape::Triangle,
-    Shape::Diamond,
-    Shape::Downward,
-    Shape::Cross,
-    Shape::Plus,
-    Shape::Ring,
+const FORMS: [Form; 8] = [
+    Form::Circle,
+    Form::Square,
+    Form::Triangle,
+    Form::Diamond,
+    Form::Downward,
+    Form::Cross,
+    Form::Plus,
+    Form::Ring,
 ];
 
-const DASHES: [&str; 4] = ["", "7 3", "2 2", "9 3 2 3"];
+const DASHES: [&[f32]; 4] = [&[], &[7.0, 3.0], &[2.0, 2.0], &[9.0, 3.0, 2.0, 3.0]];
 
 /// How the series at this index looks.
 pub(crate) fn mark_of(series: usize) -> Mark {
@@ -48,27 +50,32 @@ pub(crate) fn mark_of(series: usize) -> Mark {
     Mark {
         colour: COLOURS[series % COLOURS.len()],
         dashes: DASHES[(series + round) % DASHES.len()],
-        shape: SHAPES[(series + 2 * round) % SHAPES.len()],
+        form: FORMS[(series + 2 * round) % FORMS.len()],
     }
 }
 
-/// The element that marks a point at (`x`, `y`).
-pub(crate) fn element(mark: Mark, x: f64, y: f64) -> String {
-    let colour = mark.colour;
-    let filled = |path: String| format!("<path d=\"{path}\" fill=\"{colour}\"/>");
-    let stroked =
-        |path: String| format!("<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>");
-    match mark.shape {
-        Shape::Circle => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>"),
-        Shape::Ring => format!(
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#ffffff\" stroke=\"{colour}\" stroke-width=\"2\"/>"
-        ),
-        Shape::Square => filled(format!("M{:.1} {:.1}h7v7h-7z", x - 3.5, y - 3.5)),
-        Shape::Triangle => filled(format!("M{x:.1} {:.1}l5 8.5h-10z", y - 5.0)),
-        Shape::Downward => filled(format!("M{x:.1} {:.1}l-5 -8.5h10z", y + 5.0)),
-        Shape::Diamond => filled(format!("M{x:.1} {:.1}l5 5l-5 5l-5 -5z", y - 5.0)),
-        Shape::Cross => stroked(format!("M{:.1} {:.1}l8 8m0 -8l-8 8", x - 4.0, y - 4.0)),
-        Shape::Plus => stroked(format!("M{:.1} {y:.1}h10m-5 -5v10", x - 5.0)),
+/// What marks a point at (`x`, `y`).
+pub(crate) fn shapes_of(mark: Mark, (x, y): (f64, f64)) -> Vec<Shape> {
+    let fill = mark.colour;
+    let stroke = Stroke::solid(mark.colour, 2.0);
+    let around = |offsets: &[(f64, f64)]| offsets.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+    let area = |offsets: &[(f64, f64)]| vec![Shape::Area { points: around(offsets), fill }];
+    let cross = |a: [(f64, f64); 2], b: [(f64, f64); 2]| {
+        [a, b].map(|offsets| Shape::Line { points: around(&offsets), stroke }).to_vec()
+    };
+    match mark.form {
+        Form::Circle => vec![Shape::Circle { centre: (x, y), radius: 4.0, fill, stroke: None }],
+        Form::Ring => {
+            vec![Shape::Circle { centre: (x, y), radius: 4.0, fill: "#ffffff", stroke: Some(stroke) }]
+        }
+        Form::Square => {
+            vec![Shape::Rectangle { corner: (x - 3.5, y - 3.5), size: (7.0, 7.0), fill }]
+        }
+        Form::Triangle => area(&[(0.0, -5.0), (5.0, 3.5), (-5.0, 3.5)]),
+        Form::Downward => area(&[(0.0, 5.0), (5.0, -3.5), (-5.0, -3.5)]),
+        Form::Diamond => area(&[(0.0, -5.0), (5.0, 0.0), (0.0, 5.0), (-5.0, 0.0)]),
+        Form::Cross => cross([(-4.0, -4.0), (4.0, 4.0)], [(-4.0, 4.0), (4.0, -4.0)]),
+        Form::Plus => cross([(-5.0, 0.0), (5.0, 0.0)], [(0.0, -5.0), (0.0, 5.0)]),
     }
 }
 
@@ -83,8 +90,8 @@ mod tests {
             for b in 0..a {
                 let (a, b) = (mark_of(a), mark_of(b));
                 assert_ne!(a, b);
-                assert!(a.colour != b.colour || (a.shape != b.shape && a.dashes != b.dashes), "{a:?} {b:?}");
-                assert!(a.shape != b.shape || a.dashes != b.dashes, "alike in grey: {a:?} {b:?}");
+                assert!(a.colour != b.colour || (a.form != b.form && a.dashes != b.dashes), "{a:?} {b:?}");
+                assert!(a.form != b.form || a.dashes != b.dashes, "alike in grey: {a:?} {b:?}");
             }
         }
     }

@@ -42,7 +42,8 @@ fn lines_have_a_title_labels_a_legend_a_polyline_and_a_mark_for_each_point() {
     for words in ["remote reads of 4 KiB", "connections", "IOPS", "reactor", "static", "30k"] {
         assert!(svg.contains(&format!(">{words}</text>")), "no {words} in {svg}");
     }
-    assert_eq!(count(&svg, "<polyline"), 2);
+    // A dashed line, and one for the second series, each also in the legend; the others are grid and axes.
+    assert_eq!(count(&svg, "stroke-width=\"1.8\""), 4);
     // Circles mark the first series: three points and its line in the legend.
     assert_eq!(count(&svg, "<circle"), 4);
 }
@@ -77,7 +78,8 @@ fn bars_stand_in_their_groups_and_carry_error_bars() {
     assert!(svg.contains(">512 B</text>") && svg.contains(">4 KiB</text>"));
     // The sheet, four bars and two squares of the legend.
     assert_eq!(count(&svg, "<rect"), 7);
-    assert_eq!(count(&svg, "class=\"bar\""), 4);
+    // Each with its light edge.
+    assert_eq!(count(&svg, "class=\"bar\""), 8);
 }
 
 #[test]
