@@ -194,11 +194,32 @@ pub(crate) struct Running {
     pub(crate) timing: bool,
 }
 
+/// Where a query's reads are recorded.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Tracing {
+    /// Record each page that is read from a device: time, node, device, offset, length, table, column
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// How the trace is written
+    #[arg(long, value_enum, default_value = "csv", requires = "trace")]
+    pub(crate) trace_format: TraceFormat,
+}
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TraceFormat {
+    /// With a header line, to the nanosecond, with tables and columns
+    Csv,
+    /// An iolog of version 3, which fio replays with --read_iolog: microseconds, neither tables nor columns
+    Fio,
+}
+
 /// `rackscan query`
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  rackscan query q06\n  rackscan query q01 q06 --placement local --repeat 3 --timing\n  \
-                        rackscan query all --format ndjson > answers.ndjson"
+                        rackscan query all --format ndjson > answers.ndjson\n  \
+                        rackscan query q03 --placement remote-fetch --trace q03.csv"
 )]
 pub(crate) struct Query {
     /// q01 to q22 (or 1 to 22), or `all`
@@ -206,6 +227,8 @@ pub(crate) struct Query {
     pub(crate) queries: Vec<String>,
     #[command(flatten)]
     pub(crate) running: Running,
+    #[command(flatten)]
+    pub(crate) tracing: Tracing,
     /// Run each query N times; rows are printed once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: u32,
@@ -226,6 +249,8 @@ pub(crate) struct Sql {
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) running: Running,
+    #[command(flatten)]
+    pub(crate) tracing: Tracing,
 }
 
 /// `rackscan shell`

@@ -4,6 +4,8 @@
 //! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan` opens them).
 //! - A fetch of many pages takes several requests of bounded size, one after the other.
 
+use std::time::Instant;
+
 use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
     limits::FETCH_PAGES_MAX,
@@ -29,6 +31,8 @@ pub struct FetchedPages {
     pub wire_bytes: u64,
     /// Requests that were answered.
     pub round_trips: u32,
+    /// When each page's request was sent.
+    pub asked_at: Vec<Instant>,
     /// How busy the node was at the end; `None` when no page was asked for.
     pub load: Option<LoadReport>,
 }
@@ -74,6 +78,7 @@ impl Cluster {
         });
         let pages_wanted = wanted.collect();
         let request = Request::Fetch { table, segment, pages: pages_wanted, target: target_in(&span) };
+        fetched.asked_at.extend(std::iter::repeat_n(Instant::now(), pages.len()));
         let mut reply = self.ask(node, request, Some(span)).await?;
         let cost = match taken(node, during, &mut reply)? {
             Answer::Fetched { cost } => cost,

@@ -5,10 +5,12 @@
 //!   further.
 //! - A target too small for the result of one block grows to what the node says it needs, within a bound.
 
+use std::time::Instant;
+
 use arrow::record_batch::RecordBatch;
 use rackscan_format::{
     ids::{NodeId, SegmentId},
-    message::{Answer, Cost, LoadReport, RefusalCode, Request},
+    message::{Answer, Cost, LoadReport, PageRead, RefusalCode, Request},
     program::VerifiedProgram,
 };
 use rackscan_scan::{output_schema, wire};
@@ -54,6 +56,10 @@ pub struct Processed {
     pub round_trips: u32,
     /// How busy the node is now.
     pub load: LoadReport,
+    /// When the request was sent that was answered.
+    pub asked_at: Instant,
+    /// The pages that the node read, if that was asked for.
+    pub reads: Vec<PageRead>,
 }
 
 /// What the node says of the bytes that it wrote.
@@ -64,7 +70,7 @@ struct Written {
 }
 
 impl Cluster {
-    /// Runs `program` over `segment` from `first_block` on, at the node.
+    /// Runs `program` over `segment` from `first_block` on, at the node, which says what pages it read if `report_reads`.
     ///
     /// # Errors
     /// A lost or refusing node; see [`ClientError`]. A busy one is [`ProcessAnswer::Bounced`].
@@ -74,19 +80,26 @@ impl Cluster {
         program: &VerifiedProgram,
         segment: SegmentId,
         first_block: u32,
+        report_reads: bool,
     ) -> Result<ProcessAnswer, ClientError> {
         let (mut target_bytes, mut wire_bytes, mut round_trips) = (PROCESS_TARGET_BYTES, 0, 0);
         loop {
             let span = self.shared.memory.take(target_bytes, "the result of a scan").await?;
             let target = target_in(&span);
-            let request =
-                Request::Process { program: program.program().clone(), segment, first_block, target };
+            let request = Request::Process {
+                program: program.program().clone(),
+                segment,
+                first_block,
+                target,
+                report_reads,
+            };
+            let asked_at = Instant::now();
             let mut reply = self.ask(node, request, Some(span)).await?;
             wire_bytes += reply.message_bytes;
             round_trips += 1;
             let load = reply.message.load;
             match std::mem::replace(&mut reply.message.outcome, Ok(Answer::Done)) {
-                Ok(Answer::Processed { written_bytes, batches: count, rows, next_block, cost }) => {
+                Ok(Answer::Processed { written_bytes, batches: count, rows, next_block, cost, reads }) => {
                     let written = written(node, &reply, written_bytes, count, rows)?;
                     check_progress(node, first_block, next_block)?;
                     let batches = self.read_batches(node, program, &reply, &written)?;
@@ -99,6 +112,8 @@ impl Cluster {
                         wire_bytes,
                         round_trips,
                         load,
+                        asked_at,
+                        reads,
                     }));
                 }
                 Ok(other) => return Err(unexpected(node, DURING, &other, "the result of a scan")),

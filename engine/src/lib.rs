@@ -24,6 +24,7 @@ mod rules;
 mod session;
 mod snapshot;
 mod sql_text;
+mod trace;
 
 pub use catalog::{ColumnDescription, TableDescription, TableInfo};
 pub use error::EngineError;
@@ -33,6 +34,7 @@ pub use report::{Bounce, PlacementPrice, QueryReport, ScanFigures, ScanReport, S
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;
 pub use session::{Engine, EngineOptions, QueryOutcome, QueryStream};
+pub use trace::{TraceFile, TraceSink};
 
 /// The rows of an answer; re-exported so that callers agree with the engine on its version.
 pub use datafusion::arrow;

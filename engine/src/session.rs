@@ -16,6 +16,7 @@ use crate::{
     explain::{ExplainMode, Explanation, explain_plan},
     report::QueryReport,
     rules::{AggregatePushdown, FloatComparison, PartialAggregateRule},
+    trace::TraceSink,
 };
 use datafusion::{
     arrow::{
@@ -105,6 +106,7 @@ pub struct Engine {
     loads: Arc<Loads>,
     options: EngineOptions,
     policy: RwLock<Policy>,
+    trace: RwLock<Option<TraceSink>>,
     tables: Arc<Tables>,
     state: SessionState,
     queries: AtomicU64,
@@ -175,12 +177,12 @@ impl Engine {
         options.calibration.verify()?;
         let tables = Arc::new(Tables::default());
         let state = session_state(&options, &tables)?;
-        let policy = RwLock::new(options.policy);
+        let (policy, trace) = (RwLock::new(options.policy), RwLock::new(None));
         let devices = LocalDevices::attach(cluster.statuses());
         let workers = cluster.statuses().iter().map(|status| (status.node, status.scan_workers));
         let loads = Arc::new(Loads::new(workers));
         let queries = AtomicU64::new(0);
-        let engine = Self { cluster, devices, loads, options, policy, tables, state, queries };
+        let engine = Self { cluster, devices, loads, options, policy, trace, tables, state, queries };
         engine.refresh().await?;
         Ok(engine)
     }
@@ -210,6 +212,11 @@ impl Engine {
     /// Lets someone else decide where scans of the next queries run.
     pub fn set_policy(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Records the reads of the next queries, or no longer.
+    pub fn set_trace(&self, trace: Option<TraceSink>) {
+        *self.trace.write().unwrap_or_else(PoisonError::into_inner) = trace;
     }
 
     /// The published tables, by name.
@@ -330,6 +337,7 @@ impl Engine {
             threads: self.options.threads.max(1),
             segments_in_flight: self.options.segments_in_flight.max(1),
             span: span.clone(),
+            trace: self.trace.read().unwrap_or_else(PoisonError::into_inner).clone(),
         }));
         state
     }

@@ -52,6 +52,8 @@ pub const FETCH_PAGES_MAX: usize = 512;
 pub const RAW_TRANSFERS_MAX: usize = 64;
 /// Bytes of one part.
 pub const RAW_BYTES_MAX: u32 = PAGE_BYTES_MAX;
+/// Pages read that the answer to one scan tells of.
+pub const PAGE_READS_MAX: usize = 5200;
 /// Bytes of a refusal's text; the sender cuts it.
 pub const REFUSAL_BYTES_MAX: usize = 2048;
 

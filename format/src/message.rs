@@ -11,10 +11,12 @@
 //! - The node checks each count, offset and length before use; so does the client with the reply's.
 
 mod bridge;
+mod page_read;
 mod raw;
 mod refusal;
 
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
+pub use page_read::PageRead;
 pub use raw::{RawRead, RawWrite, ScratchArea};
 pub use refusal::{Refusal, RefusalCode};
 
@@ -87,6 +89,8 @@ pub enum Request {
         first_block: u32,
         /// Where the result goes.
         target: Target,
+        /// Whether the answer is to say which pages were read.
+        report_reads: bool,
     },
     /// Store one segment of a load that is not published yet. The source holds the sealed
     /// [`SegmentDirectory`], zero-padded to a sector, and then the pages one behind
@@ -180,6 +184,8 @@ pub enum Answer {
         next_block: Option<u32>,
         /// What it took.
         cost: Cost,
+        /// The pages that were read, in their order, at most `PAGE_READS_MAX`; empty unless they were asked for.
+        reads: Vec<PageRead>,
     },
     /// To [`Request::Append`].
     Appended {

@@ -35,8 +35,8 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
             let wanted = fetch::Wanted { table, segment, pages, target };
             fetch::start(core, place, &wanted)
         }
-        Request::Process { program, segment, first_block, target } => {
-            process::start(core, process::Wanted { program, segment, first_block, target })
+        Request::Process { program, segment, first_block, target, report_reads } => {
+            process::start(core, process::Wanted { program, segment, first_block, target, report_reads })
         }
         Request::Append { load, directory_bytes, source } => {
             append::start(core, place, load, directory_bytes, source)

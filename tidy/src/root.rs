@@ -3,7 +3,7 @@
 use crate::Violation;
 
 /// Everything that belongs in the root. Whatever else turns up there is a leftover until it is listed.
-pub const ROOT_ENTRIES: [&str; 25] = [
+pub const ROOT_ENTRIES: [&str; 27] = [
     ".ci",
     ".gitignore",
     "CHANGELOG.md",
@@ -30,6 +30,7 @@ pub const ROOT_ENTRIES: [&str; 25] = [
     "storage-node",
     "tests",
     "tidy",
+    "trace",
 ];
 
 /// Entries of the root that nobody listed.

@@ -171,7 +171,8 @@ async fn node_time(
         for segment in segments {
             let mut first_block = Some(0);
             while let Some(block) = first_block {
-                let answer = cluster.process(segment.node, program, segment.directory.segment, block).await?;
+                let answer =
+                    cluster.process(segment.node, program, segment.directory.segment, block, false).await?;
                 first_block = match answer {
                     ProcessAnswer::Processed(processed) => {
                         cpu += Duration::from_micros(processed.cost.cpu_us);

@@ -11,3 +11,4 @@ pub(crate) mod query;
 pub(crate) mod shell;
 pub(crate) mod sql;
 pub(crate) mod tables;
+mod traced;

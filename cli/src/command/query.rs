@@ -1,6 +1,6 @@
 //! `rackscan query`: the TPC-H queries by number.
 
-use super::load::ensure_tpch;
+use super::{load::ensure_tpch, traced::traced};
 use crate::{
     args::{Query, Running},
     failure::Failure,
@@ -16,6 +16,10 @@ use std::{
 pub(crate) fn run(session: &Session, query: &Query) -> Result<(), Failure> {
     let queries = selected(&query.queries)?;
     ensure_tpch(session)?;
+    traced(session, &query.tracing, || answers(session, query, queries))
+}
+
+fn answers(session: &Session, query: &Query, queries: Vec<rackscan_queries::Query>) -> Result<(), Failure> {
     let several = queries.len() > 1;
     for chosen in queries {
         if several && query.running.format == crate::args::Format::Table {

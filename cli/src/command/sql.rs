@@ -1,6 +1,6 @@
 //! `rackscan sql`: one statement from the command line, a file or standard input.
 
-use super::query::answer;
+use super::{query::answer, traced::traced};
 use crate::{
     args::Sql,
     failure::{Failure, at_path},
@@ -11,11 +11,13 @@ use std::io::Read;
 /// Runs the statement.
 pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
     let text = statement(sql)?;
-    let elapsed = answer(session, text.trim().trim_end_matches(';'), &sql.running, true)?;
-    if sql.running.timing {
-        eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
-    }
-    Ok(())
+    traced(session, &sql.tracing, || {
+        let elapsed = answer(session, text.trim().trim_end_matches(';'), &sql.running, true)?;
+        if sql.running.timing {
+            eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
+        }
+        Ok(())
+    })
 }
 
 fn statement(sql: &Sql) -> Result<String, Failure> {

@@ -57,7 +57,14 @@ fn program() -> VerifiedProgram {
 }
 
 fn processed(written_bytes: u64, next_block: Option<u32>) -> Answer {
-    Answer::Processed { written_bytes, batches: 0, rows: 0, next_block, cost: Cost::default() }
+    Answer::Processed {
+        written_bytes,
+        batches: 0,
+        rows: 0,
+        next_block,
+        cost: Cost::default(),
+        reads: Vec::new(),
+    }
 }
 
 async fn fetch_one(cluster: &Cluster) -> Result<(), ClientError> {
@@ -192,7 +199,7 @@ async fn an_answer_of_another_kind_or_out_of_bounds_is_refused() {
             Box::new(move |_| Act::Answer(Vec::new(), answer.clone())),
         );
         let cluster = connect(&[&node], LONG).await.unwrap();
-        let error = cluster.process(NODE, &program(), SegmentId(0), 0).await.unwrap_err();
+        let error = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap_err();
         assert!(matches!(error, ClientError::BadAnswer { node: NODE, .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
@@ -217,9 +224,9 @@ async fn a_busy_node_bounces_a_scan_and_a_small_target_grows() {
         }),
     );
     let cluster = connect(&[&node], LONG).await.unwrap();
-    let bounced = cluster.process(NODE, &program(), SegmentId(0), 0).await.unwrap();
+    let bounced = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap();
     assert!(matches!(bounced, ProcessAnswer::Bounced { load: LoadReport { scans_queued: 5, .. }, .. }));
-    let answer = cluster.process(NODE, &program(), SegmentId(0), 0).await.unwrap();
+    let answer = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap();
     let ProcessAnswer::Processed(processed) = answer else { panic!("expected rows, found {answer:?}") };
     assert_eq!((processed.round_trips, processed.next_block), (2, Some(3)));
 }

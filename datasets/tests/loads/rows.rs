@@ -56,7 +56,7 @@ async fn segment_rows(
     let (mut rows, mut next_block) = (Vec::new(), Some(0));
     while let Some(block) = next_block {
         let id = segment.directory.segment;
-        match cluster.cluster.process(segment.node, program, id, block).await? {
+        match cluster.cluster.process(segment.node, program, id, block, false).await? {
             ProcessAnswer::Processed(part) => {
                 for batch in &part.batches {
                     rows.extend(lines(batch)?);

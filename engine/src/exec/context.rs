@@ -1,5 +1,6 @@
 //! What does a scan know of its query, and of how busy everyone is?
 
+use crate::trace::TraceSink;
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_fabric::Address;
 use rackscan_format::{ids::NodeId, message::LoadReport};
@@ -25,6 +26,8 @@ pub(crate) struct QueryContext {
     pub(crate) segments_in_flight: usize,
     pub(crate) loads: Arc<Loads>,
     pub(crate) span: tracing::Span,
+    /// Where the query's reads are recorded, if they are.
+    pub(crate) trace: Option<TraceSink>,
 }
 
 /// How busy the engine and the nodes are, as far as the engine knows. Shared by all queries.

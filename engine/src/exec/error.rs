@@ -49,6 +49,18 @@ pub enum ScanError {
         /// Where it was asked to begin.
         first_block: u32,
     },
+    /// A node says that it read a page which its segment does not have.
+    #[error(
+        "node {node} read page {page} of column {column}, which the segment does not have; is it another version of rackscan?"
+    )]
+    UnknownPage {
+        /// The node.
+        node: rackscan_format::ids::NodeId,
+        /// The column.
+        column: rackscan_format::ids::ColumnId,
+        /// The page.
+        page: rackscan_format::ids::PageNumber,
+    },
     /// A request names a segment that its table does not have.
     #[error(
         "table {table} has no segment {segment}; it may have been loaded anew since the query was planned"

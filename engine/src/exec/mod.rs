@@ -10,6 +10,7 @@
 //! - While one segment is scanned on the partition's thread, others wait for devices and nodes: IO is overlapped.
 //! - Dropping a partition's stream drops its segments; nothing runs on for a query that nobody reads.
 
+mod capture;
 mod context;
 mod error;
 mod local;
@@ -24,6 +25,7 @@ pub use error::ScanError;
 pub(crate) use context::{Loads, QueryContext};
 pub(crate) use profile::groups_max;
 
+use self::capture::Capture;
 use crate::{
     pushdown::{ProgramBuilder, type_of},
     report::{PlacementPrice, ScanReport, SegmentCounts},
@@ -174,7 +176,7 @@ impl ScanExec {
         (planned, prices)
     }
 
-    fn work(&self, place: SegmentPlace) -> Result<SegmentWork, ScanError> {
+    fn work(&self, place: SegmentPlace, capture: Option<&Arc<Capture>>) -> Result<SegmentWork, ScanError> {
         let Some((_, directory)) = self.snapshot.segments.get(&place.segment) else {
             return Err(ScanError::UnknownSegment {
                 table: self.request.table.clone(),
@@ -189,6 +191,7 @@ impl ScanExec {
             policy: self.request.policy,
             query: Arc::clone(&self.query),
             tally: Arc::clone(&self.tally),
+            capture: capture.cloned(),
         })
     }
 
@@ -288,7 +291,11 @@ impl ExecutionPlan for ScanExec {
         let Some(places) = self.request.partitions.get(partition) else {
             return Err(DataFusionError::Internal(format!("a scan has no partition {partition}")));
         };
-        let works = places.iter().map(|&place| self.work(place)).collect::<Result<Vec<_>, ScanError>>()?;
+        let capture = self.query.trace.clone().map(|sink| Arc::new(Capture::new(sink, &self.snapshot)));
+        let works = places
+            .iter()
+            .map(|&place| self.work(place, capture.as_ref()))
+            .collect::<Result<Vec<_>, ScanError>>()?;
         let schema = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let tally = Arc::clone(&self.tally);

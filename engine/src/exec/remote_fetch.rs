@@ -2,6 +2,7 @@
 
 use super::{
     ScanError,
+    capture::PageRead,
     segment::{SegmentWork, Sink, scan_here},
 };
 
@@ -11,6 +12,11 @@ pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) 
         let (table, segment) = (work.directory.table, work.directory.segment);
         let fetched = work.query.cluster.fetch(work.node, table, segment, &wanted).await?;
         work.tally.fetched(&fetched);
+        if let Some(capture) = &work.capture {
+            let reads = wanted.iter().zip(&fetched.asked_at);
+            let reads = reads.map(|(page, &at)| PageRead { at, column: page.column, extent: page.extent });
+            capture.record(work.node, reads).await;
+        }
         if let Some(load) = fetched.load {
             work.query.loads.report(work.node, load);
         }

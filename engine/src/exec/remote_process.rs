@@ -2,10 +2,11 @@
 
 use super::{
     ScanError,
+    capture::PageRead,
     segment::{SegmentWork, Sink},
 };
-use rackscan_client::ProcessAnswer;
-use std::time::Instant;
+use rackscan_client::{ProcessAnswer, Processed};
+use std::time::{Duration, Instant};
 
 /// A node had no room for the scan.
 pub(super) struct Bounced {
@@ -17,12 +18,15 @@ pub(super) struct Bounced {
 
 /// Asks the node for rows until the segment is done, or the node bounces the rest of it.
 pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Option<Bounced>, ScanError> {
-    let mut first_block = 0;
+    let (segment, mut first_block) = (work.directory.segment, 0);
     loop {
         let asking = work.query.loads.asking(work.node);
         let began = Instant::now();
-        let answer =
-            work.query.cluster.process(work.node, &work.program, work.directory.segment, first_block).await?;
+        let answer = work
+            .query
+            .cluster
+            .process(work.node, &work.program, segment, first_block, work.capture.is_some())
+            .await?;
         work.tally.waited(began.elapsed());
         drop(asking);
         let processed = match answer {
@@ -34,6 +38,7 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Option<B
         };
         work.query.loads.report(work.node, processed.load);
         work.tally.processed(&processed);
+        record(work, &processed).await?;
         for batch in processed.batches {
             if sink.put(batch).await.is_err() {
                 return Ok(None);
@@ -45,4 +50,20 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Option<B
             None => return Ok(None),
         }
     }
+}
+
+/// Records the pages that the node says it read.
+async fn record(work: &SegmentWork, processed: &Processed) -> Result<(), ScanError> {
+    let Some(capture) = &work.capture else { return Ok(()) };
+    let mut reads = Vec::with_capacity(processed.reads.len());
+    for read in &processed.reads {
+        let Some(entry) = work.directory.page(read.column, read.page) else {
+            let (node, column, page) = (work.node, read.column, read.page);
+            return Err(ScanError::UnknownPage { node, column, page });
+        };
+        let at = processed.asked_at + Duration::from_micros(read.after_us.into());
+        reads.push(PageRead { at, column: read.column, extent: entry.extent });
+    }
+    capture.record(work.node, reads.into_iter()).await;
+    Ok(())
 }

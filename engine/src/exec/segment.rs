@@ -2,7 +2,10 @@
 //!
 //! A placement is decided when the segment's turn comes, then one of three straight lines is followed.
 
-use super::{ScanError, context::QueryContext, local, profile, remote_fetch, remote_process, tally::Tally};
+use super::{
+    ScanError, capture::Capture, context::QueryContext, local, profile, remote_fetch, remote_process,
+    tally::Tally,
+};
 use crate::snapshot::TableSnapshot;
 use datafusion::{
     arrow::{
@@ -29,6 +32,7 @@ pub(super) struct SegmentWork {
     pub(super) policy: Policy,
     pub(super) query: Arc<QueryContext>,
     pub(super) tally: Arc<Tally>,
+    pub(super) capture: Option<Arc<Capture>>,
 }
 
 /// Where a segment's batches go.

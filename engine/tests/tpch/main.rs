@@ -8,4 +8,5 @@ mod explained;
 mod lost_node;
 mod plans;
 mod refused;
+mod traced;
 mod wrong_pages;

@@ -32,6 +32,7 @@ pub(crate) struct Wanted {
     pub(crate) segment: SegmentId,
     pub(crate) first_block: u32,
     pub(crate) target: Target,
+    pub(crate) report_reads: bool,
 }
 
 enum Stage {
@@ -59,7 +60,7 @@ pub(crate) fn start(core: &Core, wanted: Wanted) -> Result<Box<dyn Work>, Refusa
 
 impl Process {
     fn queue(&mut self, core: &mut Core, place: Place, wanted: Wanted) -> Result<(), Refusal> {
-        let Wanted { program, segment, first_block, target } = wanted;
+        let Wanted { program, segment, first_block, target, report_reads } = wanted;
         let (table, segment) = core.node.store.segment(program.table, segment)?;
         let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
         let requester_gone = link.gone();
@@ -73,6 +74,7 @@ impl Process {
             sink_bytes,
             queued_at: std::time::Instant::now(),
             requester_gone,
+            report_reads,
             reply_to: ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Scanned),
         })
     }
@@ -112,7 +114,7 @@ impl Process {
 
     /// The result is where it should be, or begins to travel there.
     fn deliver(&mut self, core: &mut Core, place: Place, result: ScanResult) -> Stage {
-        let ScanResult { outcome, cost } = result;
+        let ScanResult { outcome, cost, reads } = result;
         let output = match outcome {
             Ok(output) => output,
             Err(refusal) => return Stage::Ended(Err(self.staged_limit(refusal))),
@@ -124,6 +126,7 @@ impl Process {
             rows: output.rows,
             next_block: output.next_block,
             cost: Cost { elapsed_us: 0, ..cost },
+            reads,
         };
         let Some(slot) = &self.slot else {
             add(&core.node.metrics.wire_written_bytes, written_bytes);

@@ -7,7 +7,7 @@ use std::{
 
 use rackscan_fabric::{OutOfBounds, RawSlice, RegionSlice};
 use rackscan_format::{
-    message::{Cost, Refusal},
+    message::{Cost, PageRead, Refusal},
     program::ScanProgram,
 };
 
@@ -48,6 +48,8 @@ pub(crate) struct ScanJob {
     pub(crate) queued_at: Instant,
     /// Set when nobody waits for the result any more; a job that has not begun is then left undone.
     pub(crate) requester_gone: Arc<AtomicBool>,
+    /// Whether the requester wants to know which pages were read.
+    pub(crate) report_reads: bool,
     pub(crate) reply_to: ReplyTo<Box<ScanResult>>,
 }
 
@@ -56,6 +58,8 @@ pub(crate) struct ScanJob {
 pub(crate) struct ScanResult {
     pub(crate) outcome: Result<ScanOutput, Refusal>,
     pub(crate) cost: Cost,
+    /// The pages that were read, if the job says so.
+    pub(crate) reads: Vec<PageRead>,
 }
 
 /// What a scan left in its sink.

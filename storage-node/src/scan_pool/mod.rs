@@ -10,6 +10,7 @@
 
 mod job;
 mod programs;
+mod reads;
 mod worker;
 
 pub(crate) use job::{ScanJob, ScanResult, Sink};

@@ -33,6 +33,7 @@ use rackscan_scan::{
 use super::{
     Programs, ScanQueue,
     job::{ScanJob, ScanOutput, ScanResult},
+    reads::{self, Reads},
 };
 use crate::{
     error::StartError,
@@ -90,6 +91,8 @@ struct Worker {
     ring: Ring,
     pool: BufferPool,
     scratch: Vec<u8>,
+    /// The reads of the present job, if its requester wants to know them.
+    reads: Option<Reads>,
 }
 
 /// Why a scan was not finished.
@@ -113,7 +116,7 @@ impl Worker {
         let pool = BufferPool::new(parts.page_bytes, BUFFER_BYTES_MAX)?;
         let (depth, devices) = (parts.depth, parts.devices.clone());
         let ring = Ring::new(RingConfig { depth, devices, buffers: Some(pool.clone()) })?;
-        Ok(Self { parts, ring, pool, scratch: Vec::new() })
+        Ok(Self { parts, ring, pool, scratch: Vec::new(), reads: None })
     }
 
     fn run(&mut self) {
@@ -125,6 +128,7 @@ impl Worker {
             // Decoded blocks, groups and batches are the scan's own; its whole share counts while it runs.
             let work_bytes = self.parts.work_bytes as u64;
             self.parts.metrics.memory_taken(work_bytes);
+            self.reads = job.report_reads.then(|| Reads::since(job.queued_at));
             let outcome = if job.requester_gone.load(Ordering::Relaxed) {
                 Err(Refusal::new(RefusalCode::Memory, "the connection is gone"))
             } else {
@@ -137,7 +141,8 @@ impl Worker {
             cost.cpu_us = thread_cpu_us().saturating_sub(cpu_before);
             self.count(&cost);
             queue.done();
-            job.reply_to.send(Box::new(ScanResult { outcome, cost }));
+            let reads = self.reads.take().map(Reads::into_pages).unwrap_or_default();
+            job.reply_to.send(Box::new(ScanResult { outcome, cost, reads }));
         }
     }
 
@@ -153,6 +158,9 @@ impl Worker {
     /// Scans with batches of the usual size, and with the smallest ones if the first of those does not fit.
     fn scan(&mut self, job: &ScanJob, cost: &mut Cost) -> Result<ScanOutput, Refusal> {
         let program = self.parts.programs.verified(&job.program, &job.table.definition)?;
+        if self.reads.is_some() {
+            reads::check_room(program.program(), job.segment.directory())?;
+        }
         let mut needed_bytes = 0;
         for batch_rows in [BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN] {
             match self.fill(job, &program, batch_rows, cost) {
@@ -274,7 +282,11 @@ impl Worker {
             token: Token(index as u64),
         };
         let submitted = self.ring.submit_read(read);
-        submitted.map_err(|refused| Refusal::new(RefusalCode::Storage, refused.reason.to_string()))
+        submitted.map_err(|refused| Refusal::new(RefusalCode::Storage, refused.reason.to_string()))?;
+        if let Some(reads) = &mut self.reads {
+            reads.note(page);
+        }
+        Ok(())
     }
 
     fn supply(

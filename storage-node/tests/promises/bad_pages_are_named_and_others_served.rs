@@ -37,6 +37,7 @@ fn process(client: &mut Client, table: &Table, segment: u32) -> Result<Answer, R
         segment: SegmentId(segment),
         first_block: 0,
         target,
+        report_reads: false,
     })
 }
 

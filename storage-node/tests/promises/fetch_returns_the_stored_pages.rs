@@ -73,7 +73,13 @@ fn nothing_of_the_devices_is_in_the_page_cache_after_load_fetch_and_process() {
     assert!(fetched.is_ok());
     let program = table.program(500);
     let target = client.target(0, 4 << 20);
-    let processed = client.ask(Request::Process { program, segment: segment_id, first_block: 0, target });
+    let processed = client.ask(Request::Process {
+        program,
+        segment: segment_id,
+        first_block: 0,
+        target,
+        report_reads: false,
+    });
     assert!(matches!(processed, Ok(Answer::Processed { rows, .. }) if rows > 0), "{processed:?}");
     for device in 0..2 {
         assert_eq!(resident_bytes(home.device(device)).unwrap(), 0, "device {device}");

@@ -37,7 +37,13 @@ fn ask_for_much(client: &mut Client, table: &Table) {
         let (id, segment_id) = (table.id(), segment.directory.segment);
         client.send(Request::Fetch { table: id, segment: segment_id, pages: segment.wanted(), target });
         let (program, target) = (table.program(1000), client.target(16 << 20, 8 << 20));
-        client.send(Request::Process { program, segment: SegmentId(0), first_block: 0, target });
+        client.send(Request::Process {
+            program,
+            segment: SegmentId(0),
+            first_block: 0,
+            target,
+            report_reads: false,
+        });
     }
 }
 

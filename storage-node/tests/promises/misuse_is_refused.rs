@@ -41,7 +41,13 @@ fn things_that_are_not_here_are_not_found() {
             Request::Fetch { table: TableId(2), segment: SegmentId(0), pages: vec![page], target },
             Request::Fetch { table: table.id(), segment: SegmentId(1), pages: vec![page], target },
             Request::CommitPublish { load: TableId(77) },
-            Request::Process { program: table.program(1), segment: SegmentId(9), first_block: 0, target },
+            Request::Process {
+                program: table.program(1),
+                segment: SegmentId(9),
+                first_block: 0,
+                target,
+                report_reads: false,
+            },
         ];
         for request in requests {
             assert_eq!(client.refusal_code(request.clone()), RefusalCode::NotFound, "{wire}: {request:?}");
@@ -75,6 +81,7 @@ fn targets_that_are_not_the_clients_are_refused_as_memory() {
                     segment: SegmentId(0),
                     first_block: 0,
                     target,
+                    report_reads: false,
                 },
             ];
             for request in requests {
@@ -109,8 +116,13 @@ fn requests_that_break_a_rule_are_malformed() {
         let mut huge = table.definition.clone();
         huge.id = TableId(8);
         huge.page_size = 1;
-        let process =
-            |program, first_block| Request::Process { program, segment: SegmentId(0), first_block, target };
+        let process = |program, first_block| Request::Process {
+            program,
+            segment: SegmentId(0),
+            first_block,
+            target,
+            report_reads: false,
+        };
         let requests = [
             fetch(&table, at(8192), target),
             fetch(&table, at(100), target),

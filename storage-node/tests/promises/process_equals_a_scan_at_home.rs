@@ -23,7 +23,13 @@ fn process(
     let (mut batches, mut answers, mut first_block) = (Vec::new(), 0, 0);
     loop {
         let (program, target) = (program.clone(), client.target(0, bytes));
-        let request = Request::Process { program, segment: SegmentId(segment), first_block, target };
+        let request = Request::Process {
+            program,
+            segment: SegmentId(segment),
+            first_block,
+            target,
+            report_reads: false,
+        };
         let answer = client.ask(request);
         let Ok(Answer::Processed { written_bytes, batches: count, rows, next_block, .. }) = answer else {
             panic!("{answer:?}")
@@ -95,6 +101,7 @@ fn a_target_below_one_block_is_refused_with_what_would_do() {
             segment: SegmentId(0),
             first_block: 0,
             target: client.target(0, bytes),
+            report_reads: false,
         };
         let too_small = request(&client, 4096);
         let refusal = client.refused(too_small);

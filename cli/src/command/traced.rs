@@ -1,0 +1,39 @@
+//! How are the reads of a command's queries recorded?
+//!
+//! Invariants
+//! - A trace is finished also if a query fails: it then holds what was read until then.
+
+use crate::{
+    args::{TraceFormat, Tracing},
+    failure::Failure,
+    session::Session,
+};
+use rackscan_engine::TraceFile;
+use rackscan_trace::WriteFormat;
+use std::path::Path;
+
+/// Runs `work` with its queries' reads recorded, if that is asked for.
+pub(crate) fn traced(
+    session: &Session,
+    tracing: &Tracing,
+    work: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(path) = &tracing.trace else { return work() };
+    let format = match tracing.trace_format {
+        TraceFormat::Csv => WriteFormat::Csv,
+        TraceFormat::Fio => WriteFormat::Fio,
+    };
+    let trace = TraceFile::create(path, format)?;
+    session.engine().set_trace(Some(trace.sink()));
+    let outcome = work();
+    session.engine().set_trace(None);
+    let finished = finish(session, trace, path);
+    // The query's own failure goes before that of its trace.
+    outcome.and(finished)
+}
+
+fn finish(session: &Session, trace: TraceFile, path: &Path) -> Result<(), Failure> {
+    let records = session.block_on(trace.finish())?;
+    eprintln!("{}: {records} page reads recorded", path.display());
+    Ok(())
+}

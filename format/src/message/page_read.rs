@@ -1,0 +1,39 @@
+//! Which pages did a node read for a scan, and when?
+//!
+//! Only a requester that asks is told: a trace of a query shows the reads that happened, not those that might have.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{ColumnId, PageNumber},
+    limits::{MESSAGE_BYTES_MAX, PAGE_READS_MAX},
+};
+
+/// One page that was read for a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageRead {
+    /// Its column.
+    pub column: ColumnId,
+    /// Its number in the column's chunk.
+    pub page: PageNumber,
+    /// Microseconds from the request's arrival to when the device was asked.
+    pub after_us: u32,
+}
+
+/// Bytes of a page read in a message at most: two numbers of 16 bits and one of 32, seven bits to a byte.
+const PAGE_READ_BYTES_MAX: usize = 3 + 3 + 5;
+
+// The reads of one scan travel in its reply.
+const _: () = assert!(PAGE_READS_MAX * PAGE_READ_BYTES_MAX + 4096 <= MESSAGE_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn the_longest_page_read_takes_the_bytes_that_are_allowed_for() {
+        let read = PageRead { column: ColumnId(u16::MAX), page: PageNumber(u16::MAX), after_us: u32::MAX };
+        assert_eq!(codec::encode(&read).unwrap().len(), PAGE_READ_BYTES_MAX);
+    }
+}

@@ -1,0 +1,55 @@
+//! Which pages were read for a scan whose requester traces its query?
+//!
+//! Invariants
+//! - What is told was read; a scan whose reads might not fit the reply is refused before it reads, as busy, so that the
+//!   requester fetches the segment and knows the reads itself.
+
+use std::time::Instant;
+
+use rackscan_format::{
+    limits::PAGE_READS_MAX,
+    message::{PageRead, Refusal, RefusalCode},
+    program::ScanProgram,
+    segment::SegmentDirectory,
+};
+use rackscan_scan::PageWanted;
+
+/// A segment may be scanned twice for one reply: with usual batches, and with small ones if the first does not fit.
+const SCANS_MAX: usize = 2;
+
+/// The reads of one job.
+pub(super) struct Reads {
+    since: Instant,
+    pages: Vec<PageRead>,
+}
+
+impl Reads {
+    /// No reads yet of a request that arrived at that time.
+    pub(super) fn since(since: Instant) -> Self {
+        Self { since, pages: Vec::new() }
+    }
+
+    /// The device has been asked for this page now.
+    pub(super) fn note(&mut self, page: &PageWanted) {
+        let after_us = u32::try_from(self.since.elapsed().as_micros()).unwrap_or(u32::MAX);
+        self.pages.push(PageRead { column: page.column, page: page.page, after_us });
+    }
+
+    pub(super) fn into_pages(self) -> Vec<PageRead> {
+        self.pages
+    }
+}
+
+/// Refuses a scan that might read more pages than a reply can tell of.
+pub(super) fn check_room(program: &ScanProgram, directory: &SegmentDirectory) -> Result<(), Refusal> {
+    let chunks = program.inputs.iter().filter_map(|input| directory.chunk(input.column));
+    let pages: usize = chunks.map(|chunk| chunk.pages.len()).sum();
+    let pages_max = PAGE_READS_MAX / SCANS_MAX;
+    if pages <= pages_max {
+        return Ok(());
+    }
+    let text = format!(
+        "the scan may read {pages} pages, and a reply can tell of at most {pages_max} of a traced query; fetch the segment"
+    );
+    Err(Refusal::new(RefusalCode::Busy, text))
+}

@@ -1,0 +1,59 @@
+//! Which of an IO's events is its record?
+
+use crate::{DetectedUnits, OffsetUnit, TimeUnit};
+
+/// The events of which a record can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A program has asked.
+    Queued,
+    /// The driver has been asked.
+    Issued,
+}
+
+impl Kind {
+    /// The kind to choose, by the kinds at the beginning of a trace.
+    pub(super) fn chosen(beginning: impl IntoIterator<Item = Self>) -> Self {
+        let mut has_issued = false;
+        for kind in beginning {
+            if kind == Self::Queued {
+                return Self::Queued;
+            }
+            has_issued = true;
+        }
+        if has_issued { Self::Issued } else { Self::Queued }
+    }
+
+    fn why(self) -> &'static str {
+        match self {
+            Self::Queued => "an IO is a Q event: when a program asked for it",
+            Self::Issued => {
+                "an IO is a D event, when the driver was asked for it: there are no Q events at the beginning"
+            }
+        }
+    }
+}
+
+/// The units of both forms.
+pub(super) fn units(time: TimeUnit, kind: Kind) -> DetectedUnits {
+    DetectedUnits {
+        time,
+        time_why: "the format says so".to_owned(),
+        offset: OffsetUnit::Sectors,
+        length: OffsetUnit::Bytes,
+        offset_why: "the format says so".to_owned(),
+        notes: vec![kind.why().to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queued_events_are_chosen_where_there_are_any() {
+        assert_eq!(Kind::chosen([Kind::Issued, Kind::Queued, Kind::Issued]), Kind::Queued);
+        assert_eq!(Kind::chosen([Kind::Issued]), Kind::Issued);
+        assert_eq!(Kind::chosen([]), Kind::Queued);
+    }
+}

@@ -1,0 +1,214 @@
+//! Which record does a row of a CSV file mean?
+
+use std::{borrow::Cow, collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
+
+use super::{
+    columns::{Layout, Role, is_ours},
+    guess::{Sample, offset_units, time_unit},
+    split::fields,
+    who::Who,
+};
+use crate::{
+    DetectedUnits, Format, NamedDevice, OffsetUnit, Operation, ReadOptions, Record, TimeUnit, TraceError,
+    decimal::Decimal,
+    error::shown,
+    input::Input,
+    limits::{NAMES_KEPT_MAX, SAMPLE_ROWS_MAX},
+    source::LineParser,
+};
+
+/// When a file's time begins.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// At 0.
+    Zero,
+    /// At the first record, once it is known, in nanoseconds.
+    FirstRecord(Option<u128>),
+}
+
+/// The rows of one file.
+pub(crate) struct CsvParser {
+    layout: Layout,
+    units: DetectedUnits,
+    origin: Origin,
+    who: Who,
+    names: Names,
+    /// Whether the next line is the header.
+    is_header_next: bool,
+}
+
+/// Our CSV.
+pub(crate) fn ours(input: &Input) -> Result<CsvParser, TraceError> {
+    let first = first_line(input);
+    if !is_ours(&first) {
+        return Err(TraceError::NotOfFormat {
+            path: PathBuf::clone(&input.path),
+            format: Format::Csv,
+            reason: format!("begins with {}, expected {}", shown(&first), shown(super::HEADER.trim_end())),
+        });
+    }
+    let units = DetectedUnits {
+        time: TimeUnit::Nanoseconds,
+        time_why: "the format says so".to_owned(),
+        offset: OffsetUnit::Bytes,
+        length: OffsetUnit::Bytes,
+        offset_why: "the format says so".to_owned(),
+        notes: Vec::new(),
+    };
+    let layout = Layout::ours(&input.path, &first)?;
+    Ok(CsvParser::new(layout, units, Origin::Zero, Who::of_numbers()))
+}
+
+/// The CSV of the MSR Cambridge traces.
+pub(crate) fn msr(options: &ReadOptions) -> CsvParser {
+    let (time, time_why) = match options.time_unit {
+        Some(unit) => (unit, "as asked"),
+        None => (TimeUnit::Filetime, "the format says so"),
+    };
+    let units = DetectedUnits {
+        time,
+        time_why: time_why.to_owned(),
+        offset: OffsetUnit::Bytes,
+        length: OffsetUnit::Bytes,
+        offset_why: "the format says so".to_owned(),
+        notes: vec!["time begins at the first record".to_owned()],
+    };
+    CsvParser::new(Layout::msr(), units, Origin::FirstRecord(None), Who::default())
+}
+
+/// A CSV whose columns are named, by its header or by the user.
+pub(crate) fn generic(input: &Input, options: &ReadOptions) -> Result<CsvParser, TraceError> {
+    let lines = input.head_lines(SAMPLE_ROWS_MAX);
+    let first = lines.first().map_or("", String::as_str);
+    let layout = Layout::generic(&input.path, first, options.columns.as_ref())?;
+    let sample = sample(&layout, &lines);
+    let (time, time_why) = time_unit(&sample, &layout, options);
+    let (offset, length, offset_why) = offset_units(&sample, &layout, options);
+    let notes = vec!["time begins at the first record".to_owned()];
+    let units = DetectedUnits { time, time_why, offset, length, offset_why, notes };
+    Ok(CsvParser::new(layout, units, Origin::FirstRecord(None), Who::default()))
+}
+
+fn first_line(input: &Input) -> String {
+    input.head_lines(1).into_iter().next().unwrap_or_default()
+}
+
+fn sample(layout: &Layout, lines: &[String]) -> Sample {
+    let mut sample = Sample::default();
+    for line in lines.iter().skip(usize::from(layout.has_header)) {
+        let Ok(fields) = fields(line, layout.delimiter) else { continue };
+        let number = |role| Decimal::parse(layout.field(&fields, role)?).ok();
+        sample.times.extend(number(Role::Time));
+        sample.offsets.extend(number(Role::Offset).and_then(Decimal::whole));
+        sample.lengths.extend(number(Role::Length).and_then(Decimal::whole));
+    }
+    sample
+}
+
+impl CsvParser {
+    fn new(layout: Layout, units: DetectedUnits, origin: Origin, who: Who) -> Self {
+        let is_header_next = layout.has_header;
+        Self { layout, units, origin, who, names: Names::default(), is_header_next }
+    }
+
+    fn record(&mut self, fields: &[Cow<'_, str>]) -> Result<Record, String> {
+        let layout = &self.layout;
+        let needed = |role, what: &str| {
+            let missing = || format!("found {} fields, expected one with the {what}", fields.len());
+            layout.field(fields, role).ok_or_else(missing)
+        };
+        let time = decimal(needed(Role::Time, "time")?, "time")?;
+        let offset = needed(Role::Offset, "offset")?;
+        let length = needed(Role::Length, "length")?;
+        let word = needed(Role::Operation, "operation")?;
+        let operation = Operation::parse(word);
+        let operation =
+            operation.ok_or_else(|| format!("the operation is {}, expected read or write", shown(word)))?;
+        let thread = layout.field(fields, Role::Thread).filter(|text| !text.is_empty());
+        let thread = thread.map(|text| {
+            text.parse::<u32>().map_err(|_| format!("the thread is {}, expected a number", shown(text)))
+        });
+        let (node, device) =
+            self.who.numbers(layout.field(fields, Role::Node), layout.field(fields, Role::Device))?;
+        let name = |role| layout.field(fields, role).filter(|name| !name.is_empty());
+        Ok(Record {
+            at: since(&mut self.origin, self.units.time.to_nanoseconds(time))?,
+            node,
+            device,
+            offset_bytes: bytes(offset, "offset", self.units.offset)?,
+            length_bytes: bytes(length, "length", self.units.length)?,
+            operation,
+            table: name(Role::Table).map(|name| self.names.shared(name)),
+            column: name(Role::Column).map(|name| self.names.shared(name)),
+            thread: thread.transpose()?,
+        })
+    }
+}
+
+impl LineParser for CsvParser {
+    fn parse(&mut self, line: &str) -> Result<Option<Record>, String> {
+        if std::mem::take(&mut self.is_header_next) || line.trim().is_empty() {
+            return Ok(None);
+        }
+        let fields = fields(line, self.layout.delimiter)?;
+        match self.layout.width {
+            Some(width) if width != fields.len() => {
+                Err(format!("found {} fields, expected {width}: {}", fields.len(), shown(line)))
+            }
+            _ => self.record(&fields).map(Some),
+        }
+    }
+
+    fn units(&self) -> &DetectedUnits {
+        &self.units
+    }
+
+    fn devices(&self) -> &[NamedDevice] {
+        &self.who.named
+    }
+}
+
+fn decimal(text: &str, what: &str) -> Result<Decimal, String> {
+    Decimal::parse(text).map_err(|expected| format!("the {what} is {}, expected {expected}", shown(text)))
+}
+
+fn bytes(text: &str, what: &str, unit: OffsetUnit) -> Result<u64, String> {
+    let whole = decimal(text, what)?.whole();
+    let bytes = whole.and_then(|whole| whole.checked_mul(unit.bytes()));
+    bytes.ok_or_else(|| {
+        format!("the {what} is {}, expected a whole number of {unit} below 2^64 bytes", shown(text))
+    })
+}
+
+/// The time since the file's time began; one before the first record is at its time.
+fn since(origin: &mut Origin, nanoseconds: u128) -> Result<Duration, String> {
+    let begin = match origin {
+        Origin::Zero => 0,
+        Origin::FirstRecord(first) => *first.get_or_insert(nanoseconds),
+    };
+    let nanoseconds = nanoseconds.saturating_sub(begin);
+    let seconds = u64::try_from(nanoseconds / 1_000_000_000);
+    let seconds = seconds.map_err(|_| "the time is beyond 2^64 seconds".to_owned())?;
+    // The remainder is below 10^9.
+    let rest = u32::try_from(nanoseconds % 1_000_000_000).unwrap_or(0);
+    Ok(Duration::new(seconds, rest))
+}
+
+/// Names that many records share.
+#[derive(Debug, Default)]
+struct Names {
+    kept: HashSet<Arc<str>>,
+}
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(kept) = self.kept.get(name) {
+            return Arc::clone(kept);
+        }
+        let new: Arc<str> = name.into();
+        if self.kept.len() < NAMES_KEPT_MAX {
+            self.kept.insert(Arc::clone(&new));
+        }
+        new
+    }
+}

@@ -1,0 +1,93 @@
+//! Which fields has a row of CSV?
+//!
+//! Invariants
+//! - A row is a line: a quoted field may hold the delimiter and quotes (written twice), but no line's end.
+
+use std::borrow::Cow;
+
+/// The fields of a row.
+///
+/// # Errors
+/// When a quote opens and does not close, or something stands behind one that closed.
+pub(super) fn fields(line: &str, delimiter: char) -> Result<Vec<Cow<'_, str>>, String> {
+    let mut fields = Vec::with_capacity(12);
+    let mut rest = line;
+    loop {
+        let (field, behind) = match rest.trim_start_matches(' ').strip_prefix('"') {
+            Some(quoted) => quoted_field(quoted, delimiter)?,
+            None => match rest.split_once(delimiter) {
+                Some((field, behind)) => (Cow::Borrowed(field.trim()), Some(behind)),
+                None => (Cow::Borrowed(rest.trim()), None),
+            },
+        };
+        fields.push(field);
+        match behind {
+            Some(behind) => rest = behind,
+            None => return Ok(fields),
+        }
+    }
+}
+
+/// The field behind an opening quote, and what follows the delimiter behind it.
+fn quoted_field(text: &str, delimiter: char) -> Result<(Cow<'_, str>, Option<&str>), String> {
+    let mut from = 0;
+    let end = loop {
+        let Some(quote) = text[from..].find('"').map(|at| from + at) else {
+            return Err("found a quote that does not end on its line".to_owned());
+        };
+        if !text[quote + 1..].starts_with('"') {
+            break quote;
+        }
+        from = quote + 2;
+    };
+    let field = &text[..end];
+    let field =
+        if field.contains('"') { Cow::Owned(field.replace("\"\"", "\"")) } else { Cow::Borrowed(field) };
+    let behind = text[end + 1..].trim_start_matches(' ');
+    if behind.is_empty() {
+        return Ok((field, None));
+    }
+    match behind.strip_prefix(delimiter) {
+        Some(rest) => Ok((field, Some(rest))),
+        None => Err(format!("found text behind a quoted field, expected {delimiter:?} or the line's end")),
+    }
+}
+
+/// The field as it is written: quoted if it must be. Control characters, which could end a line, become `?`.
+pub(super) fn quoted(field: &str) -> Cow<'_, str> {
+    let is_odd = |c: char| c.is_control() || matches!(c, '"' | ',');
+    if !field.contains(is_odd) && field.trim() == field {
+        return Cow::Borrowed(field);
+    }
+    let text: String = field.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_split_outside_of_quotes() {
+        assert_eq!(fields("a, b ,c", ',').unwrap(), ["a", "b", "c"]);
+        assert_eq!(fields("\"a,b\";\"\";c;", ';').unwrap(), ["a,b", "", "c", ""]);
+        assert_eq!(fields("x,\"say \"\"hi\"\"\"", ',').unwrap(), ["x", "say \"hi\""]);
+        assert_eq!(fields("", ',').unwrap(), [""]);
+        assert_eq!(fields("5\" disk,2", ',').unwrap(), ["5\" disk", "2"]);
+    }
+
+    #[test]
+    fn quotes_that_do_not_fit_are_refused() {
+        assert!(fields("a,\"b", ',').unwrap_err().contains("does not end"));
+        assert!(fields("\"a\"b,c", ',').unwrap_err().contains("behind a quoted field"));
+    }
+
+    #[test]
+    fn a_field_is_read_as_it_was_written() {
+        for field in ["plain", "with,comma", "with \"quotes\"", " spaces ", "", "\"", "\"\"", "caf\u{e9}"] {
+            let row = format!("{},{}", quoted(field), quoted(field));
+            assert_eq!(fields(&row, ',').unwrap(), [field, field], "{row}");
+        }
+        assert_eq!(quoted("two\nlines"), "\"two?lines\"");
+    }
+}

@@ -1,0 +1,205 @@
+//! Which record does a line of an iolog mean?
+//!
+//! Version 2 has no times but `wait` lines. fio's documentation has them in microseconds since the previous `wait`, those
+//! below 100 being nothing, and so they are read here. (fio's own replay takes the number for milliseconds since its start.)
+//! Version 3 has a time in each line. fio writes and replays microseconds in every version that knows it (from 3.31), though
+//! its documentation names no unit.
+
+use std::{collections::HashMap, path::PathBuf, time::Duration};
+
+use super::{VERSION_2, VERSION_3, node_and_device};
+use crate::{
+    DetectedUnits, Format, NamedDevice, OffsetUnit, Operation, Record, TimeUnit, TraceError,
+    decimal::Decimal, error::shown, input::Input, limits::DEVICES_MAX, source::LineParser,
+};
+
+/// A wait of fewer microseconds is nothing.
+const WAIT_US_MIN: u64 = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Two,
+    Three,
+}
+
+/// The lines of one iolog.
+pub(crate) struct FioParser {
+    version: Version,
+    units: DetectedUnits,
+    /// Files that were added, by name, with their node and device.
+    files: HashMap<String, (u16, u16)>,
+    /// Those whose names are not ours.
+    named: Vec<NamedDevice>,
+    /// Where version 2 has waited to.
+    clock: Duration,
+    is_first_line: bool,
+}
+
+/// Whether this is the first line of an iolog, of whatever version.
+pub(crate) fn is_fio(line: &str) -> bool {
+    line.starts_with("fio version ")
+}
+
+impl FioParser {
+    pub(crate) fn new(input: &Input, time_unit: Option<TimeUnit>) -> Result<Self, TraceError> {
+        let lines = input.head_lines(1);
+        let first = lines.first().map_or("", |line| line.trim_end());
+        let version = match first {
+            VERSION_2 => Version::Two,
+            VERSION_3 => Version::Three,
+            _ => {
+                return Err(TraceError::NotOfFormat {
+                    path: PathBuf::clone(&input.path),
+                    format: Format::Fio,
+                    reason: format!("begins with {}, expected {VERSION_2:?} or {VERSION_3:?}", shown(first)),
+                });
+            }
+        };
+        let time_why = match (time_unit, version) {
+            (Some(_), _) => "as asked",
+            (None, Version::Two) => "wait lines: fio documents microseconds since the previous one",
+            (None, Version::Three) => "what fio writes and replays in every version that has times",
+        };
+        let units = DetectedUnits {
+            time: time_unit.unwrap_or(TimeUnit::Microseconds),
+            time_why: time_why.to_owned(),
+            offset: OffsetUnit::Bytes,
+            length: OffsetUnit::Bytes,
+            offset_why: "the format says so".to_owned(),
+            notes: Vec::new(),
+        };
+        Ok(Self {
+            version,
+            units,
+            files: HashMap::new(),
+            named: Vec::new(),
+            clock: Duration::ZERO,
+            is_first_line: true,
+        })
+    }
+
+    fn time(&self, text: &str) -> Result<Duration, String> {
+        let number = Decimal::parse(text);
+        let number =
+            number.map_err(|expected| format!("the time is {}, expected {expected}", shown(text)))?;
+        let nanoseconds = u64::try_from(self.units.time.to_nanoseconds(number));
+        let nanoseconds = nanoseconds.map_err(|_| format!("the time {} is too large", shown(text)))?;
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    /// A line without offset and length.
+    fn file_line(&mut self, name: &str, action: &str) -> Result<(), String> {
+        match action {
+            "add" => self.add(name),
+            "open" | "close" if self.files.contains_key(name) => Ok(()),
+            "open" | "close" => Err(format!("{action} of {}, which was not added before", shown(name))),
+            _ => Err(format!(
+                "the action is {}, expected add, open or close, or an offset and a length behind it",
+                shown(action)
+            )),
+        }
+    }
+
+    fn add(&mut self, name: &str) -> Result<(), String> {
+        if self.files.contains_key(name) {
+            return Ok(());
+        }
+        if self.files.len() == DEVICES_MAX {
+            return Err(format!("one more file than the {DEVICES_MAX} that a trace may name"));
+        }
+        let place = if let Some(ours) = node_and_device(name) {
+            ours
+        } else {
+            let device = u16::try_from(self.named.len()).unwrap_or(u16::MAX);
+            self.named.push(NamedDevice { node: 0, device, name: name.to_owned() });
+            (0, device)
+        };
+        self.files.insert(name.to_owned(), place);
+        Ok(())
+    }
+
+    fn io_line(
+        &mut self,
+        time: Option<Duration>,
+        [name, action, offset, length]: [&str; 4],
+    ) -> Result<Option<Record>, String> {
+        let number = |text: &str, what: &str| {
+            text.parse::<u64>()
+                .map_err(|_| format!("the {what} is {}, expected a number below 2^64", shown(text)))
+        };
+        if action == "wait" {
+            return match time {
+                None => self.wait(number(offset, "wait")?).map(|()| None),
+                Some(_) => Err("found wait, which version 3 does not have: its lines have times".to_owned()),
+            };
+        }
+        let operation = match action {
+            "read" => Operation::Read,
+            "write" => Operation::Write,
+            "sync" | "datasync" => Operation::Flush,
+            "trim" => Operation::Discard,
+            _ => {
+                return Err(format!(
+                    "the action is {}, expected read, write, sync, datasync, trim or wait",
+                    shown(action)
+                ));
+            }
+        };
+        let Some(&(node, device)) = self.files.get(name) else {
+            return Err(format!("{action} of {}, which was not added before", shown(name)));
+        };
+        Ok(Some(Record {
+            at: time.unwrap_or(self.clock),
+            node,
+            device,
+            offset_bytes: number(offset, "offset")?,
+            length_bytes: number(length, "length")?,
+            operation,
+            table: None,
+            column: None,
+            thread: None,
+        }))
+    }
+
+    fn wait(&mut self, steps: u64) -> Result<(), String> {
+        if self.units.time == TimeUnit::Microseconds && steps < WAIT_US_MIN {
+            return Ok(());
+        }
+        let nanoseconds = steps.checked_mul(self.units.time.nanoseconds());
+        let clock =
+            nanoseconds.and_then(|nanoseconds| self.clock.checked_add(Duration::from_nanos(nanoseconds)));
+        self.clock = clock.ok_or_else(|| format!("a wait of {steps} {} is too long", self.units.time))?;
+        Ok(())
+    }
+}
+
+impl LineParser for FioParser {
+    fn parse(&mut self, line: &str) -> Result<Option<Record>, String> {
+        if std::mem::take(&mut self.is_first_line) {
+            return Ok(None);
+        }
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (time, words) = match (self.version, words.as_slice()) {
+            (_, []) => return Ok(None),
+            (Version::Two, words) => (None, words),
+            (Version::Three, [time, words @ ..]) => (Some(self.time(time)?), words),
+        };
+        match *words {
+            [name, action] => self.file_line(name, action).map(|()| None),
+            [name, action, offset, length] => self.io_line(time, [name, action, offset, length]),
+            _ => Err(format!(
+                "found {}, expected {}FILE ACTION, or the same with an offset and a length",
+                shown(line),
+                if time.is_some() { "TIME " } else { "" }
+            )),
+        }
+    }
+
+    fn units(&self) -> &DetectedUnits {
+        &self.units
+    }
+
+    fn devices(&self) -> &[NamedDevice] {
+        &self.named
+    }
+}

@@ -1,0 +1,38 @@
+//! Does the crate keep its promises on files of all its formats? One file per promise; fixtures are made here, after the
+//! formats' own sources.
+
+mod any_bytes;
+mod blktrace_bytes;
+mod detection;
+mod foreign_texts;
+mod round_trips;
+mod wrong_files;
+
+use std::path::Path;
+
+use rackscan_trace::{Operation, ReadOptions, Record, TraceError, TraceReader};
+
+/// Reads bytes as a trace that is called `t`.
+fn open(bytes: &[u8], options: &ReadOptions) -> Result<TraceReader, TraceError> {
+    TraceReader::over(Path::new("t"), Box::new(std::io::Cursor::new(bytes.to_vec())), options)
+}
+
+/// The records of bytes that are a trace without any defect.
+fn records(bytes: &[u8], options: &ReadOptions) -> Vec<Record> {
+    let mut reader = open(bytes, options).unwrap();
+    let records = reader.by_ref().collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(reader.defects().count(), 0, "{}", reader.defects());
+    records
+}
+
+/// What most tests look at: nanoseconds, node, device, offset, length, operation.
+type Brief = (u64, u16, u16, u64, u64, Operation);
+
+fn brief(record: &Record) -> Brief {
+    let at = u64::try_from(record.at.as_nanos()).unwrap();
+    (at, record.node, record.device, record.offset_bytes, record.length_bytes, record.operation)
+}
+
+fn briefs(bytes: &[u8], options: &ReadOptions) -> Vec<Brief> {
+    records(bytes, options).iter().map(brief).collect()
+}
