@@ -8,7 +8,7 @@
 
 use crate::{
     peer::{Peer, PeerError},
-    record::Provenance,
+    Provenance,
 };
 use rackscan_engine::{Engine, EngineError};
 use rackscan_planner::{Placement, Policy};

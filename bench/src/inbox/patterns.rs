@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::{
     fabric::{FabricBenchError, Shape, distinct},
-    record::Provenance,
+    Provenance,
 };
 
 /// A program's communication, as the busiest process receives it.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     fabric::{FabricBenchError, Outgoing, Partner, Place, Shape, Task, Through, least, most, times},
-    record::Provenance,
+    Provenance,
 };
 
 /// What to measure.
