@@ -1,11 +1,13 @@
 //! Which words does the command line understand?
 
 mod bench;
+mod bench_io;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchTpch, BenchWires, FabricWire, Peer};
+pub(crate) use bench_io::{BenchIo, LabMode};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]

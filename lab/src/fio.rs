@@ -162,9 +162,12 @@ mod tests {
 
     #[test]
     fn anything_else_is_an_error_that_says_what_is_missing() {
-        for (text, reason) in
-            [("", "no JSON"), ("{\"jobs\": []}", "no job"), ("{\"jobs\": [{}]}", "missing field"), ("{", "EOF")]
-        {
+        for (text, reason) in [
+            ("", "no JSON"),
+            ("{\"jobs\": []}", "no job"),
+            ("{\"jobs\": [{}]}", "missing field"),
+            ("{", "EOF"),
+        ] {
             let error = read_report(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
@@ -182,7 +185,9 @@ mod tests {
             duration: Duration::from_secs(1),
         };
         let arguments = load.arguments().join(" ");
-        for word in ["--filename=/a\\:b/device0", "--offset=4096", "--size=1048576", "--direct=1", "--readonly"] {
+        for word in
+            ["--filename=/a\\:b/device0", "--offset=4096", "--size=1048576", "--direct=1", "--readonly"]
+        {
             assert!(arguments.contains(word), "{arguments}");
         }
     }

@@ -19,8 +19,8 @@ use rackscan_fabric::{
 use serde::Serialize;
 
 use crate::{
-    fabric::{FabricBenchError, Shape, distinct},
     Provenance,
+    fabric::{FabricBenchError, Shape, distinct},
 };
 
 /// A program's communication, as the busiest process receives it.

@@ -7,8 +7,8 @@
 use serde::Serialize;
 
 use crate::{
-    fabric::{FabricBenchError, Outgoing, Partner, Place, Shape, Task, Through, least, most, times},
     Provenance,
+    fabric::{FabricBenchError, Outgoing, Partner, Place, Shape, Task, Through, least, most, times},
 };
 
 /// What to measure.

@@ -185,7 +185,8 @@ impl Axes {
         for &bridge in &self.bridges {
             let ios: &[IoKind] = if bridge == BridgeKind::Reactor { &self.ios } else { &[IoKind::Pread] };
             for &io in ios {
-                let pool = bridge == BridgeKind::Static || (bridge == BridgeKind::Reactor && io == IoKind::Pread);
+                let pool =
+                    bridge == BridgeKind::Static || (bridge == BridgeKind::Reactor && io == IoKind::Pread);
                 let threads: &[u16] = if pool { &self.io_threads } else { &[0] };
                 for &io_threads in threads {
                     nodes.push(NodeShape {
@@ -284,7 +285,9 @@ mod tests {
         let cases = axes().cases().unwrap();
         // reactor/uring 1, reactor/pread 3, static 3, dynamic 1; by connections, sizes, depths.
         assert_eq!(cases.len(), (1 + 3 + 3 + 1) * 2 * 2 * 2);
-        assert!(cases.iter().all(|case| case.node.bridge != BridgeKind::Dynamic || case.node.io_threads == 0));
+        assert!(
+            cases.iter().all(|case| case.node.bridge != BridgeKind::Dynamic || case.node.io_threads == 0)
+        );
     }
 
     #[test]

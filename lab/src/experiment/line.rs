@@ -26,6 +26,8 @@ pub(super) struct Turn {
     pub(super) late: u64,
     pub(super) unissued: u64,
     pub(super) cached: u64,
+    /// It ended before its bounds.
+    pub(super) short: bool,
 }
 
 impl Turn {
@@ -40,6 +42,7 @@ impl Turn {
             late: tally.late,
             unissued: tally.unissued,
             cached: tally.cached,
+            short: measured.stopped || measured.failure.is_some(),
         }
     }
 }
@@ -128,7 +131,7 @@ pub(super) struct Common {
     pub(super) rate: Option<f64>,
     pub(super) seconds: f64,
     pub(super) partial: Option<String>,
-    pub(super) turns_wanted: usize,
+    pub(super) rounds: u32,
 }
 
 impl Turns {
@@ -157,8 +160,7 @@ impl Turns {
     fn line(&self, mode: Mode, turns: &[Turn], common: &Common) -> PointLine {
         let Case { size_bytes, connections, depth, wire, node, .. } = self.case;
         let iops: Vec<f64> = turns.iter().map(|turn| turn.iops).collect();
-        let (local, wire_alone, fio) =
-            (self.iops(Mode::Local), self.iops(Mode::Wire), self.iops(Mode::Fio));
+        let (local, wire_alone, fio) = (self.iops(Mode::Local), self.iops(Mode::Wire), self.iops(Mode::Fio));
         let limit = match (&local, &wire_alone) {
             (Some(local), Some(wire)) => {
                 Some(local.iter().zip(wire).map(|(local, wire)| local.min(*wire)).collect())
@@ -177,6 +179,7 @@ impl Turns {
             latencies.add(&turn.latencies);
         }
         let median_iops = median(iops.clone()).unwrap_or(0.0);
+        let cut = turns.len() < common.rounds as usize || turns.iter().any(|turn| turn.short);
         let sum = |of: fn(&Turn) -> u64| turns.iter().map(of).sum();
         PointLine {
             provenance: common.provenance.clone(),
@@ -213,7 +216,7 @@ impl Turns {
             over_local: if is_remote { over(local.as_ref()) } else { None },
             over_limit: if is_remote { over(limit.as_ref()) } else { None },
             over_fio: if mode == Mode::Local { over(fio.as_ref()) } else { None },
-            partial: common.partial.clone().filter(|_| turns.len() <= common.turns_wanted),
+            partial: common.partial.clone().filter(|_| cut),
             iops,
         }
     }
@@ -265,8 +268,8 @@ mod tests {
             pace: "closed",
             rate: None,
             seconds: 1.0,
-            partial: None,
-            turns_wanted: 3,
+            partial: Some("stopped".to_owned()),
+            rounds: 3,
         }
     }
 
@@ -300,6 +303,11 @@ mod tests {
         assert!((remote.cpu.own_ns - 10.0).abs() < 1e-9 && remote.cpu.node_ns == Some(20.0));
         assert_eq!(remote.ios_per_cpu_s, Some(5e7));
         assert_eq!(remote.latency.count, 3);
+        assert_eq!(remote.partial, None, "it has all of its turns");
+        turns.turns[2].1[0].short = true;
+        let lines = turns.lines(&common());
+        let remote = lines.iter().find(|line| line.mode == Mode::Remote).unwrap();
+        assert_eq!(remote.partial.as_deref(), Some("stopped"));
         let text = serde_json::to_string(&remote).unwrap();
         assert!(text.starts_with("{\"bench\":\"io\"") && text.contains("\"mode\":\"remote\""), "{text}");
     }
