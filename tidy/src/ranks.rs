@@ -14,6 +14,7 @@ pub const RANKS: [(&str, u32); 13] = [
     ("rackscan-fabric", 0),
     ("rackscan-device", 0),
     ("rackscan-queries", 0),
+    ("rackscan-figures", 0),
     ("rackscan-scan", 1),
     ("rackscan-client", 2),
     ("rackscan-storage-node", 2),

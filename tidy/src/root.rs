@@ -20,6 +20,7 @@ pub const ROOT_ENTRIES: [&str; 25] = [
     "docs",
     "engine",
     "fabric",
+    "figures",
     "format",
     "lab",
     "planner",
