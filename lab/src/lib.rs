@@ -20,8 +20,12 @@
 mod clock;
 mod cpu;
 mod drive;
+mod experiment;
+mod fio;
 mod latency;
 pub mod limits;
+mod record;
+mod room;
 mod target;
 
 pub use clock::{Clock, SystemClock};
@@ -29,7 +33,15 @@ pub use cpu::CpuSample;
 pub use drive::{
     Arrivals, Bounds, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run, Tally, drive,
 };
+pub use experiment::{
+    Axes, Case, CpuPerIo, Experiment, GridError, Mode, NodeHost, NodeShape, Outcome, PointLine, RunningNode,
+    Step, WireKind,
+};
+pub use fio::{FioError, FioLoad, FioRead};
 pub use latency::{Latencies, LatencySummary};
+pub use rackscan_device::allowed_cores;
+pub use record::{COMMIT, Provenance, machine};
+pub use room::free_bytes;
 pub use target::{
     Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, Wait, WireOnly,
 };

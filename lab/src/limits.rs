@@ -14,6 +14,18 @@ pub const IO_BYTES_LARGEST: u32 = 1 << 20;
 /// Most messages under way on one line to a node.
 pub const MESSAGES_MAX: u32 = 128;
 
+/// Most threads that read and wait, of one target or of one serving thread of a node.
+pub const IO_THREADS_MAX: u16 = 256;
+
+/// Most threads of a node that serve connections.
+pub const SERVING_MAX: u16 = 64;
+
+/// Most cases of one experiment.
+pub const CASES_MAX: usize = 5000;
+
+/// How long a node may be silent while it owes replies before an experiment gives up.
+pub const NODE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Smallest single IO of a target, in bytes: the smallest logical block of a device.
 pub const IO_BYTES_LEAST: u32 = 512;
 

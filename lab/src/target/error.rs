@@ -79,6 +79,12 @@ pub enum TargetError {
         /// What happened.
         source: Arc<DirectError>,
     },
+    /// The node does not listen there.
+    #[error("the node does not listen on the wire {wire}")]
+    NoWire {
+        /// The wire.
+        wire: String,
+    },
     /// A slot's memory is not where it should be: a bug.
     #[error(transparent)]
     Memory(#[from] OutOfBounds),
@@ -99,6 +105,7 @@ impl TargetError {
             | Self::Ring(_)
             | Self::Reap(_)
             | Self::Lost { .. }
+            | Self::NoWire { .. }
             | Self::Memory(_) => true,
             Self::ByNode { refusal } => refusal.code == RefusalCode::Stopping,
         }

@@ -153,7 +153,8 @@ impl Slots {
     fn together(&self, first: usize) -> usize {
         let kind = |io: &Io| (io.operation, (self.asks == Asks::Echoes).then_some(io.length_bytes));
         let wanted = kind(&self.waiting[first]);
-        let most = if wanted.0 == IoOperation::Write && self.asks == Asks::Transfers { 1 } else { self.batch };
+        let most =
+            if wanted.0 == IoOperation::Write && self.asks == Asks::Transfers { 1 } else { self.batch };
         self.waiting[first..].iter().take(most).take_while(|io| kind(io) == wanted).count()
     }
 
@@ -188,7 +189,8 @@ impl Slots {
             (Asks::Transfers, IoOperation::Write) => {
                 let source_offset_bytes = place(slot);
                 let device = device_id(device);
-                self.line.write(id, &[RawWrite { device, offset_bytes, length_bytes, source_offset_bytes }])?;
+                self.line
+                    .write(id, &[RawWrite { device, offset_bytes, length_bytes, source_offset_bytes }])?;
             }
         }
         let slots = &mut self.groups[group as usize];

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use rackscan_device::{
-    BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoMemory, Read, Ring, RingConfig, Token,
-    Wait as DeviceWait, Write, limits::IO_ALIGN_BYTES,
+    BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoMemory, PreadPool, Read, Ring, RingConfig,
+    ThreadedConfig, Token, Wait as DeviceWait, Write, limits::IO_ALIGN_BYTES,
 };
 
 use super::{Io, IoDone, IoOperation, Target, TargetError, Wait};
@@ -42,6 +42,23 @@ impl Local<Ring> {
         let pool = pool(options)?;
         let ring = Ring::new(RingConfig { depth: options.depth, devices, buffers: Some(pool.clone()) })?;
         Self::over(ring, &pool, options)
+    }
+}
+
+impl Local<PreadPool> {
+    /// `threads` threads that read and wait, for the calling thread.
+    ///
+    /// # Errors
+    /// [`TargetError`]: a shape outside the limits, no memory, or no threads.
+    pub fn pread(
+        devices: Vec<Arc<Device>>,
+        threads: usize,
+        options: LocalOptions,
+    ) -> Result<Self, TargetError> {
+        let pool = pool(options)?;
+        let config =
+            ThreadedConfig { depth: options.depth, devices, cores: Vec::new(), name: "lab io".to_owned() };
+        Self::over(PreadPool::new(config, threads)?, &pool, options)
     }
 }
 
