@@ -25,6 +25,7 @@ mod fio;
 mod latency;
 pub mod limits;
 mod record;
+pub mod replay;
 mod room;
 mod target;
 

@@ -14,7 +14,9 @@ pub enum ReplayError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// More records than fit into memory.
-    #[error("the trace has more than {RECORDS_MAX} records, which must fit into memory: replay a part with --records N")]
+    #[error(
+        "the trace has more than {RECORDS_MAX} records, which must fit into memory: replay a part with --records N"
+    )]
     TooManyRecords,
     /// More requests than fit into memory.
     #[error(

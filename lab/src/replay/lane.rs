@@ -50,6 +50,7 @@ impl<'a> Share<'a> {
 }
 
 /// What all lanes of a replay share.
+#[derive(Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) timing: Timing,
     pub(super) depth: u32,
@@ -57,8 +58,10 @@ pub(super) struct Rules<'a> {
     pub(super) late_after: Duration,
     /// A failed request ends the replay.
     pub(super) strict: bool,
-    /// Set when the replay shall end early.
+    /// Set by somebody who wants the replay to end.
     pub(super) stop: &'a AtomicBool,
+    /// Set when another lane has failed.
+    pub(super) over: &'a AtomicBool,
     /// Requests that have ended, over all lanes.
     pub(super) ended: &'a AtomicU64,
 }
@@ -124,7 +127,9 @@ impl Tally {
 pub(super) enum LaneError {
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("nothing has ended for {seconds} s with {in_flight} requests in flight: the node or device hangs")]
+    #[error(
+        "nothing has ended for {seconds} s with {in_flight} requests in flight: the node or device hangs"
+    )]
     Silent { seconds: u64, in_flight: usize },
     #[error("{in_flight} requests were still in flight {seconds} s after the replay should have ended")]
     Undrained { seconds: u64, in_flight: usize },
@@ -142,7 +147,7 @@ struct Flight {
 /// One connection at work.
 pub(super) struct Lane<'a> {
     target: &'a mut dyn Target,
-    rules: &'a Rules<'a>,
+    rules: Rules<'a>,
     clock: &'a dyn Clock,
     begun: Instant,
     tally: &'a mut Tally,
@@ -157,7 +162,7 @@ pub(super) struct Lane<'a> {
 impl<'a> Lane<'a> {
     pub(super) fn new(
         target: &'a mut dyn Target,
-        rules: &'a Rules<'a>,
+        rules: Rules<'a>,
         (clock, begun): (&'a dyn Clock, Instant),
         tally: &'a mut Tally,
     ) -> Self {
@@ -180,7 +185,7 @@ impl<'a> Lane<'a> {
     pub(super) fn run(mut self, share: Share<'_>) -> Result<(), LaneError> {
         let mut left = share.iter().peekable();
         let result = loop {
-            if self.stopped.is_none() && self.rules.stop.load(Ordering::Relaxed) {
+            if self.stopped.is_none() && self.shall_end() {
                 self.stopped = Some(self.clock.now());
             }
             let next = if self.stopped.is_some() { None } else { left.peek().copied() };
@@ -205,6 +210,10 @@ impl<'a> Lane<'a> {
         result
     }
 
+    fn shall_end(&self) -> bool {
+        self.rules.stop.load(Ordering::Relaxed) || self.rules.over.load(Ordering::Relaxed)
+    }
+
     fn in_flight(&self) -> usize {
         self.flights.len() - self.free.len()
     }
@@ -218,11 +227,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Hands the request to the target if its time has come and there is a place; whether it did.
-    fn issue_if_due(
-        &mut self,
-        next: Option<&Request>,
-        intended: Option<Instant>,
-    ) -> Result<bool, LaneError> {
+    fn issue_if_due(&mut self, next: Option<&Request>, intended: Option<Instant>) -> Result<bool, LaneError> {
         let (Some(request), Some(&slot)) = (next, self.free.last()) else { return Ok(false) };
         let now = self.clock.now();
         if intended.is_some_and(|intended| now < intended) {
@@ -278,7 +283,9 @@ impl<'a> Lane<'a> {
         let ended = self.done.len() as u64;
         let mut failed = None;
         for end in self.done.drain(..) {
-            let Some(flight) = self.flights.get_mut(end.slot as usize).and_then(Option::take) else { continue };
+            let Some(flight) = self.flights.get_mut(end.slot as usize).and_then(Option::take) else {
+                continue;
+            };
             self.free.push(end.slot);
             match end.outcome {
                 Ok(()) => count(self.tally, flight, now, end.cached),

@@ -136,7 +136,8 @@ impl Plan {
         for (at, record) in routed.iter().enumerate() {
             let mapping = mappings.get(&(record.place, record.operation == IoOperation::Write));
             let length_bytes = u64::from(record.length_bytes);
-            let Some(mapped) = mapping.and_then(|mapping| mapping.map(record.offset_bytes, length_bytes)) else {
+            let Some(mapped) = mapping.and_then(|mapping| mapping.map(record.offset_bytes, length_bytes))
+            else {
                 refuse_if(options.strict, at, "left out", || outside(record, ground))?;
                 changes.skip(Skip::Outside);
                 continue;
@@ -195,7 +196,8 @@ impl Plan {
     /// The longest request.
     #[must_use]
     pub fn largest_bytes(&self) -> u32 {
-        let lengths = self.nodes.iter().flat_map(|(_, requests)| requests).map(|request| request.length_bytes);
+        let lengths =
+            self.nodes.iter().flat_map(|(_, requests)| requests).map(|request| request.length_bytes);
         lengths.max().unwrap_or(0)
     }
 }
@@ -325,10 +327,14 @@ fn unaligned(record: &Routed, ground: &Ground) -> String {
 fn nothing(records: u64, changes: &Changes) -> ReplayError {
     let reasons: Vec<String> =
         changes.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    let advice = match changes.skipped.iter().max_by_key(|(_, count)| **count) {
+    // Flushes and discards are in every trace; what else was left out is what the user can change.
+    let curable = changes.skipped.iter().filter(|(reason, _)| !matches!(reason, Skip::Flush | Skip::Discard));
+    let advice = match curable.max_by_key(|(_, count)| **count) {
         Some((Skip::Outside, _)) => ": use --offsets wrap or scale, or a larger target",
         Some((Skip::NoSuchDevice, _)) => ": replay it on a scratch file with --folder",
-        Some((Skip::NoScratch, _)) => ": replay it on a scratch file with --folder, or give the node a scratch area",
+        Some((Skip::NoScratch, _)) => {
+            ": replay it on a scratch file with --folder, or give the node a scratch area"
+        }
         _ => "",
     };
     ReplayError::NothingToReplay { records, reasons: reasons.join(", "), advice }

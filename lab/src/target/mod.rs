@@ -19,6 +19,8 @@ use std::time::Instant;
 
 pub use error::TargetError;
 pub use line::LineOptions;
+#[cfg(test)]
+pub(crate) use local::pool;
 pub use local::{Local, LocalOptions};
 pub use remote::Remote;
 pub use wire::WireOnly;

@@ -138,5 +138,8 @@ fn only_the_first_records_are_replayed_if_asked_for() {
 fn a_trace_of_which_nothing_can_be_replayed_says_why_and_what_to_do() {
     let far = vec![record(0, Operation::Read, 1 << 40, 512), record(1, Operation::Flush, 0, 0)];
     let error = plan(far, OPTIONS).unwrap_err().to_string();
-    assert!(error.contains("1 outside of the target, 1 flushes") && error.contains("--offsets wrap"), "{error}");
+    assert!(
+        error.contains("1 outside of the target, 1 flushes") && error.contains("--offsets wrap"),
+        "{error}"
+    );
 }
