@@ -2,12 +2,14 @@
 
 mod bench;
 mod bench_io;
+mod replay;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchTpch, BenchWires, FabricWire, Peer};
 pub(crate) use bench_io::{BenchIo, LabMode};
+pub(crate) use replay::Replay;
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]
@@ -117,6 +119,8 @@ pub(crate) enum Command {
     /// Measure, and append one JSON line per run
     #[command(subcommand)]
     Bench(Bench),
+    /// Run a trace of IOs again, near or far, at its own times or as fast as possible
+    Replay(Box<Replay>),
 }
 
 /// Where a load's rows go, whatever they come from.

@@ -189,7 +189,7 @@ fn io_size(text: &str) -> Result<u32, String> {
     }
 }
 
-fn file_size(text: &str) -> Result<u64, String> {
+pub(super) fn file_size(text: &str) -> Result<u64, String> {
     let bytes = bytes(text)?;
     match bytes {
         0x40_0000..=0x100_0000_0000 if bytes.is_multiple_of(0x10_0000) => Ok(bytes),

@@ -75,7 +75,8 @@ impl ScratchNodes {
         Ok(Self { root, sockets, file_bytes: *file_bytes, keep: *keep, key, running: None })
     }
 
-    fn started(&mut self, shape: &NodeShape) -> Result<RunningNode, Failure> {
+    /// The node, in this shape.
+    pub(crate) fn started(&mut self, shape: &NodeShape) -> Result<RunningNode, Failure> {
         if let Some((running, node, _)) = &self.running
             && running == shape
         {
@@ -142,7 +143,8 @@ impl ScratchNodes {
         text
     }
 
-    fn stop(&mut self) {
+    /// Ends the node, if one runs. Its data stay as long as this value.
+    pub(crate) fn stop(&mut self) {
         if let Some((_, _, lifelines)) = self.running.take() {
             lifelines.stop();
         }

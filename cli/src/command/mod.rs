@@ -9,6 +9,7 @@ pub(crate) mod explain;
 pub(crate) mod load;
 pub(crate) mod node;
 pub(crate) mod query;
+pub(crate) mod replay;
 pub(crate) mod shell;
 pub(crate) mod sql;
 pub(crate) mod tables;
