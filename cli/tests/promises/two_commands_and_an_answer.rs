@@ -67,3 +67,32 @@ fn a_csv_file_becomes_a_table_and_the_shell_reads_scripts() {
     data.run("drop cities").succeeds();
     assert!(!data.run("tables").succeeds().contains("cities"));
 }
+
+#[test]
+fn the_reads_of_a_query_are_recorded_where_asked() {
+    let data = Data::new("trace");
+    data.run("load tpch --scale 0.01 --page-size 16KiB --segment-rows 8192").succeeds();
+    data.run("cluster start").succeeds();
+    let file = |name: &str| data.path().join(name).to_str().expect("a UTF-8 path").to_owned();
+    let (csv, iolog) = (file("q06.csv"), file("q06.iolog"));
+    for placement in ["local", "remote-fetch", "remote-process"] {
+        let ran = data.run(&format!("query q06 --placement {placement} --trace {csv}"));
+        assert!(ran.succeeds().contains(Q06_AT_001));
+        let text = std::fs::read_to_string(&csv).expect("a trace");
+        let reads = text.lines().count() - 1;
+        assert!(
+            reads > 0 && ran.stderr().contains(&format!("q06.csv: {reads} page reads")),
+            "{}",
+            ran.stderr()
+        );
+        assert!(text.lines().skip(1).all(|line| line.contains(",read,lineitem,l_")), "{text}");
+    }
+    let count = "select count(*) from lineitem where l_quantity < 10";
+    let words = ["sql", count, "--placement", "remote-fetch", "--trace", &iolog, "--trace-format", "fio"];
+    data.run_words(&words, "").succeeds();
+    let text = std::fs::read_to_string(&iolog).expect("a trace");
+    assert!(text.starts_with("fio version 3 iolog\n") && text.contains("/device-1 read "), "{text}");
+    data.run("query q06 --trace-format fio").fails(2, &["--trace <FILE>"]);
+    data.run("query q06 --trace /nonexistent/t.csv").fails(1, &["/nonexistent/t.csv", "cannot be opened"]);
+    data.run("cluster stop").succeeds();
+}

@@ -53,7 +53,7 @@ async fn pages(cluster: &TestCluster) -> Outcome<BTreeMap<(u16, u16, u64), (u64,
                 for entry in &chunk.pages {
                     let Extent { device, offset_bytes, length_bytes } = entry.extent;
                     let what = (u64::from(length_bytes), table.definition.name.clone(), column.name.clone());
-                    pages.insert((placed.node.0, device.0, offset_bytes), what);
+                    pages.insert((placed.node.0, u16::from(device.0), offset_bytes), what);
                 }
             }
         }

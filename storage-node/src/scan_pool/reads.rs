@@ -53,3 +53,42 @@ pub(super) fn check_room(program: &ScanProgram, directory: &SegmentDirectory) ->
     );
     Err(Refusal::new(RefusalCode::Busy, text))
 }
+
+#[cfg(test)]
+mod tests {
+    use rackscan_format::{
+        ids::{ColumnId, DeviceId, SegmentId, TableId},
+        program::{Input, Output, PROGRAM_VERSION},
+        schema::ColumnType,
+        segment::{ChunkDirectory, Extent, PageEntry},
+        zone::Zone,
+    };
+
+    use super::*;
+
+    fn directory(pages: &[usize]) -> SegmentDirectory {
+        let extent = Extent { device: DeviceId(0), offset_bytes: 4096, length_bytes: 4096 };
+        let entry = PageEntry { extent, first_row: 0, rows: 1024, zone: Zone::default() };
+        let chunks = pages.iter().map(|&pages| ChunkDirectory { pages: vec![entry.clone(); pages] });
+        SegmentDirectory { table: TableId(1), segment: SegmentId(0), rows: 1024, chunks: chunks.collect() }
+    }
+
+    #[test]
+    fn a_scan_whose_reads_might_not_fit_a_reply_is_refused_before_it_reads() {
+        let input = |column| Input { column: ColumnId(column), column_type: ColumnType::Int64 };
+        let program = ScanProgram {
+            version: PROGRAM_VERSION,
+            table: TableId(1),
+            inputs: vec![input(0), input(2)],
+            nodes: Vec::new(),
+            filter: Vec::new(),
+            output: Output::Rows(Vec::new()),
+            limit_rows: None,
+        };
+        // The second column is not the program's.
+        assert_eq!(check_room(&program, &directory(&[1300, 4096, 1300])), Ok(()));
+        let refusal = check_room(&program, &directory(&[1300, 4096, 1301])).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Busy);
+        assert!(refusal.text.contains("2601 pages") && refusal.text.contains("2600"), "{}", refusal.text);
+    }
+}

@@ -3,6 +3,7 @@
 //! Method: a node runs in this process, over real device files; a raw fabric client, which knows nothing but the messages,
 //! asks it.
 
+mod a_scan_tells_its_reads_if_asked;
 mod bad_pages_are_named_and_others_served;
 mod bridges_are_made_as_configured;
 mod budgets_and_queues_hold;
