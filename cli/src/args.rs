@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchTpch, BenchWires, FabricWire, Peer};
-pub(crate) use bench_io::{BenchIo, LabMode};
+pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]

@@ -71,4 +71,5 @@ from_error!(
     rackscan_client::ClientError,
     rackscan_datasets::LoadError,
     rackscan_engine::EngineError,
+    rackscan_figures::FigureError,
 );

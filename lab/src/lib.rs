@@ -26,6 +26,7 @@ mod latency;
 pub mod limits;
 mod record;
 mod room;
+mod sweep;
 mod target;
 
 pub use clock::{Clock, SystemClock};
@@ -42,6 +43,7 @@ pub use latency::{Latencies, LatencySummary};
 pub use rackscan_device::allowed_cores;
 pub use record::{COMMIT, Provenance, machine};
 pub use room::free_bytes;
+pub use sweep::{SweepPlan, sweep, sweep_report};
 pub use target::{
     Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, Wait, WireOnly,
 };
