@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchTpch, BenchWires, FabricWire, Peer};
-pub(crate) use bench_io::{BenchIo, LabMode};
+pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
 pub(crate) use replay::Replay;
 
 /// A parallel SQL engine over disaggregated storage.

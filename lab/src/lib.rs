@@ -27,6 +27,7 @@ pub mod limits;
 mod record;
 pub mod replay;
 mod room;
+mod sweep;
 mod target;
 
 pub use clock::{Clock, SystemClock};
@@ -43,6 +44,7 @@ pub use latency::{Latencies, LatencySummary};
 pub use rackscan_device::allowed_cores;
 pub use record::{COMMIT, Provenance, machine};
 pub use room::free_bytes;
+pub use sweep::{SweepPlan, sweep, sweep_report};
 pub use target::{
     Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, Wait, WireOnly,
 };

@@ -5,14 +5,15 @@
 
 use super::bench::write_lines;
 use crate::{
-    args::{BenchIo, LabMode},
+    args::{BenchIo, LabMode, LabWire},
     cluster::{ScratchNodes, ScratchOptions},
     failure::Failure,
     output::{Cell, TextTable},
     progress,
 };
 use rackscan_lab::{
-    Arrivals, Axes, Bounds, Distribution, Experiment, Mode, Outcome, Pace, PointLine, Provenance, limits,
+    Arrivals, Axes, Bounds, Distribution, Experiment, Mode, Outcome, Pace, PointLine, Provenance, SweepPlan,
+    limits, sweep, sweep_report,
 };
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -21,10 +22,25 @@ use std::{
 
 /// Measures the grid that the options make.
 pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
-    let experiment = experiment(asked, axes(asked))?;
+    let mut experiment = experiment(asked, axes(asked))?;
+    if asked.sweep {
+        let wire = asked.wires.first().copied().unwrap_or(LabWire::Shm);
+        let SweepPlan { cases, turn, warm_up } = sweep(asked.effort, wire.into());
+        experiment = Experiment {
+            cases,
+            rounds: if asked.effort < 1.0 { 1 } else { asked.repeat },
+            warm_up,
+            bounds: Bounds { duration: turn, count_max: asked.count },
+            ..experiment
+        };
+    }
     let outcome = measure(asked, &experiment)?;
     write_lines(&outcome.lines, asked.json.as_deref())?;
     eprint!("{}", figures(&outcome.lines));
+    if asked.sweep {
+        let page = sweep_report(&outcome.lines, &experiment.provenance).write(&asked.report)?;
+        eprintln!("figures: {}", page.display());
+    }
     ended(outcome)
 }
 

@@ -251,7 +251,7 @@ impl Axes {
 }
 
 /// Brings cases of one node shape together, in the order in which the shapes appear.
-fn together(cases: &mut [Case]) {
+pub(crate) fn together(cases: &mut [Case]) {
     let mut shapes: Vec<NodeShape> = Vec::new();
     for case in cases.iter() {
         if !shapes.contains(&case.node) {

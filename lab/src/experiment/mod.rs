@@ -23,6 +23,7 @@ use std::time::Duration;
 use rackscan_device::{Access, Device};
 use rackscan_format::message::IoKind;
 
+pub(crate) use grid::together;
 pub use grid::{Axes, Case, GridError, Mode, NodeShape, WireKind};
 pub use host::{NodeHost, RunningNode};
 pub use line::{CpuPerIo, PointLine};
@@ -153,7 +154,9 @@ impl Experiment {
             let mut bench: Option<(NodeShape, Bench)> = None;
             for turns in all.iter_mut() {
                 let case = turns.case.clone();
-                if bench.as_ref().is_none_or(|(shape, _)| *shape != case.node) {
+                // A node that nobody asks may have any shape: it has the data.
+                let asked = case.modes.iter().any(|mode| matches!(mode, Mode::Wire | Mode::Remote));
+                if bench.as_ref().is_none_or(|(shape, _)| asked && *shape != case.node) {
                     on_step(&Step { done, total, doing: "starting a node" });
                     // The old node's device is closed before a new one needs the file for itself.
                     drop(bench.take());

@@ -89,7 +89,8 @@ impl Slots {
         let line = DirectLine::connect(&direct, Instant::now() + options.patience).map_err(lost)?;
         fill(&line, stride * depth as usize)?;
         // So many messages that the node always has some while others travel.
-        let batch = options.batch.unwrap_or(depth / MESSAGES_UNDER_WAY);
+        let small = BATCHED_BYTES / slot_bytes;
+        let batch = options.batch.unwrap_or((depth / MESSAGES_UNDER_WAY).min(small));
         let batch = (batch.max(depth.div_ceil(limits::MESSAGES_MAX)) as usize).clamp(1, RAW_TRANSFERS_MAX);
         Ok(Self {
             line,
@@ -227,6 +228,8 @@ impl Slots {
 
 /// Messages that are under way when a line chooses how many IOs go into one.
 const MESSAGES_UNDER_WAY: u32 = 8;
+/// Bytes of the IOs that share a message when a line chooses: a message costs less than a large IO gains by its own end.
+const BATCHED_BYTES: u32 = 16 << 10;
 
 fn lost(source: rackscan_client::DirectError) -> TargetError {
     TargetError::Lost { source: Arc::new(source) }
