@@ -18,6 +18,7 @@ use rackscan_lab::{
     replay::{self, Plan, PlanOptions, Replay, ReplayReport, Replayed, Setting, Timing},
 };
 use rackscan_trace::{OnDefect, ReadOptions, Record, TraceError, TraceReader};
+use serde::Serialize;
 use std::{
     fs,
     path::Path,
@@ -50,7 +51,14 @@ pub(crate) fn run(global: &Global, asked: &Asked) -> Result<(), Failure> {
     }
     let stop = watched()?;
     let mut reader = TraceReader::open(file, &read_options(asked))?;
-    let stage = Stage::set(global, stage_options(asked))?;
+    let bar = progress::steps();
+    bar.set_message(match &asked.folder {
+        Some(folder) => format!("writing {} bytes in {}", asked.file_size, folder.display()),
+        None => "looking at the cluster".to_owned(),
+    });
+    let stage = Stage::set(global, stage_options(asked));
+    bar.finish_and_clear();
+    let stage = stage?;
     let plan = read(&mut reader, &stage, asked, &stop)?;
     note_defects(&reader);
     let setting = setting(file, &reader, &stage, asked);
@@ -195,6 +203,15 @@ fn replayed(
     Ok((ReplayReport::new(setting, &run, &replayed), replayed))
 }
 
+/// A report as it is kept in a file.
+#[derive(Serialize)]
+struct Kept<'a> {
+    #[serde(flatten)]
+    provenance: Provenance,
+    #[serde(flatten)]
+    report: &'a ReplayReport,
+}
+
 /// The report on standard output and in the files that were asked for.
 fn publish(asked: &Asked, report: &ReplayReport, earlier: Option<&ReplayReport>) -> Result<(), Failure> {
     let mut table = TextTable::new(&["replay", "value"]);
@@ -207,7 +224,8 @@ fn publish(asked: &Asked, report: &ReplayReport, earlier: Option<&ReplayReport>)
     }
     print_text(&text)?;
     if let Some(path) = &asked.json {
-        let json = serde_json::to_string_pretty(report)
+        let kept = Kept { provenance: Provenance::now("replay", 0.0), report };
+        let json = serde_json::to_string_pretty(&kept)
             .map_err(|error| Failure::Runtime(format!("cannot write the report as JSON: {error}")))?;
         fs::write(path, json + "\n").map_err(at_path(path))?;
     }

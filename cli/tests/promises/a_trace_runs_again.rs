@@ -66,6 +66,10 @@ fn what_a_query_read_is_read_again_remotely_and_locally_and_both_are_compared() 
     let report = data.json("far.json");
     assert_eq!((report["records"].as_u64(), report["ios"].as_u64()), (Some(records), Some(records)));
     assert!(report["cpu_nodes_ns_per_io"].as_f64().is_some_and(|cpu| cpu > 0.0), "{report}");
+    assert!(
+        report["commit"].is_string()
+            && report["command"].as_str().is_some_and(|words| words.contains("--depth 8"))
+    );
     let page = data.path().join("page");
     let (near, page) = (data.path().join("near.json"), page.display());
     let near = near.display();

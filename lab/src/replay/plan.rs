@@ -96,6 +96,9 @@ pub struct Request {
     pub operation: IoOperation,
 }
 
+// A trace is in memory as a whole; limits.rs reckons with this.
+const _: () = assert!(size_of::<Request>() == 24 && size_of::<Routed>() == 24);
+
 /// A trace, ready to be replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {

@@ -1,3 +1,5 @@
+//! Do threads, targets and reports make one replay, also when a part of it fails?
+
 use std::sync::atomic::AtomicU32;
 
 use rackscan_device::sim::{SimConfig, SimDisk, SimIo};

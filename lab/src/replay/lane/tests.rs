@@ -1,3 +1,7 @@
+//! Does a lane keep to the times, order and depth of its share, whatever its target does?
+//!
+//! In virtual time: waits move the clock, and so does the target.
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

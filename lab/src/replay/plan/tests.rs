@@ -1,3 +1,5 @@
+//! Does every record of a trace become requests inside the target, or a count with a reason?
+
 use std::time::Duration;
 
 use super::*;
