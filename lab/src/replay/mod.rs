@@ -146,8 +146,9 @@ fn lead(
     for _member in begins {
         match reports.recv() {
             Ok(Report::Ready) => {}
-            Ok(Report::Refused(error)) => return Err(error),
-            Ok(Report::Over(_)) | Err(_) => break,
+            Ok(Report::Refused(error)) => return Err(*error),
+            // A thread has panicked, and the scope of all threads will say so.
+            Ok(Report::Over(_) | Report::Gone) | Err(_) => return Ok(Replayed::default()),
         }
     }
     let samples = || -> (Option<CpuSample>, Vec<Option<CpuSample>>) {
@@ -161,6 +162,7 @@ fn lead(
     }
     let mut replayed = Replayed::default();
     for _member in begins {
+        // Nobody goes before all are over, unless its thread has panicked.
         let Ok(Report::Over(over)) = reports.recv() else { break };
         let (tally, failure) = *over;
         replayed.tally.add(&tally);
@@ -207,8 +209,10 @@ enum Signal {
 /// What a member tells the leader.
 enum Report {
     Ready,
-    Refused(ReplayError),
+    Refused(Box<ReplayError>),
     Over(Box<(Tally, Option<String>)>),
+    /// The thread ends, whatever it has said before.
+    Gone,
 }
 
 /// A thread with a connection.
@@ -219,6 +223,13 @@ struct Member<'a> {
     begun: Receiver<Signal>,
 }
 
+impl Drop for Member<'_> {
+    /// Nobody waits for a member that has gone, even if it has panicked.
+    fn drop(&mut self) {
+        let _unheard = self.report.send(Report::Gone);
+    }
+}
+
 impl Member<'_> {
     fn run(self, make: &MakeConnection<'_>, rules: Rules<'_>) {
         let Connection { node, number, .. } = self.connection;
@@ -227,7 +238,7 @@ impl Member<'_> {
             Ok(target) => target,
             Err(source) => {
                 let error = ReplayError::Target { node, connection: number, source };
-                let _unheard = self.report.send(Report::Refused(error));
+                let _unheard = self.report.send(Report::Refused(Box::new(error)));
                 return;
             }
         };
