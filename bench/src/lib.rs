@@ -9,8 +9,7 @@ pub mod calibrate;
 pub mod fabric;
 pub mod inbox;
 mod peer;
-mod record;
 pub mod tpch;
 
 pub use peer::{Peer, PeerEngine, PeerError};
-pub use record::{COMMIT, Provenance, machine};
+pub use rackscan_lab::{COMMIT, Provenance, machine};

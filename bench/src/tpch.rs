@@ -7,8 +7,8 @@
 //! - A contender that answers another number of rows than the first is an error, not a time.
 
 use crate::{
+    Provenance,
     peer::{Peer, PeerError},
-    record::Provenance,
 };
 use rackscan_engine::{Engine, EngineError};
 use rackscan_planner::{Placement, Policy};

@@ -1,11 +1,15 @@
 //! Which words does the command line understand?
 
 mod bench;
+mod bench_io;
+mod replay;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchTpch, BenchWires, FabricWire, Peer};
+pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
+pub(crate) use replay::Replay;
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]
@@ -115,6 +119,8 @@ pub(crate) enum Command {
     /// Measure, and append one JSON line per run
     #[command(subcommand)]
     Bench(Bench),
+    /// Run a trace of IOs again, near or far, at its own times or as fast as possible
+    Replay(Box<Replay>),
 }
 
 /// Where a load's rows go, whatever they come from.
@@ -315,7 +321,9 @@ pub(crate) struct DropTable {
 #[command(
     after_help = "Examples:\n  rackscan node --config node3.toml\n  rackscan node --config rackscan-data/cluster.toml --id 3\n\n\
                         The file is either one node's own (with `cluster`, `key_file`, `listen`, `devices` ...) or a\n\
-                        cluster's, of which --id picks one node. `rackscan cluster start` writes an example."
+                        cluster's, of which --id picks one node. `rackscan cluster start` writes an example.\n\n\
+                        Who waits for the devices: bridge = \"reactor\" (io = \"uring\" or \"pread\"), \"static\" or \"dynamic\", with\n\
+                        reactors or pollers, io_threads, pin_cores; scratch = \"1GiB\" sets an area aside for raw writes."
 )]
 pub(crate) struct Node {
     /// The node's (or the cluster's) TOML file

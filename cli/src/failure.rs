@@ -71,5 +71,7 @@ from_error!(
     rackscan_client::ClientError,
     rackscan_datasets::LoadError,
     rackscan_engine::EngineError,
+    rackscan_figures::FigureError,
+    rackscan_lab::replay::ReplayError,
     rackscan_trace::TraceError,
 );

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 const BAR: &str =
     "{msg:<24} [{bar:30}] {percent:>3}%  {human_pos} of {human_len} rows  {elapsed} (about {eta} left)";
+const TURNS: &str = "[{bar:30}] {pos} of {len} turns  {elapsed} (about {eta} left)  {msg}";
+const REQUESTS: &str =
+    "[{bar:30}] {percent:>3}%  {human_pos} of {human_len} requests  {elapsed} (about {eta} left)";
 const SPINNER: &str = "{spinner} {msg}";
 
 /// A bar over `rows`.
@@ -25,4 +28,23 @@ pub(crate) fn steps() -> ProgressBar {
     }
     spinner.enable_steady_tick(Duration::from_millis(120));
     spinner
+}
+
+/// A bar over turns of a measurement, with what is being done.
+pub(crate) fn turns() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template(TURNS) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+/// A bar over requests.
+pub(crate) fn requests(requests: u64) -> ProgressBar {
+    let bar = ProgressBar::new(requests);
+    if let Ok(style) = ProgressStyle::with_template(REQUESTS) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
 }

@@ -35,7 +35,7 @@ pub(crate) struct Session {
 }
 
 /// The nodes that were started for this command, if any, and the lock that commands on one data folder share.
-struct Nodes {
+pub(crate) struct Nodes {
     started: Option<Lifelines>,
     sharing: File,
 }
@@ -45,11 +45,7 @@ impl Session {
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let data = global.data.clone();
         let file = ClusterFile::find_or_create(global)?;
-        let sharing = file.folder.join("sessions.lock");
-        let sharing = File::options().create(true).append(true).open(&sharing).map_err(at_path(&sharing))?;
-        sharing.lock().map_err(at_path(&file.path))?;
-        let nodes = Nodes { started: start_for_command(&file)?, sharing };
-        nodes.sharing.lock_shared().map_err(at_path(&file.path))?;
+        let nodes = Nodes::start(&file)?;
         let runtime = runtime(global)?;
         let engine = runtime.block_on(async {
             let cluster = connect(&file, global.wire.map(Into::into)).await?;
@@ -90,6 +86,23 @@ impl Session {
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Failure> {
         self.runtime.block_on(work).map_err(Into::into)
+    }
+}
+
+impl Nodes {
+    /// Starts the nodes of this host that the file lists, unless one of them runs.
+    pub(crate) fn start(file: &ClusterFile) -> Result<Self, Failure> {
+        let sharing = file.folder.join("sessions.lock");
+        let sharing = File::options().create(true).append(true).open(&sharing).map_err(at_path(&sharing))?;
+        sharing.lock().map_err(at_path(&file.path))?;
+        let nodes = Self { started: start_for_command(file)?, sharing };
+        nodes.sharing.lock_shared().map_err(at_path(&file.path))?;
+        Ok(nodes)
+    }
+
+    /// Whether they were started for this command.
+    pub(crate) fn are_ours(&self) -> bool {
+        self.started.is_some()
     }
 }
 

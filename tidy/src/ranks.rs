@@ -9,17 +9,19 @@ use serde_json::Value;
 use crate::Violation;
 
 /// The rank of each crate: what it may build upon lies strictly below.
-pub const RANKS: [(&str, u32); 13] = [
+pub const RANKS: [(&str, u32); 15] = [
     ("rackscan-format", 0),
     ("rackscan-fabric", 0),
     ("rackscan-device", 0),
     ("rackscan-queries", 0),
+    ("rackscan-figures", 0),
     ("rackscan-trace", 0),
     ("rackscan-scan", 1),
     ("rackscan-client", 2),
     ("rackscan-storage-node", 2),
     ("rackscan-planner", 3),
     ("rackscan-datasets", 3),
+    ("rackscan-lab", 3),
     ("rackscan-engine", 4),
     ("rackscan-bench", 5),
     ("rackscan-cli", 6),

@@ -22,7 +22,7 @@ pub use partner::{Partner, Place, Shape, Task};
 
 pub(crate) use partner::{accept, distinct};
 
-use crate::record::Provenance;
+use crate::Provenance;
 
 /// What to measure.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::{
     partner::{REGION_BYTES, unexpected},
     times,
 };
-use crate::record::Provenance;
+use crate::Provenance;
 
 /// Sizes of a transfer.
 const SIZES: [usize; 4] = [4 << 10, 32 << 10, 128 << 10, 1 << 20];

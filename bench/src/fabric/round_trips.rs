@@ -12,7 +12,7 @@ use std::{
 use super::{
     FabricBenchError, FabricLine, FabricOptions, Partner, Place, Task, Through, ends::Outgoing, least, times,
 };
-use crate::record::Provenance;
+use crate::Provenance;
 
 /// Bytes of a request and of its reply.
 const BYTES: usize = 64;

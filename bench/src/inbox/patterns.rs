@@ -19,8 +19,8 @@ use rackscan_fabric::{
 use serde::Serialize;
 
 use crate::{
+    Provenance,
     fabric::{FabricBenchError, Shape, distinct},
-    record::Provenance,
 };
 
 /// A program's communication, as the busiest process receives it.

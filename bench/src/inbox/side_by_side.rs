@@ -7,8 +7,8 @@
 use serde::Serialize;
 
 use crate::{
+    Provenance,
     fabric::{FabricBenchError, Outgoing, Partner, Place, Shape, Task, Through, least, most, times},
-    record::Provenance,
 };
 
 /// What to measure.

@@ -1,5 +1,6 @@
 //! Which words does `rackscan bench` understand?
 
+use super::BenchIo;
 use super::{PlacementArgument, scale};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
@@ -21,6 +22,12 @@ pub(crate) enum Bench {
                             rackscan bench inbox --wires shm --sizes 8,64,1048576 --repeat 7\n  \
                             rackscan bench inbox --memory-only --senders 64,1000")]
     Inbox(BenchInbox),
+    /// Random reads of a device: by this process, by a storage node, and the wire between them alone
+    #[command(after_help = "Examples:\n  rackscan bench io\n  \
+                            rackscan bench io --sizes 4KiB --bridges reactor,static,dynamic --connections 1,4\n  \
+                            rackscan bench io --open-loop 20000 --depths 128\n  \
+                            rackscan bench io --sweep --effort 0.2 --report lab-report")]
+    Io(Box<BenchIo>),
     /// The second process of a measurement; started by the first
     #[command(hide = true)]
     Answer,
@@ -123,7 +130,7 @@ pub(crate) struct BenchInbox {
     pub(crate) memory_only: bool,
 }
 
-fn effort(text: &str) -> Result<f64, String> {
+pub(super) fn effort(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(effort) if effort > 0.0 && effort <= 1000.0 => Ok(effort),
         _ => Err("expected a number above 0, at most 1000".to_owned()),

@@ -99,7 +99,7 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
 }
 
 /// Where the sockets go if the data folder's path is too long for them.
-fn socket_folder(folder: &Path, cluster: u64) -> Result<Option<PathBuf>, Failure> {
+pub(super) fn socket_folder(folder: &Path, cluster: u64) -> Result<Option<PathBuf>, Failure> {
     if folder.as_os_str().len() <= SOCKET_FOLDER_BYTES_MAX {
         return Ok(None);
     }

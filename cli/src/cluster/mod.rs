@@ -3,7 +3,11 @@
 mod embedded;
 mod file;
 mod process;
+mod scratch;
+mod stage;
 
 pub(crate) use embedded::{Shape, create};
 pub(crate) use file::{ClusterFile, Member, node_config};
 pub(crate) use process::{Lifelines, is_reachable, start_for_command, start_to_stay, wait_until_gone};
+pub(crate) use scratch::{ScratchNodes, ScratchOptions};
+pub(crate) use stage::{Stage, StageOptions};

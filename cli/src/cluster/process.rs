@@ -17,8 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A node's start includes making its device files.
+/// A node's start includes making its device files; filling a scratch area comes on top.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
+/// The slowest disk that a scratch area is filled on.
+const FILL_BYTES_PER_SECOND_MIN: u64 = 20 << 20;
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const POLL_EVERY: Duration = Duration::from_millis(5);
 const PROBE_TIME_MAX: Duration = Duration::from_millis(500);
@@ -29,6 +31,11 @@ pub(crate) struct Lifelines {
 }
 
 impl Lifelines {
+    /// The processes of the nodes.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.children.iter().map(|(_, child)| child.id())
+    }
+
     /// Ends the nodes and waits for them.
     pub(crate) fn stop(mut self) {
         // All pipes first, so that the nodes end side by side.
@@ -145,8 +152,14 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
         .map_err(|error| Failure::Runtime(format!("cannot start node {}: {error}", node.config.node.0)))
 }
 
+/// How long writing the scratch area may take on a slow disk.
+fn fill_time_max(node: &Member) -> Duration {
+    node.config.scratch.map_or(Duration::ZERO, |size| Duration::from_secs(size.0 / FILL_BYTES_PER_SECOND_MIN))
+}
+
 fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
-    let deadline = Instant::now() + START_TIME_MAX;
+    let time_max = START_TIME_MAX + fill_time_max(node);
+    let deadline = Instant::now() + time_max;
     loop {
         if is_reachable(node) {
             return Ok(());
@@ -162,7 +175,7 @@ fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
             )));
         }
         if Instant::now() > deadline {
-            let seconds = START_TIME_MAX.as_secs();
+            let seconds = time_max.as_secs();
             return Err(Failure::Runtime(format!(
                 "node {} did not listen within {seconds} s; see {}",
                 node.config.node.0,

@@ -2,12 +2,14 @@
 
 pub(crate) mod bench;
 pub(crate) mod bench_fabric;
+pub(crate) mod bench_io;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;
 pub(crate) mod explain;
 pub(crate) mod load;
 pub(crate) mod node;
 pub(crate) mod query;
+pub(crate) mod replay;
 pub(crate) mod shell;
 pub(crate) mod sql;
 pub(crate) mod tables;

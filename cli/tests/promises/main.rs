@@ -1,6 +1,8 @@
 //! What does a user of the command rely on? Each file a promise, kept by running the real program.
 
+mod a_trace_runs_again;
 mod bad_words_and_files_end_in_one_clear_message;
+mod reads_near_and_far_are_measured;
 mod support;
 mod the_cluster_survives_what_users_do_to_it;
 mod two_commands_and_an_answer;

@@ -84,6 +84,10 @@ impl Ran {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.output.status.code()
+    }
+
     /// It succeeded; its standard output.
     #[track_caller]
     pub(crate) fn succeeds(&self) -> String {
@@ -108,6 +112,12 @@ impl Ran {
 pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
     assert!(status.success(), "kill -9 {pid}");
+}
+
+/// Asks a process to end, as Ctrl-C does.
+pub(crate) fn interrupt(pid: u32) {
+    let status = Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill runs");
+    assert!(status.success(), "kill -INT {pid}");
 }
 
 /// Processes whose command line contains `text`.

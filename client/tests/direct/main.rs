@@ -8,10 +8,12 @@ use rackscan_client::{ClientError, DirectDone, DirectError, DirectLine, limits::
 use rackscan_device::Wait;
 use rackscan_format::{
     ids::DeviceId,
-    message::{RawRead, RawWrite, RefusalCode, ScratchArea},
+    message::{BridgeKind, RawRead, RawWrite, RefusalCode, ScratchArea},
 };
 
 use support::{Home, MEMORY_BYTES};
+
+const BRIDGES: [BridgeKind; 3] = [BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic];
 
 fn scratch(line: &DirectLine) -> (ScratchArea, u32) {
     let device = &line.status().devices[0];
@@ -61,61 +63,67 @@ fn reads_of_the_smallest_and_of_large_parts_bring_what_the_device_holds() {
 
 #[test]
 fn what_is_written_is_read_again_over_every_wire() {
-    let home = Home::new();
-    let node = home.start();
-    for (nth, (wire, mut line)) in (1_u8..).zip(home.lines(&node)) {
-        let (area, align) = scratch(&line);
-        let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8 ^ nth).collect();
-        line.memory().copy_in(65_536, &bytes).expect("inside");
-        let write = |at: u64, length_bytes| RawWrite {
-            device: DeviceId(0),
-            offset_bytes: area.offset_bytes + at,
-            length_bytes,
-            source_offset_bytes: 65_536 + at,
-        };
-        let small = u64::from(align);
-        line.write(1, &[write(0, align), write(small, 8192 - align)]).expect("there is room");
-        let done = one(&mut line);
-        assert_eq!(done.outcome.map(|cost| cost.disk_bytes), Ok(8192), "{wire}");
-        line.read(2, &[read(area.offset_bytes, 8192, 0)]).expect("there is room");
-        one(&mut line).outcome.expect("the node reads it");
-        assert!(line.memory().to_vec(0, 8192).expect("inside") == bytes, "{wire}");
+    for bridge in BRIDGES {
+        let home = Home::new();
+        let node = home.start_over(bridge);
+        for (nth, (wire, mut line)) in (1_u8..).zip(home.lines(&node)) {
+            let (area, align) = scratch(&line);
+            let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8 ^ nth).collect();
+            line.memory().copy_in(65_536, &bytes).expect("inside");
+            let write = |at: u64, length_bytes| RawWrite {
+                device: DeviceId(0),
+                offset_bytes: area.offset_bytes + at,
+                length_bytes,
+                source_offset_bytes: 65_536 + at,
+            };
+            let small = u64::from(align);
+            line.write(1, &[write(0, align), write(small, 8192 - align)]).expect("there is room");
+            let done = one(&mut line);
+            assert_eq!(done.outcome.map(|cost| cost.disk_bytes), Ok(8192), "{bridge} {wire}");
+            line.read(2, &[read(area.offset_bytes, 8192, 0)]).expect("there is room");
+            one(&mut line).outcome.expect("the node reads it");
+            assert!(line.memory().to_vec(0, 8192).expect("inside") == bytes, "{bridge} {wire}");
+        }
+        node.stop();
     }
-    node.stop();
 }
 
 #[test]
 fn many_requests_are_outstanding_at_once_and_each_is_answered_once() {
-    let home = Home::new();
-    let node = home.start();
-    for (wire, mut line) in home.lines(&node) {
-        let (area, _) = scratch(&line);
-        let mut answered = vec![0_u32; DIRECT_DEPTH_MAX];
-        let mut done = Vec::new();
-        for round in 0..20 {
-            for id in 0..DIRECT_DEPTH_MAX as u64 {
-                match (round + id) % 3 {
-                    0 => line.echo(id, id * 4096, 4096),
-                    1 => line.read(id, &[read(area.offset_bytes + id * 4096, 4096, id * 4096)]),
-                    _ => line.read(
-                        id,
-                        &[read(area.offset_bytes, 2048, id * 4096), read(0, 2048, id * 4096 + 2048)],
-                    ),
+    for bridge in BRIDGES {
+        let home = Home::new();
+        let node = home.start_over(bridge);
+        for (wire, mut line) in home.lines(&node) {
+            let (area, _) = scratch(&line);
+            let mut answered = vec![0_u32; DIRECT_DEPTH_MAX];
+            let mut done = Vec::new();
+            for round in 0..8 {
+                for id in 0..DIRECT_DEPTH_MAX as u64 {
+                    match (round + id) % 3 {
+                        0 => line.echo(id, id * 4096, 4096),
+                        1 => line.read(id, &[read(area.offset_bytes + id * 4096, 4096, id * 4096)]),
+                        _ => line.read(
+                            id,
+                            &[read(area.offset_bytes, 2048, id * 4096), read(0, 2048, id * 4096 + 2048)],
+                        ),
+                    }
+                    .expect("there is room");
                 }
-                .expect("there is room");
+                assert!(matches!(line.echo(999, 0, 1), Err(DirectError::QueueFull { .. })));
+                while line.outstanding() > 0 {
+                    line.reap(Wait::ForOne, &mut done).expect("the node answers");
+                }
+                for DirectDone { id, outcome, .. } in done.drain(..) {
+                    outcome.unwrap_or_else(|refusal| {
+                        panic!("{bridge} {wire}: request {id} was refused: {refusal:?}")
+                    });
+                    answered[usize::try_from(id).expect("small")] += 1;
+                }
             }
-            assert!(matches!(line.echo(999, 0, 1), Err(DirectError::QueueFull { .. })));
-            while line.outstanding() > 0 {
-                line.reap(Wait::ForOne, &mut done).expect("the node answers");
-            }
-            for DirectDone { id, outcome, .. } in done.drain(..) {
-                outcome.unwrap_or_else(|refusal| panic!("{wire}: request {id} was refused: {refusal:?}"));
-                answered[usize::try_from(id).expect("small")] += 1;
-            }
+            assert!(answered.iter().all(|count| *count == 8), "{bridge} {wire}: {answered:?}");
         }
-        assert!(answered.iter().all(|count| *count == 20), "{wire}: {answered:?}");
+        node.stop();
     }
-    node.stop();
 }
 
 #[test]

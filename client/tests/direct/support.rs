@@ -13,7 +13,7 @@ use rackscan_client::{DirectLine, DirectOptions};
 use rackscan_fabric::{Address, ClusterKey, Connection, Event, Listener, Operation};
 use rackscan_format::{
     ids::NodeId,
-    message::{Answer, LoadReport, NodeStatus, ReplyMessage, Request, RequestMessage},
+    message::{Answer, BridgeKind, LoadReport, NodeStatus, ReplyMessage, Request, RequestMessage},
 };
 use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle};
 use tempfile::TempDir;
@@ -52,6 +52,10 @@ impl Home {
     }
 
     pub(crate) fn start(&self) -> Running {
+        self.start_over(BridgeKind::Reactor)
+    }
+
+    pub(crate) fn start_over(&self, bridge: BridgeKind) -> Running {
         let path = |name: &str| self.folder.path().join(name);
         let device = DeviceConfig { path: path("device0"), size: Some(ByteSize(16 << 20)), reserve: true };
         let mut config = Config::new(NODE, ClusterId(99), path("data"), device, path("cluster.key"));
@@ -59,7 +63,8 @@ impl Home {
             Address::Shm { path: self.sockets.path().join("node") },
             Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
         ];
-        config.memory_budget = ByteSize(64 << 20);
+        (config.bridge, config.pollers, config.io_threads) = (bridge, 2, 3);
+        config.memory_budget = ByteSize(if bridge == BridgeKind::Reactor { 64 << 20 } else { 128 << 20 });
         config.scan_workers = 1;
         config.scratch = Some(ByteSize(4 << 20));
         Running(Node::start(config).expect("the node starts"))

@@ -335,7 +335,7 @@ impl Inboxes {
         Self { handles, next: AtomicUsize::new(0) }
     }
 
-    /// Finds a place for a caller, in turn: `None` if there are no inboxes, an error if none has a place.
+    /// Finds a place for a caller, where the fewest others have one and in turn where as many have: `None` if there are no inboxes, an error if none has a place.
     pub(crate) fn seat(
         &self,
         mut join: impl FnMut(&InboxHandle) -> Result<Membership, JoinError>,
@@ -343,8 +343,10 @@ impl Inboxes {
         let count = self.handles.len();
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let mut refusal = None;
-        for step in 0..count {
-            let which = (first + step) % count;
+        let mut order: Vec<usize> = (0..count).map(|step| (first + step) % count).collect();
+        // The order of those with as many is kept.
+        order.sort_by_key(|which| self.handles[*which].members());
+        for which in order {
             match join(&self.handles[which]) {
                 Ok(membership) => return Some(Ok((which, membership))),
                 Err(error) => refusal = Some(Err(error)),

@@ -188,6 +188,26 @@ pub(crate) fn callers_are_dealt_to_the_inboxes_in_turn(wire: TestWire) {
     }
 }
 
+pub(crate) fn a_caller_goes_where_the_fewest_are(wire: TestWire) {
+    let mut inboxes: Vec<_> = (0..3).map(|_| Inbox::new(small()).expect("an inbox")).collect();
+    let mut listener = listen(wire, &inboxes.iter().collect::<Vec<_>>());
+    let mut meet = || {
+        let caller = call(&listener).expect("connect");
+        let accepted = accept(&mut listener);
+        let (which, _) = accepted.inbox().expect("a place");
+        (which, caller, accepted)
+    };
+    let mut here: Vec<_> = (0..3).map(|_| Some(meet())).collect();
+    // In turn the next ones would go to the first inbox.
+    for leaving in [2, 1, 2] {
+        drop(here[leaving].take());
+        let mut bytes = Vec::new();
+        assert_eq!(inboxes[leaving].wait(&mut bytes, soon()).expect("it leaves").kind, ArrivalKind::Left);
+        here[leaving] = Some(meet());
+        assert_eq!(here[leaving].as_ref().map(|(which, ..)| *which), Some(leaving));
+    }
+}
+
 pub(crate) fn a_connection_through_an_inbox_is_otherwise_like_any_other(wire: TestWire) {
     let (mut inbox, mut listener) = stage(wire, small());
     let (mut caller, mut accepted, _) = meet(&mut listener);

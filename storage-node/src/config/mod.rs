@@ -213,4 +213,40 @@ impl Config {
         };
         BridgeStatus { kind: self.bridge, io, io_threads }
     }
+
+    /// The core of the thread with this number, in the order of [`Config::pin_cores`].
+    pub(crate) fn core_of(&self, thread: usize) -> Option<usize> {
+        self.pin_cores.get(thread % self.pin_cores.len().max(1)).copied()
+    }
+
+    /// The cores of the threads that read devices for one poller, in turn.
+    pub(crate) fn cores_of_io(&self, poller: u16) -> Vec<usize> {
+        let before = usize::from(self.pollers()) + usize::from(self.scan_workers);
+        let each = usize::from(self.bridge_status().io_threads).max(1);
+        let first = before + usize::from(poller) * each;
+        (0..self.pin_cores.len()).filter_map(|thread| self.core_of(first + thread)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_take_the_cores_in_turn_pollers_first_and_those_that_read_devices_last() {
+        let device = DeviceConfig { path: "device".into(), size: None, reserve: false };
+        let mut config = Config::new(NodeId(0), ClusterId(1), "data".into(), device, "key".into());
+        assert_eq!((config.core_of(0), config.cores_of_io(0)), (None, vec![]));
+        config.pin_cores = vec![0, 1, 2, 3, 4];
+        (config.bridge, config.pollers, config.io_threads, config.scan_workers) =
+            (BridgeKind::Static, 2, 2, 1);
+        assert_eq!([config.core_of(0), config.core_of(1), config.core_of(2)], [Some(0), Some(1), Some(2)]);
+        assert_eq!(config.cores_of_io(0)[..2], [3, 4]);
+        assert_eq!(config.cores_of_io(1)[..2], [0, 1]);
+        config.bridge = BridgeKind::Dynamic;
+        assert_eq!(
+            (config.cores_of_io(0), config.cores_of_io(1)),
+            (vec![3, 4, 0, 1, 2], vec![4, 0, 1, 2, 3])
+        );
+    }
 }

@@ -1,0 +1,152 @@
+//! Which words does `rackscan replay` understand?
+
+use super::bench_io::{Bridge, ReadsBy, file_size};
+use clap::Args;
+use rackscan_lab::replay::{Offsets, limits::SPEED_MAX};
+use rackscan_trace::{ColumnNames, Format, OffsetUnit, TimeUnit};
+use std::{path::PathBuf, time::Duration};
+
+/// `rackscan replay`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  rackscan query q03 --placement remote-fetch --trace q03.csv\n  \
+                        rackscan replay q03.csv --no-stall --json remote.json\n  \
+                        rackscan replay q03.csv --no-stall --local --compare remote.json\n  \
+                        rackscan replay web.blktrace.0 --folder /mnt/nvme --file-size 64GiB --offsets scale --speed 2x\n  \
+                        rackscan replay log.csv --columns time=ts,offset=lba,length=len,op=rw --folder /mnt/nvme\n  \
+                        rackscan replay --compare local.json remote.json\n\n\
+                        Without --folder, the trace runs on the devices of the cluster of --data, where its node and device\n\
+                        numbers must be found. With it, all of it runs on one file that is made there and removed again.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+pub(crate) struct Replay {
+    /// The trace; of blktrace's files per processor, one or what they begin with
+    #[arg(required_unless_present = "compare")]
+    pub(crate) file: Option<PathBuf>,
+    /// What the trace is
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = format)]
+    pub(crate) format: FormatChoice,
+    /// Which column of a CSV file means what, as ROLE=NAME,...
+    #[arg(long, value_name = "ROLE=NAME,...", value_parser = parsed::<ColumnNames>)]
+    pub(crate) columns: Option<ColumnNames>,
+    /// The unit of times: ns, filetime, us, ms, s [default: told from the trace]
+    #[arg(long, value_name = "UNIT", value_parser = parsed::<TimeUnit>)]
+    pub(crate) time_unit: Option<TimeUnit>,
+    /// The unit of offsets and lengths: bytes, sectors [default: told from the trace]
+    #[arg(long, value_name = "UNIT", value_parser = parsed::<OffsetUnit>)]
+    pub(crate) offset_unit: Option<OffsetUnit>,
+    /// End at the first line that is no record, record that cannot run as recorded, or request that fails
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Only the first N records
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) records: Option<u64>,
+    /// How much faster than the trace
+    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = speed, conflicts_with = "no_stall")]
+    pub(crate) speed: f64,
+    /// As fast as possible, whatever the trace's times
+    #[arg(long)]
+    pub(crate) no_stall: bool,
+    /// A request issued so much after its intended time counts as late
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    pub(crate) late_after: Duration,
+    /// Offsets that the target does not have: refuse, wrap, scale, scale:FACTOR, align:BYTES
+    #[arg(long, value_name = "HOW", default_value = "refuse", value_parser = str::parse::<Offsets>)]
+    pub(crate) offsets: Offsets,
+    /// This process reads the devices, without nodes
+    #[arg(long, conflicts_with_all = ["remote", "bridge"])]
+    pub(crate) local: bool,
+    /// Storage nodes read for us; the default
+    #[arg(long)]
+    pub(crate) remote: bool,
+    /// Who serves connections in the nodes and waits for their devices [default: as the nodes are configured]
+    #[arg(long, value_enum)]
+    pub(crate) bridge: Option<Bridge>,
+    /// How the devices are read by --local and by nodes with reactors [default: uring, or as the nodes are configured]
+    #[arg(long, value_enum)]
+    pub(crate) io: Option<ReadsBy>,
+    /// Threads of a pool that read and wait (of --bridge static and --io pread)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) io_threads: Option<u16>,
+    /// Threads that ask each node, each with a connection of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) connections: u32,
+    /// Requests in flight on each connection
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) depth: u32,
+    /// Run on a file that is made in this folder and removed again
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Bytes of that file, which are really written
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = file_size)]
+    pub(crate) file_size: u64,
+    /// Keep the file in the folder, and use the one that is there
+    #[arg(long, requires = "folder")]
+    pub(crate) keep: bool,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write a page with histograms into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+    /// Show how this replay differs from an earlier one (its --json), or how two earlier ones differ
+    #[arg(long, value_name = "JSON", num_args = 1..=2)]
+    pub(crate) compare: Vec<PathBuf>,
+}
+
+/// A trace's format, or that it shall be told from the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FormatChoice(pub(crate) Option<Format>);
+
+fn format(text: &str) -> Result<FormatChoice, String> {
+    if text == "auto" {
+        return Ok(FormatChoice(None));
+    }
+    let format = text.parse().map_err(|_| format!("expected auto, {}", Format::NAMES))?;
+    Ok(FormatChoice(Some(format)))
+}
+
+fn parsed<T: std::str::FromStr<Err = rackscan_trace::TraceError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: rackscan_trace::TraceError| error.to_string())
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('x').unwrap_or(text);
+    match number.parse::<f64>() {
+        Ok(speed) if (1.0 / SPEED_MAX..=SPEED_MAX).contains(&speed) => Ok(speed),
+        _ => Err(format!("expected a factor as 2x or 0.5x, from {} to {SPEED_MAX}", 1.0 / SPEED_MAX)),
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let parts = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let seconds = parts.and_then(|(number, seconds)| Some(number.trim().parse::<f64>().ok()? * seconds));
+    match seconds {
+        Some(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a time as 500us, 1ms or 2s, at most an hour".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_and_times_have_units_and_bounds() {
+        assert_eq!((speed("2x"), speed("0.5")), (Ok(2.0), Ok(0.5)));
+        for wrong in ["0x", "-1x", "nan", "inf", "x", "2y", "1001x"] {
+            assert!(speed(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(time("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(time("1.5ms"), Ok(Duration::from_micros(1500)));
+        for wrong in ["", "1", "ms", "-1s", "2h", "9999s"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn formats_are_known_by_name() {
+        assert_eq!(format("auto"), Ok(FormatChoice(None)));
+        assert_eq!(format("blktrace"), Ok(FormatChoice(Some(Format::Blktrace))));
+        assert!(format("xml").unwrap_err().contains("blkparse"));
+    }
+}

@@ -1,0 +1,186 @@
+//! Which node does a laboratory measure? One of its own, over a file that is made for it and removed again.
+//!
+//! Invariants
+//! - Only folders that this command made, or that an earlier one with `--keep` made, are written or removed.
+//! - A node of another shape is started only after the one before has ended: a device has one writer.
+//! - The data is written by the node before it listens; it is there for every shape.
+
+use super::{ClusterFile, Lifelines, embedded::socket_folder, start_for_command};
+use crate::failure::{Failure, at_path};
+use rackscan_fabric::{Address, ClusterKey};
+use rackscan_format::message::{BridgeKind, IoKind};
+use rackscan_lab::{NodeHost, NodeShape, RunningNode, WireKind};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    net::TcpListener,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+/// Labels and what the filesystem needs, beyond the data.
+const MARGIN_BYTES: u64 = 64 << 20;
+/// Buffers, inboxes and connections of a node and of each of its serving threads.
+const MEMORY_BYTES: u64 = 512 << 20;
+const MEMORY_BYTES_PER_SERVING: u64 = 128 << 20;
+/// Reads in flight of one serving thread.
+const DEPTH: u32 = 1024;
+
+/// Where the data goes, and how much.
+pub(crate) struct ScratchOptions {
+    /// A folder on the disk to be measured; made if it is not there.
+    pub(crate) folder: PathBuf,
+    /// Bytes of data.
+    pub(crate) file_bytes: u64,
+    /// Leave the data for a later command, and use what an earlier one left.
+    pub(crate) keep: bool,
+}
+
+/// A node of our own, started anew for each shape.
+pub(crate) struct ScratchNodes {
+    root: PathBuf,
+    sockets: Option<PathBuf>,
+    file_bytes: u64,
+    keep: bool,
+    key: ClusterKey,
+    running: Option<(NodeShape, RunningNode, Lifelines)>,
+}
+
+impl ScratchNodes {
+    /// Makes the folder and its key, if there is room for the data.
+    pub(crate) fn create(options: &ScratchOptions) -> Result<Self, Failure> {
+        let ScratchOptions { folder, file_bytes, keep } = options;
+        fs::create_dir_all(folder).map_err(at_path(folder))?;
+        let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
+        let name =
+            if *keep { "rackscan-lab".to_owned() } else { format!("rackscan-lab-{}", std::process::id()) };
+        let root = folder.join(name);
+        let device = root.join("node0/device0");
+        let held = fs::metadata(&device).map_or(0, |file| {
+            use std::os::unix::fs::MetadataExt as _;
+            file.blocks() * 512
+        });
+        let (needed, free) =
+            (file_bytes + MARGIN_BYTES, rackscan_lab::free_bytes(&folder).map_err(at_path(&folder))? + held);
+        if free < needed {
+            return Err(Failure::Runtime(format!(
+                "{}: {free} bytes are free, {needed} are needed (--file-size and a margin); give a smaller --file-size or \
+                 another --folder",
+                folder.display()
+            )));
+        }
+        fs::create_dir_all(&root).map_err(at_path(&root))?;
+        let sockets = socket_folder(&root, u64::from(std::process::id()))?;
+        let key = key(&root.join("cluster.key"))?;
+        Ok(Self { root, sockets, file_bytes: *file_bytes, keep: *keep, key, running: None })
+    }
+
+    /// The node, in this shape.
+    pub(crate) fn started(&mut self, shape: &NodeShape) -> Result<RunningNode, Failure> {
+        if let Some((running, node, _)) = &self.running
+            && running == shape
+        {
+            return Ok(node.clone());
+        }
+        self.stop();
+        let socket = self.sockets.as_ref().unwrap_or(&self.root).join("socket");
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port =
+            port.map_err(|error| Failure::Runtime(format!("no free TCP port on 127.0.0.1: {error}")))?.port();
+        let path = self.root.join("cluster.toml");
+        fs::write(&path, self.text(shape, &socket, port)).map_err(at_path(&path))?;
+        let file = ClusterFile::read(&path)?;
+        let Some(lifelines) = start_for_command(&file)? else {
+            let text = format!("{}: another node listens there", socket.display());
+            return Err(Failure::Runtime(text));
+        };
+        let member = &file.members[0].config;
+        let wire = |address: &Address| match address {
+            Address::Shm { .. } => Some(WireKind::Shm),
+            Address::Tcp { .. } => Some(WireKind::Tcp),
+            _ => None,
+        };
+        let addresses = member.listen.iter().filter_map(|address| Some((wire(address)?, address.clone())));
+        let node = RunningNode {
+            pid: lifelines.pids().next().unwrap_or_default(),
+            node: member.node,
+            addresses: addresses.collect(),
+            key: self.key.clone(),
+            device: self.root.join("node0/device0"),
+        };
+        self.running = Some((*shape, node.clone(), lifelines));
+        Ok(node)
+    }
+
+    fn text(&self, shape: &NodeShape, socket: &Path, port: u16) -> String {
+        let NodeShape { bridge, io, io_threads, serving, pin } = shape;
+        let quoted = |text: String| toml::Value::String(text);
+        let shm = quoted(format!("shm:{}", socket.display()));
+        let memory = MEMORY_BYTES + MEMORY_BYTES_PER_SERVING * u64::from(*serving);
+        let mut text = format!(
+            "# A node of `rackscan bench io`; the file is written anew for each shape.\n\
+             cluster = \"rackscan-lab\"\nkey_file = \"cluster.key\"\n\n[[node]]\nnode = 0\ndata_dir = \"node0\"\n\
+             devices = [{{ path = \"node0/device0\", size = \"{size}B\" }}]\n\
+             listen = [{shm}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{memory}B\"\nscratch = \"{scratch}B\"\n\
+             scan_workers = 1\nreactor_depth = {DEPTH}\nbridge = \"{bridge}\"\n",
+            size = self.file_bytes + MARGIN_BYTES,
+            scratch = self.file_bytes,
+        );
+        let serving = match bridge {
+            BridgeKind::Reactor => format!("io = \"{io}\"\nreactors = {serving}\n"),
+            BridgeKind::Static | BridgeKind::Dynamic => format!("pollers = {serving}\n"),
+        };
+        text.push_str(&serving);
+        if *bridge == BridgeKind::Static || (*bridge == BridgeKind::Reactor && *io == IoKind::Pread) {
+            text.push_str(&format!("io_threads = {io_threads}\n"));
+        }
+        if *pin {
+            // Our own threads begin at the first core, the node's at the last.
+            let mut cores = rackscan_lab::allowed_cores();
+            cores.reverse();
+            text.push_str(&format!("pin_cores = {cores:?}\n"));
+        }
+        text
+    }
+
+    /// Ends the node, if one runs. Its data stay as long as this value.
+    pub(crate) fn stop(&mut self) {
+        if let Some((_, _, lifelines)) = self.running.take() {
+            lifelines.stop();
+        }
+    }
+}
+
+impl NodeHost for ScratchNodes {
+    fn start(&mut self, shape: &NodeShape) -> Result<RunningNode, String> {
+        self.started(shape).map_err(|failure| failure.to_string())
+    }
+}
+
+impl Drop for ScratchNodes {
+    fn drop(&mut self) {
+        self.stop();
+        let mut folders: Vec<&Path> = self.sockets.iter().map(PathBuf::as_path).collect();
+        if !self.keep {
+            folders.push(&self.root);
+        }
+        for folder in folders {
+            if let Err(error) = fs::remove_dir_all(folder) {
+                tracing::warn!("{}: cannot be removed: {error}", folder.display());
+            }
+        }
+    }
+}
+
+/// The key of the folder, made if it is not there.
+fn key(path: &Path) -> Result<ClusterKey, Failure> {
+    if let Ok(text) = fs::read_to_string(path) {
+        return text.parse().map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())));
+    }
+    let key =
+        ClusterKey::generate().map_err(|error| Failure::Runtime(format!("cannot make a key: {error}")))?;
+    let mut file =
+        File::options().create_new(true).write(true).mode(0o600).open(path).map_err(at_path(path))?;
+    file.write_all(key.to_hex().as_bytes()).map_err(at_path(path))?;
+    Ok(key)
+}

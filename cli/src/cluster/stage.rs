@@ -1,0 +1,354 @@
+//! On which nodes and devices does a replay run?
+//!
+//! ```text
+//!   --folder      a node of our own over a file that is made for it      (scratch)
+//!   otherwise     the nodes of the data folder's cluster; started for the time of the command, unless they run
+//!   --local       the files of either, read by this process
+//! ```
+//!
+//! Invariants
+//! - Writes go into scratch areas only: to a file of our own, or to what a node set aside for them.
+//! - A bridge that is asked for is the one that runs, or the replay does not begin.
+
+use super::{ClusterFile, ScratchNodes, ScratchOptions};
+use crate::{
+    args::Global,
+    failure::{Failure, at_path},
+    session::Nodes,
+};
+use rackscan_device::{Access, Device};
+use rackscan_fabric::{Address, ClusterKey, Wire};
+use rackscan_format::{
+    ids::NodeId,
+    message::{BridgeKind, BridgeStatus, DeviceStatus, IoKind, NodeStatus},
+};
+use rackscan_lab::{
+    LineOptions, Local, LocalOptions, NodeShape, Remote, Target, TargetError,
+    limits::NODE_PATIENCE,
+    replay::{Area, Connection, Ground, Place, Routing},
+};
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
+
+/// Where a replay shall run.
+pub(crate) struct StageOptions {
+    /// This process reads the devices.
+    pub(crate) local: bool,
+    /// The nodes' bridge, if it matters.
+    pub(crate) bridge: Option<BridgeKind>,
+    /// How devices are read, if it matters.
+    pub(crate) io: Option<IoKind>,
+    /// Threads of each pool that reads, if it matters.
+    pub(crate) io_threads: Option<u16>,
+    /// Connections to each node.
+    pub(crate) connections: u32,
+    /// A file of our own, rather than a cluster.
+    pub(crate) scratch: Option<ScratchOptions>,
+}
+
+/// Devices, the way to them, and what must live as long as they are used.
+pub(crate) struct Stage {
+    /// The devices.
+    pub(crate) ground: Ground,
+    /// The processes of the nodes that are on this host.
+    pub(crate) pids: Vec<u32>,
+    /// What it is, for people.
+    pub(crate) name: String,
+    /// The wire, if there are nodes.
+    pub(crate) wire: Option<String>,
+    /// How the nodes read, if there are any.
+    pub(crate) bridge: Option<BridgeStatus>,
+    /// How this process reads, where it does.
+    pub(crate) reads_by: Option<(IoKind, u16)>,
+    ways: BTreeMap<u16, Way>,
+    _scratch: Option<ScratchNodes>,
+    _nodes: Option<Nodes>,
+}
+
+/// How a connection reaches the devices of one node.
+enum Way {
+    Line { address: Address, key: ClusterKey },
+    Files { devices: Vec<Arc<Device>>, io: IoKind, io_threads: u16 },
+}
+
+/// Threads of a pool if nobody says how many.
+const IO_THREADS: u16 = 16;
+
+impl Stage {
+    /// Starts what must run, and finds out what is there.
+    pub(crate) fn set(global: &Global, options: StageOptions) -> Result<Self, Failure> {
+        let wire = global.wire.map(Wire::from);
+        match &options.scratch {
+            Some(_) => Self::scratch(wire, options),
+            None if options.local => Self::files_of_cluster(global, &options),
+            None => Self::cluster(global, wire, &options),
+        }
+    }
+
+    /// The target of a connection.
+    pub(crate) fn target(&self, connection: Connection) -> Result<Box<dyn Target>, TargetError> {
+        let Connection { node, depth, slot_bytes, .. } = connection;
+        let lost = TargetError::NoWire { wire: format!("node {node}") };
+        match self.ways.get(&node).ok_or(lost)? {
+            Way::Line { address, key } => {
+                let options = line(NodeId(node), address, key, (depth, slot_bytes));
+                Ok(Box::new(Remote::connect(&options)?))
+            }
+            Way::Files { devices, io, io_threads } => {
+                let options = LocalOptions { depth, slot_bytes };
+                Ok(match io {
+                    IoKind::Uring => Box::new(Local::uring(devices.clone(), options)?),
+                    IoKind::Pread => Box::new(Local::pread(devices.clone(), (*io_threads).into(), options)?),
+                })
+            }
+        }
+    }
+
+    fn scratch(wire: Option<Wire>, options: StageOptions) -> Result<Self, Failure> {
+        let StageOptions { local, bridge, io, io_threads, connections, scratch } = options;
+        let Some(scratch) = scratch else { return Err(no_scratch()) };
+        let (bridge, io) = (bridge.unwrap_or(BridgeKind::Reactor), io.unwrap_or(IoKind::Uring));
+        let io_threads = io_threads.unwrap_or(IO_THREADS);
+        let serving = match bridge {
+            BridgeKind::Reactor => connections.min(2),
+            BridgeKind::Static | BridgeKind::Dynamic => connections.min(64),
+        };
+        let serving = u16::try_from(serving).unwrap_or(1);
+        let folder = scratch.folder.clone();
+        let mut nodes = ScratchNodes::create(&scratch)?;
+        let node = nodes.started(&NodeShape { bridge, io, io_threads, serving, pin: false })?;
+        let wanted = wire_name(wire.unwrap_or(Wire::Shm)).to_owned();
+        let address = node.addresses.iter().find(|(kind, _)| kind.to_string() == wanted);
+        let Some((_, address)) = address else {
+            return Err(Failure::Usage(format!(
+                "a node over --folder has no wire {wanted}; expected shm or tcp"
+            )));
+        };
+        let status = status_of(node.node, address, &node.key)?;
+        let device = status.devices.first().ok_or_else(no_scratch)?;
+        let area = scratch_of(device).ok_or_else(no_scratch)?;
+        let place = Place {
+            node: node.node.0,
+            device: 0,
+            reads: area,
+            writes: Some(area),
+            align_bytes: device.align_bytes,
+        };
+        let name = format!("a file of {} bytes in {}", area.length_bytes, folder.display());
+        let way = if local {
+            // A device has one writer: from here on it is this process.
+            nodes.stop();
+            let device =
+                Device::open(&node.device, Access::ReadWrite).map_err(|error| Failure::of(&error))?;
+            Way::Files { devices: vec![Arc::new(device)], io, io_threads }
+        } else {
+            Way::Line { address: address.clone(), key: node.key.clone() }
+        };
+        Ok(Self {
+            ground: Ground::new(vec![place], Routing::AllToFirst)?,
+            pids: if local { Vec::new() } else { vec![node.pid] },
+            name,
+            wire: (!local).then_some(wanted),
+            bridge: (!local).then_some(status.bridge),
+            reads_by: local.then_some((io, io_threads)),
+            ways: BTreeMap::from([(node.node.0, way)]),
+            _scratch: Some(nodes),
+            _nodes: None,
+        })
+    }
+
+    /// The device files of the cluster's nodes on this host, for reading only.
+    fn files_of_cluster(global: &Global, options: &StageOptions) -> Result<Self, Failure> {
+        let file = found(global)?;
+        let io = options.io.unwrap_or(IoKind::Uring);
+        let io_threads = options.io_threads.unwrap_or(IO_THREADS);
+        let (mut places, mut ways) = (Vec::new(), BTreeMap::new());
+        for member in file.members_here() {
+            let node = member.config.node.0;
+            let mut devices = Vec::with_capacity(member.config.devices.len());
+            for (number, described) in member.config.devices.iter().enumerate() {
+                let device =
+                    Device::open(&described.path, Access::ReadOnly).map_err(|error| Failure::of(&error))?;
+                places.push(Place {
+                    node,
+                    device: u16::try_from(number).unwrap_or(u16::MAX),
+                    reads: Area { offset_bytes: 0, length_bytes: device.bytes() },
+                    writes: None,
+                    align_bytes: device.alignment().offset_bytes,
+                });
+                devices.push(Arc::new(device));
+            }
+            ways.insert(node, Way::Files { devices, io, io_threads });
+        }
+        Ok(Self {
+            ground: Ground::new(places, Routing::ByNumber)?,
+            pids: Vec::new(),
+            name: format!("the devices of {}", file.path.display()),
+            wire: None,
+            bridge: None,
+            reads_by: Some((io, io_threads)),
+            ways,
+            _scratch: None,
+            _nodes: None,
+        })
+    }
+
+    fn cluster(global: &Global, wire: Option<Wire>, options: &StageOptions) -> Result<Self, Failure> {
+        let file = found(global)?;
+        let nodes = match overrides(options) {
+            keys if keys.is_empty() => Nodes::start(&file)?,
+            keys => start_otherwise(&file, &keys)?,
+        };
+        let key = file.key()?;
+        let (mut places, mut ways, mut pids) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let (mut used, mut bridge) = (None, None);
+        for member in &file.members {
+            let node = member.config.node;
+            let mut listens = member.config.listen.iter();
+            let address = listens.find(|address| wire.is_none_or(|wire| address.wire() == wire));
+            let Some(address) = address else {
+                let wanted = wire.map_or("", wire_name);
+                return Err(Failure::Usage(format!(
+                    "{}: node {node} has no address on wire {wanted}",
+                    file.path.display()
+                )));
+            };
+            let status = status_of(node, address, &key)?;
+            check_bridge(&status, options, &nodes)?;
+            places.extend(status.devices.iter().map(|device| place(node, device)));
+            ways.insert(node.0, Way::Line { address: address.clone(), key: key.clone() });
+            if member.here {
+                pids.push(status.process_id);
+            }
+            used = Some(wire_name(address.wire()).to_owned());
+            bridge = Some(status.bridge);
+        }
+        Ok(Self {
+            ground: Ground::new(places, Routing::ByNumber)?,
+            // The processor time of some of the nodes would be mistaken for that of all.
+            pids: if pids.len() == file.members.len() { pids } else { Vec::new() },
+            name: format!("the {} nodes of {}", file.members.len(), file.path.display()),
+            wire: used,
+            bridge,
+            reads_by: None,
+            ways,
+            _scratch: None,
+            _nodes: Some(nodes),
+        })
+    }
+}
+
+fn found(global: &Global) -> Result<ClusterFile, Failure> {
+    ClusterFile::find(global)?.ok_or_else(|| {
+        let data = global.data.display();
+        Failure::Runtime(format!(
+            "{data}: there is no cluster to replay on; load tables first, or give --folder to replay on a file of its own"
+        ))
+    })
+}
+
+fn wire_name(wire: Wire) -> &'static str {
+    match wire {
+        Wire::Shm => "shm",
+        Wire::Tcp => "tcp",
+        Wire::Verbs => "verbs",
+        Wire::Sim => "sim",
+    }
+}
+
+fn no_scratch() -> Failure {
+    Failure::Runtime("the node has no scratch area".to_owned())
+}
+
+fn scratch_of(device: &DeviceStatus) -> Option<Area> {
+    device.scratch.map(|area| Area { offset_bytes: area.offset_bytes, length_bytes: area.length_bytes })
+}
+
+fn place(node: NodeId, device: &DeviceStatus) -> Place {
+    Place {
+        node: node.0,
+        device: device.device.0.into(),
+        reads: Area { offset_bytes: 0, length_bytes: device.capacity_bytes },
+        writes: scratch_of(device),
+        align_bytes: device.align_bytes,
+    }
+}
+
+fn line(node: NodeId, address: &Address, key: &ClusterKey, (depth, slot_bytes): (u32, u32)) -> LineOptions {
+    LineOptions {
+        node,
+        address: address.clone(),
+        key: key.clone(),
+        patience: NODE_PATIENCE,
+        depth,
+        slot_bytes,
+        batch: None,
+    }
+}
+
+fn status_of(node: NodeId, address: &Address, key: &ClusterKey) -> Result<NodeStatus, Failure> {
+    let line = Remote::connect(&line(node, address, key, (1, 512))).map_err(|error| Failure::of(&error))?;
+    Ok(line.status().clone())
+}
+
+/// What the options change in every node's configuration.
+fn overrides(options: &StageOptions) -> Vec<(&'static str, toml::Value)> {
+    let StageOptions { bridge, io, io_threads, connections, .. } = options;
+    let word = |word: String| toml::Value::String(word);
+    let mut keys = Vec::new();
+    if let Some(bridge) = bridge {
+        keys.push(("bridge", word(bridge.to_string())));
+        if *bridge != BridgeKind::Reactor {
+            keys.push(("pollers", toml::Value::Integer(i64::from((*connections).min(64)))));
+        }
+    }
+    keys.extend(io.map(|io| ("io", word(io.to_string()))));
+    keys.extend(io_threads.map(|threads| ("io_threads", toml::Value::Integer(threads.into()))));
+    keys
+}
+
+/// Starts the cluster's nodes with some keys changed, by a file beside the cluster's that is gone when they run.
+fn start_otherwise(file: &ClusterFile, keys: &[(&'static str, toml::Value)]) -> Result<Nodes, Failure> {
+    let text = fs::read_to_string(&file.path).map_err(at_path(&file.path))?;
+    let wrong = |error: &dyn std::fmt::Display| Failure::Runtime(format!("{}: {error}", file.path.display()));
+    let mut table: toml::Table = toml::from_str(&text).map_err(|error| wrong(&error))?;
+    let nodes = table.get_mut("node").and_then(toml::Value::as_array_mut);
+    for node in nodes.into_iter().flatten().filter_map(toml::Value::as_table_mut) {
+        for (key, value) in keys {
+            node.insert((*key).to_owned(), value.clone());
+        }
+    }
+    let changed = Changed(file.folder.join(format!("replay-{}.toml", std::process::id())));
+    let text = toml::to_string(&table).map_err(|error| wrong(&error))?;
+    fs::write(&changed.0, text).map_err(at_path(&changed.0))?;
+    Nodes::start(&ClusterFile::read(&changed.0)?)
+}
+
+/// A file that is removed when it has been read.
+struct Changed(PathBuf);
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            tracing::warn!("{}: cannot be removed: {error}", self.0.display());
+        }
+    }
+}
+
+fn check_bridge(status: &NodeStatus, options: &StageOptions, nodes: &Nodes) -> Result<(), Failure> {
+    let found = &status.bridge;
+    let as_asked = options.bridge.is_none_or(|bridge| bridge == found.kind)
+        && options.io.is_none_or(|io| io == found.io)
+        && options.io_threads.is_none_or(|threads| threads == found.io_threads || found.io_threads == 0);
+    if as_asked {
+        return Ok(());
+    }
+    let advice = if nodes.are_ours() {
+        "this bridge does not go with this --io or --io-threads"
+    } else {
+        "it ran before; end it with `rackscan cluster stop`, and the replay starts it as asked"
+    };
+    Err(Failure::Runtime(format!(
+        "node {} reads its devices by {found}, not as asked: {advice}",
+        status.node
+    )))
+}

@@ -1,0 +1,191 @@
+//! `rackscan bench io`: random reads near and far, and the wire between.
+//!
+//! Invariants
+//! - Whatever ends it early, the lines and the table of what was measured are printed before the error.
+
+use super::bench::write_lines;
+use crate::{
+    args::{BenchIo, LabMode, LabWire},
+    cluster::{ScratchNodes, ScratchOptions},
+    failure::Failure,
+    output::{Cell, TextTable},
+    progress,
+};
+use rackscan_lab::{
+    Arrivals, Axes, Bounds, Distribution, Experiment, Mode, Outcome, Pace, PointLine, Provenance, SweepPlan,
+    limits, sweep, sweep_report,
+};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// Measures the grid that the options make.
+pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
+    let mut experiment = experiment(asked, axes(asked))?;
+    if asked.sweep {
+        let wire = asked.wires.first().copied().unwrap_or(LabWire::Shm);
+        let SweepPlan { cases, turn, warm_up } = sweep(asked.effort, wire.into());
+        experiment = Experiment {
+            cases,
+            rounds: if asked.effort < 1.0 { 1 } else { asked.repeat },
+            warm_up,
+            bounds: Bounds { duration: turn, count_max: asked.count },
+            ..experiment
+        };
+    }
+    let outcome = measure(asked, &experiment)?;
+    write_lines(&outcome.lines, asked.json.as_deref())?;
+    eprint!("{}", figures(&outcome.lines));
+    if asked.sweep {
+        let page = sweep_report(&outcome.lines, &experiment.provenance).write(&asked.report)?;
+        eprintln!("figures: {}", page.display());
+    }
+    ended(outcome)
+}
+
+/// The error, if it ended early.
+fn ended(outcome: Outcome) -> Result<(), Failure> {
+    match outcome {
+        Outcome { failure: Some(text), lines, .. } => {
+            let figures = lines.len();
+            Err(Failure::Runtime(format!(
+                "{text} (the {figures} figures above are what was measured before)"
+            )))
+        }
+        Outcome { stopped: true, .. } => Err(Failure::Runtime(
+            "stopped before everything was measured; the figures above are partial".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn axes(asked: &BenchIo) -> Axes {
+    let mut modes: Vec<Mode> = asked.modes.iter().copied().map(Into::into).collect();
+    if asked.fio && asked.modes.contains(&LabMode::Local) {
+        modes.insert(0, Mode::Fio);
+    }
+    Axes {
+        sizes: asked.sizes.clone(),
+        modes,
+        connections: asked.connections.clone(),
+        io_threads: asked.io_threads.clone(),
+        depths: asked.depths.clone(),
+        bridges: asked.bridges.iter().copied().map(Into::into).collect(),
+        ios: asked.io.iter().copied().map(Into::into).collect(),
+        wires: asked.wires.iter().copied().map(Into::into).collect(),
+        reactors: asked.reactors,
+        pin: asked.pin,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a size for people: 53 bits are plenty")]
+fn experiment(asked: &BenchIo, axes: Axes) -> Result<Experiment, Failure> {
+    let usage = |error: &dyn std::error::Error| Failure::Usage(error.to_string());
+    let cases = axes.cases().map_err(|error| usage(&error))?;
+    let arrivals = if asked.even { Arrivals::Uniform } else { Arrivals::Poisson };
+    if let Some(rate) = asked.open_loop
+        && !(rate > 0.0 && rate <= limits::RATE_MAX)
+    {
+        let most = limits::RATE_MAX;
+        return Err(Failure::Usage(format!("--open-loop {rate}: expected a number above 0, at most {most}")));
+    }
+    if let Some(skew) = asked.zipf
+        && !(skew > 0.0 && skew < 1.0)
+    {
+        return Err(Failure::Usage(format!("--zipf {skew}: expected a number above 0, below 1")));
+    }
+    Ok(Experiment {
+        cases,
+        rounds: asked.repeat,
+        warm_up: Duration::from_secs_f64(asked.warm_up),
+        bounds: Bounds { duration: Duration::from_secs_f64(asked.seconds), count_max: asked.count },
+        pace: asked.open_loop.map_or(Pace::Closed, |rate| Pace::Open { rate, arrivals }),
+        distribution: asked.zipf.map_or(Distribution::Uniform, |skew| Distribution::Zipfian { skew }),
+        seed: asked.seed,
+        batch: asked.batch,
+        provenance: Provenance::now("io", asked.file_size as f64 / f64::from(1 << 30)),
+    })
+}
+
+/// Runs it with a progress bar over nodes of our own, which are gone afterwards.
+fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
+    }
+    let options =
+        ScratchOptions { folder: asked.folder.clone(), file_bytes: asked.file_size, keep: asked.keep };
+    let mut nodes = ScratchNodes::create(&options)?;
+    let bar = progress::turns();
+    let outcome = experiment.run(&mut nodes, &stop, &mut |step| {
+        bar.set_length(step.total as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(step.doing.to_owned());
+    });
+    bar.finish_and_clear();
+    Ok(outcome)
+}
+
+/// A row for each line.
+fn figures(lines: &[PointLine]) -> TextTable {
+    let mut table = TextTable::new(&[
+        "size",
+        "mode",
+        "wire",
+        "bridge",
+        "io",
+        "conns",
+        "threads",
+        "depth",
+        "IOPS",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "max us",
+        "own ns/read",
+        "node ns/read",
+        "of local",
+        "of limit",
+        "of fio",
+        "note",
+    ]);
+    let number = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
+    let optional = |value: Option<f64>, digits: usize| {
+        Cell::Number(value.map_or_else(String::new, |value| format!("{value:.digits$}")))
+    };
+    let name = |name: Option<String>| Cell::from(name.unwrap_or_default());
+    for line in lines {
+        let latency = &line.latency;
+        let note = match line {
+            PointLine { partial: Some(_), .. } => "partial".to_owned(),
+            PointLine { pace: "open", late, unissued, .. } => format!("{late} late, {unissued} not issued"),
+            _ => String::new(),
+        };
+        table.push(vec![
+            Cell::Bytes(line.size_bytes.into()),
+            Cell::from(line.mode.to_string()),
+            name(line.wire.map(|wire| wire.to_string())),
+            name(line.bridge.map(|bridge| bridge.to_string())),
+            name(line.io.map(|io| io.to_string())),
+            Cell::Count(line.connections.into()),
+            Cell::Count(line.io_threads.into()),
+            Cell::Count(line.depth.into()),
+            number(line.median_iops, 0),
+            number(line.mb_per_s, 1),
+            number(latency.p50_us, 1),
+            number(latency.p99_us, 1),
+            number(latency.p999_us, 1),
+            number(latency.max_us, 1),
+            number(line.cpu.own_ns, 0),
+            optional(line.cpu.node_ns, 0),
+            optional(line.over_local, 3),
+            optional(line.over_limit, 3),
+            optional(line.over_fio, 3),
+            Cell::from(note),
+        ]);
+    }
+    table
+}

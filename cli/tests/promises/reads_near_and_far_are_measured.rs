@@ -1,0 +1,133 @@
+//! `bench io` measures over a real node, draws the paper's figures, leaves nothing behind, and says what cannot be.
+
+use super::support::{Data, kill, processes_with};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+const LITTLE: &str = "--seconds 0.05 --warm-up 0 --repeat 1 --file-size 8MiB";
+
+fn lines(stdout: &str) -> Vec<serde_json::Value> {
+    stdout.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect()
+}
+
+fn assert_empty(folder: &Path) {
+    let left: Vec<_> =
+        std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("one").path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn every_bridge_is_measured_beside_the_device_and_nothing_stays() {
+    let data = Data::new("bench-io");
+    let folder = data.path().join("disk");
+    let line = format!(
+        "bench io --sizes 512,16KiB --depths 4 --connections 2 --bridges reactor,static,dynamic --io-threads 2 --wires \
+         shm,tcp --folder {} {LITTLE}",
+        folder.display()
+    );
+    let ran = data.run(&line);
+    let lines = lines(&ran.succeeds());
+    // Three bridges over two wires, two sizes, three modes.
+    assert_eq!(lines.len(), 3 * 2 * 2 * 3);
+    for line in &lines {
+        for key in ["bench", "command", "commit", "machine", "scale", "iops", "latency", "cpu"] {
+            assert!(!line[key].is_null(), "{key} in {line}");
+        }
+        assert!(line["median_iops"].as_f64().is_some_and(|iops| iops > 0.0), "{line}");
+        let remote = line["mode"] == "remote";
+        assert_eq!(line["over_local"].is_number(), remote, "{line}");
+    }
+    assert!(ran.stderr().contains("of local") && ran.stderr().contains("node ns/read"), "{}", ran.stderr());
+    assert_empty(&folder);
+    assert_eq!(processes_with(folder.to_str().expect("a UTF-8 path")), Vec::<u32>::new());
+}
+
+#[test]
+fn a_kept_file_is_used_again_and_a_sweep_draws_its_figures() {
+    let data = Data::new("bench-sweep");
+    let (folder, report) = (data.path().join("disk"), data.path().join("report"));
+    let keep = format!("--folder {} --file-size 8MiB --keep", folder.display());
+    data.run(&format!("bench io --modes local --seconds 0.05 --warm-up 0 --repeat 1 {keep}")).succeeds();
+    let device = folder.join("rackscan-lab/node0/device0");
+    let made = std::fs::metadata(&device).expect("it is kept").modified().expect("a time");
+    let ran =
+        data.run(&format!("bench io --sweep --effort 0.001 --count 5 --report {} {keep}", report.display()));
+    assert!(lines(&ran.succeeds()).len() > 40);
+    assert_eq!(
+        std::fs::metadata(&device).expect("kept").modified().expect("a time"),
+        made,
+        "it is not written again"
+    );
+    let page = std::fs::read_to_string(report.join("index.html")).expect("the page");
+    for number in 2..=18 {
+        if number != 11 {
+            assert!(page.contains(&format!("figure 4.{number})")), "figure 4.{number}");
+        }
+    }
+    assert!(report.join("figures/figure-4-18.png").exists() && report.join("points.jsonl").exists());
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_before_anything_runs() {
+    let data = Data::new("bench-wrong");
+    let folder = data.path().join("disk");
+    let at = format!("--folder {}", folder.display());
+    for (words, code, parts) in [
+        ("--sizes 1000", 2, ["1000 bytes", "multiple of 512"]),
+        ("--sizes 0", 2, ["0 bytes", "512"]),
+        ("--sizes 2MiB", 2, ["2097152 bytes", "1MiB"]),
+        ("--depths 0", 2, ["IOs in flight", "1 to 4096"]),
+        ("--connections 9999", 2, ["9999 connections", "1 to 1024"]),
+        ("--open-loop 0", 2, ["--open-loop 0", "above 0"]),
+        ("--zipf 1", 2, ["--zipf 1", "below 1"]),
+        ("--file-size 4000000MiB", 2, ["expected whole MiB", "1TiB"]),
+        ("--file-size 1000GiB", 1, ["bytes are free", "smaller --file-size"]),
+    ] {
+        data.run(&format!("bench io {words} {at}")).fails(code, &parts);
+    }
+    data.run("bench io --folder /proc/nowhere").fails(1, &["/proc/nowhere"]);
+    data.run("bench io --file-size 8MiB --folder /dev/shm/rackscan-bench-wrong").fails(1, &["tmpfs"]);
+    let _removed = std::fs::remove_dir_all("/dev/shm/rackscan-bench-wrong");
+}
+
+#[test]
+fn a_node_that_is_killed_ends_the_measurement_with_what_there_is() {
+    let data = Data::new("bench-killed");
+    let folder = data.path().join("disk");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rackscan"))
+        .args(["bench", "io", "--modes", "remote", "--sizes", "4KiB", "--seconds", "60", "--repeat", "1"])
+        .args(["--warm-up", "0", "--file-size", "8MiB", "--folder"])
+        .arg(&folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let node = loop {
+        let nodes = processes_with("--lifeline").into_iter().filter(|pid| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).contains(folder.to_str().expect("a UTF-8 path"))
+        });
+        if let Some(node) = nodes.last() {
+            break node;
+        }
+        assert!(
+            Instant::now() < deadline && child.try_wait().expect("ours").is_none(),
+            "no node was started"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    std::thread::sleep(Duration::from_millis(1500));
+    kill(node);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(Instant::now() < deadline, "it did not wait for the end of the turn");
+    assert_eq!(output.status.code(), Some(1));
+    let lines = lines(&String::from_utf8_lossy(&output.stdout));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(lines.len() == 1 && lines[0]["partial"].is_string(), "{lines:?} {stderr}");
+    assert!(stderr.contains("error:") && stderr.contains("measured before"), "{stderr}");
+    assert_empty(&folder);
+}

@@ -1,0 +1,276 @@
+//! Where does everything in a picture stand?
+//!
+//! ```text
+//! +--------------------------------------------+
+//! | title                                      |
+//! | l +--------------------------+  o legend   |
+//! | a |  grid, bars or lines     |  x          |
+//! | b |  error bars, marks       |  + ...      |
+//! | e +--------------------------+             |
+//! | l    ticks                                 |
+//! |      label                                 |
+//! +--------------------------------------------+
+//! ```
+//!
+//! Text is set in a monospaced font, so that its width is known without asking a font.
+
+use crate::axis::{From, Range, Tick};
+use crate::chart::{Axis, Chart, Kind, Point, Scale, Series};
+use crate::escape::shortened;
+use crate::limits::{
+    HEIGHT_PX, LEGEND_LINE_PX, MARKED_POINTS_MAX, NAME_CHARACTERS_MAX, TITLE_CHARACTERS_MAX, WIDTH_PX,
+};
+use crate::marks::{self, Mark};
+use crate::scene::{Anchor, CHARACTER, Shape, Stroke, Text};
+use crate::svg::INK;
+
+const PAPER: &str = "#ffffff";
+const GRID: &str = "#dddddd";
+const FINE_GRID: &str = "#f0f0f0";
+const FONT_PX: f64 = 12.0;
+const LINE_PX: f64 = 1.8;
+
+/// The rectangle between the axes.
+#[derive(Debug, Clone, Copy)]
+struct Plot {
+    left: f64,
+    top: f64,
+    right: f64,
+    bottom: f64,
+}
+
+/// The picture's parts that every mark needs.
+struct Frame {
+    plot: Plot,
+    x: Range,
+    y: Range,
+}
+
+impl Frame {
+    fn across(&self, value: f64) -> f64 {
+        self.plot.left + self.x.place(value) * (self.plot.right - self.plot.left)
+    }
+
+    fn up(&self, value: f64) -> f64 {
+        self.plot.bottom - self.y.place(value) * (self.plot.bottom - self.plot.top)
+    }
+
+    fn at(&self, point: &Point) -> (f64, f64) {
+        (self.across(point.x), self.up(point.y))
+    }
+}
+
+/// The shapes of a chart that has been checked, those behind first.
+pub(crate) fn shapes(chart: &Chart) -> Vec<Shape> {
+    let y = y_range(chart);
+    let y_ticks = y.ticks(&chart.y);
+    let frame = Frame { plot: plot_of(chart, &y_ticks), x: x_range(chart), y };
+    let mut out = vec![Shape::Rectangle { corner: (0.0, 0.0), size: (WIDTH_PX, HEIGHT_PX), fill: PAPER }];
+    let title = shortened(&chart.title, TITLE_CHARACTERS_MAX);
+    out.push(text((WIDTH_PX / 2.0, 26.0), 14.0, Anchor::Middle, title));
+    grid_of_y(&mut out, &frame, &y_ticks);
+    match &chart.kind {
+        Kind::Bars(groups) => group_names(&mut out, &frame, groups),
+        Kind::Lines | Kind::Scatter => grid_of_x(&mut out, &frame, &frame.x.ticks(&chart.x)),
+    }
+    for (at, series) in chart.series.iter().enumerate() {
+        out.push(Shape::Series(series.name.clone()));
+        series_of(&mut out, &frame, chart, (at, series));
+    }
+    out.push(Shape::Series(String::new()));
+    axis_labels(&mut out, &frame, chart);
+    legend(&mut out, &frame, chart);
+    if chart.series.iter().all(|series| series.points.is_empty()) {
+        let Plot { left, top, right, bottom } = frame.plot;
+        let middle = ((left + right) / 2.0, (top + bottom) / 2.0);
+        out.push(text(middle, 14.0, Anchor::Middle, "no points".to_owned()));
+    }
+    out
+}
+
+fn text(at: (f64, f64), size: f64, anchor: Anchor, words: String) -> Shape {
+    Shape::Text(Text { at, size, anchor, upwards: false, words })
+}
+
+fn straight(from: (f64, f64), to: (f64, f64), colour: &'static str) -> Shape {
+    Shape::Line { points: vec![from, to], stroke: Stroke::solid(colour, 1.0) }
+}
+
+fn points(chart: &Chart) -> impl Iterator<Item = &Point> {
+    chart.series.iter().flat_map(|series| &series.points)
+}
+
+fn x_range(chart: &Chart) -> Range {
+    match &chart.kind {
+        // Groups have places of their own, side by side.
+        Kind::Bars(_) => Range::around(Scale::Linear, From::Zero, std::iter::empty()),
+        Kind::Lines | Kind::Scatter => {
+            Range::around(chart.x.scale, From::Values, points(chart).map(|point| point.x))
+        }
+    }
+}
+
+fn y_range(chart: &Chart) -> Range {
+    let ends = points(chart).flat_map(|point| {
+        let (low, high) = point.bar.unwrap_or((point.y, point.y));
+        [low, high]
+    });
+    Range::around(chart.y.scale, From::Zero, ends)
+}
+
+/// Room for the ticks at the left and the legend at the right; the plot takes the rest.
+fn plot_of(chart: &Chart, y_ticks: &[Tick]) -> Plot {
+    let widest = y_ticks.iter().filter_map(|tick| tick.label.as_deref()).map(|label| label.chars().count());
+    let ticks_px = widest.max().unwrap_or(0) as f64 * FONT_PX * CHARACTER;
+    let names = chart.series.iter().map(|series| series.name.chars().count().min(NAME_CHARACTERS_MAX));
+    let legend_px = match names.max() {
+        None | Some(0) => 10.0,
+        Some(longest) => 50.0 + longest as f64 * FONT_PX * CHARACTER,
+    };
+    Plot { left: 44.0 + ticks_px, top: 46.0, right: WIDTH_PX - 20.0 - legend_px, bottom: HEIGHT_PX - 62.0 }
+}
+
+fn grid_of_y(out: &mut Vec<Shape>, frame: &Frame, ticks: &[Tick]) {
+    let plot = frame.plot;
+    for tick in ticks {
+        let y = frame.up(tick.value);
+        let colour = if tick.label.is_some() { GRID } else { FINE_GRID };
+        out.push(straight((plot.left, y), (plot.right, y), colour));
+        if let Some(label) = &tick.label {
+            out.push(text((plot.left - 6.0, y + 4.0), FONT_PX, Anchor::End, label.clone()));
+        }
+    }
+}
+
+/// Labels that would touch their neighbour are left out; their lines stay.
+fn grid_of_x(out: &mut Vec<Shape>, frame: &Frame, ticks: &[Tick]) {
+    let plot = frame.plot;
+    let mut free_from = f64::NEG_INFINITY;
+    for tick in ticks {
+        let x = frame.across(tick.value);
+        let colour = if tick.label.is_some() { GRID } else { FINE_GRID };
+        out.push(straight((x, plot.top), (x, plot.bottom), colour));
+        let Some(label) = &tick.label else { continue };
+        let half = label.chars().count() as f64 * FONT_PX * CHARACTER / 2.0;
+        if x - half >= free_from {
+            out.push(text((x, plot.bottom + 18.0), FONT_PX, Anchor::Middle, label.clone()));
+            free_from = x + half + 6.0;
+        }
+    }
+}
+
+fn group_width(frame: &Frame, groups: usize) -> f64 {
+    (frame.plot.right - frame.plot.left) / groups.max(1) as f64
+}
+
+/// Every second name stands a line lower where names are too long for one line.
+fn group_names(out: &mut Vec<Shape>, frame: &Frame, groups: &[String]) {
+    let width = group_width(frame, groups.len());
+    let longest = groups.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
+    let lines = if longest * FONT_PX * CHARACTER > width - 4.0 { 2.0 } else { 1.0 };
+    let fitting = lines * width / (FONT_PX * CHARACTER);
+    let characters = (4..TITLE_CHARACTERS_MAX).take_while(|count| *count as f64 <= fitting).count() + 3;
+    for (at, name) in groups.iter().enumerate() {
+        let x = frame.plot.left + (at as f64 + 0.5) * width;
+        let y = frame.plot.bottom + 18.0 + if lines > 1.0 && at % 2 == 1 { 14.0 } else { 0.0 };
+        out.push(text((x, y), FONT_PX, Anchor::Middle, shortened(name, characters)));
+    }
+}
+
+fn axis_labels(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart) {
+    let Plot { left, top, right, bottom } = frame.plot;
+    out.push(straight((left, bottom), (right, bottom), INK));
+    out.push(straight((left, top), (left, bottom), INK));
+    let words = |axis: &Axis| shortened(&axis.label, TITLE_CHARACTERS_MAX);
+    out.push(text(((left + right) / 2.0, HEIGHT_PX - 14.0), 13.0, Anchor::Middle, words(&chart.x)));
+    out.push(Shape::Text(Text {
+        at: (20.0, (top + bottom) / 2.0),
+        size: 13.0,
+        anchor: Anchor::Middle,
+        upwards: true,
+        words: words(&chart.y),
+    }));
+}
+
+fn series_of(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart, (at, series): (usize, &Series)) {
+    let mark = marks::mark_of(at);
+    match &chart.kind {
+        Kind::Bars(groups) => bars(out, frame, (groups.len(), chart.series.len()), (at, series)),
+        Kind::Lines => {
+            if series.points.len() > 1 {
+                let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
+                out.push(Shape::Line { points: places(frame, series), stroke });
+            }
+            dots(out, frame, (mark, true), series);
+        }
+        Kind::Scatter => dots(out, frame, (mark, false), series),
+    }
+}
+
+fn places(frame: &Frame, series: &Series) -> Vec<(f64, f64)> {
+    series.points.iter().map(|point| frame.at(point)).collect()
+}
+
+/// A mark for each point; of many points only dots, where no line joins them.
+fn dots(out: &mut Vec<Shape>, frame: &Frame, (mark, joined): (Mark, bool), series: &Series) {
+    for point in &series.points {
+        out.extend(error_bar(Stroke::solid(mark.colour, 1.0), frame.across(point.x), frame, point));
+    }
+    if series.points.len() <= MARKED_POINTS_MAX {
+        out.extend(series.points.iter().flat_map(|point| marks::shapes_of(mark, frame.at(point))));
+    } else if !joined {
+        out.push(Shape::Dots { points: places(frame, series), colour: mark.colour });
+    }
+}
+
+fn error_bar(stroke: Stroke, x: f64, frame: &Frame, point: &Point) -> Option<Shape> {
+    let (low, high) = point.bar?;
+    Some(Shape::Bar { x, ends: (frame.up(low), frame.up(high)), stroke })
+}
+
+fn bars(
+    out: &mut Vec<Shape>,
+    frame: &Frame,
+    (groups, series_count): (usize, usize),
+    (at, series): (usize, &Series),
+) {
+    let group = group_width(frame, groups);
+    let width = group * 0.8 / series_count as f64;
+    let plot = frame.plot;
+    let foot = plot.bottom - frame.y.foot() * (plot.bottom - plot.top);
+    let mark = marks::mark_of(at);
+    for point in &series.points {
+        let x = plot.left + (point.x + 0.1) * group + at as f64 * width;
+        let top = frame.up(point.y);
+        // A hair of paper between neighbours, so that they can be told apart in grey.
+        let (corner, size) = ((x + 0.5, top.min(foot)), ((width - 1.0).max(0.5), (foot - top).abs()));
+        out.push(Shape::Rectangle { corner, size, fill: mark.colour });
+        // Dark on light and light on dark: a bar of any colour shows it.
+        for stroke in [Stroke::solid(PAPER, 3.5), Stroke::solid(INK, 1.0)] {
+            out.extend(error_bar(stroke, x + width / 2.0, frame, point));
+        }
+    }
+}
+
+fn legend(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart) {
+    let x = frame.plot.right + 16.0;
+    let named = chart.series.iter().enumerate().filter(|(_, series)| !series.name.is_empty());
+    for (line, (at, series)) in named.enumerate() {
+        let y = frame.plot.top + 8.0 + line as f64 * LEGEND_LINE_PX;
+        let mark = marks::mark_of(at);
+        match &chart.kind {
+            Kind::Bars(_) => {
+                let (corner, size) = ((x + 5.0, y - 6.0), (14.0, 12.0));
+                out.push(Shape::Rectangle { corner, size, fill: mark.colour });
+            }
+            Kind::Lines => {
+                let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
+                out.push(Shape::Line { points: vec![(x, y), (x + 26.0, y)], stroke });
+                out.extend(marks::shapes_of(mark, (x + 13.0, y)));
+            }
+            Kind::Scatter => out.extend(marks::shapes_of(mark, (x + 13.0, y))),
+        }
+        let name = shortened(&series.name, NAME_CHARACTERS_MAX);
+        out.push(text((x + 32.0, y + 4.0), FONT_PX, Anchor::Start, name));
+    }
+}

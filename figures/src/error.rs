@@ -1,0 +1,154 @@
+//! What can be wrong with a picture or a report?
+
+use std::path::PathBuf;
+
+use crate::limits::{GROUPS_MAX, POINTS_MAX, SERIES_MAX};
+
+/// Why a chart or a report was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// A coordinate is not a number or infinite.
+    #[error(
+        "chart \"{chart}\", series \"{series}\": point {point} has {what} {value}, which has no place on an \
+         axis: leave the point out or correct it"
+    )]
+    NotFinite {
+        /// The chart's title.
+        chart: String,
+        /// The series' name.
+        series: String,
+        /// The index of the point.
+        point: usize,
+        /// Which coordinate it is.
+        what: &'static str,
+        /// What was found.
+        value: f64,
+    },
+    /// A coordinate is zero or less on a logarithmic axis.
+    #[error(
+        "chart \"{chart}\", series \"{series}\": point {point} has {what} {value}, but a logarithmic axis \
+         begins above 0: leave the point out or take a linear axis"
+    )]
+    NotPositive {
+        /// The chart's title.
+        chart: String,
+        /// The series' name.
+        series: String,
+        /// The index of the point.
+        point: usize,
+        /// Which coordinate it is.
+        what: &'static str,
+        /// What was found.
+        value: f64,
+    },
+    /// The range of an error bar does not enclose its point.
+    #[error(
+        "chart \"{chart}\", series \"{series}\": point {point} is {value}, outside of its error bar from {low} to {high}"
+    )]
+    OutsideItsBar {
+        /// The chart's title.
+        chart: String,
+        /// The series' name.
+        series: String,
+        /// The index of the point.
+        point: usize,
+        /// The point's value.
+        value: f64,
+        /// The lower end.
+        low: f64,
+        /// The upper end.
+        high: f64,
+    },
+    /// A bar does not stand in one of the chart's groups.
+    #[error(
+        "chart \"{chart}\", series \"{series}\": point {point} stands at {value}, but its groups are the whole \
+         numbers from 0 to {groups} (exclusive)"
+    )]
+    NoSuchGroup {
+        /// The chart's title.
+        chart: String,
+        /// The series' name.
+        series: String,
+        /// The index of the point.
+        point: usize,
+        /// What was found.
+        value: f64,
+        /// How many groups there are.
+        groups: usize,
+    },
+    /// A series is too long.
+    #[error(
+        "chart \"{chart}\", series \"{series}\" has {found} points, at most {POINTS_MAX} are drawn: thin them out"
+    )]
+    TooManyPoints {
+        /// The chart's title.
+        chart: String,
+        /// The series' name.
+        series: String,
+        /// How many it has.
+        found: usize,
+    },
+    /// There are too many series.
+    #[error(
+        "chart \"{chart}\" has {found} series, at most {SERIES_MAX} can be told apart: make several charts"
+    )]
+    TooManySeries {
+        /// The chart's title.
+        chart: String,
+        /// How many it has.
+        found: usize,
+    },
+    /// There are too many groups of bars.
+    #[error(
+        "chart \"{chart}\" has {found} groups of bars, at most {GROUPS_MAX} can be read: make several charts"
+    )]
+    TooManyGroups {
+        /// The chart's title.
+        chart: String,
+        /// How many it has.
+        found: usize,
+    },
+    /// The picture's text could not be drawn as pixels.
+    #[error("chart \"{chart}\" could not be drawn as PNG: {reason}")]
+    Raster {
+        /// The chart's title.
+        chart: String,
+        /// What the library said.
+        reason: String,
+    },
+    /// A figure's name is no file name.
+    #[error(
+        "figure name {name:?} cannot name a file: use 1 to 100 of the characters a-z, 0-9, '-', '_' and '.', \
+         the first a letter or a digit"
+    )]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// Two figures have the same name.
+    #[error("figure name {name:?} is used twice in one report: one picture would replace the other")]
+    NameTwice {
+        /// The name.
+        name: String,
+    },
+    /// A row of a table does not fit its head.
+    #[error("section \"{section}\": row {row} of a table has {found} cells, its head has {expected}")]
+    RaggedTable {
+        /// The section's heading.
+        section: String,
+        /// The index of the row.
+        row: usize,
+        /// How many cells the row has.
+        found: usize,
+        /// How many cells the head has.
+        expected: usize,
+    },
+    /// A file of the report could not be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}

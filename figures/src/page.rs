@@ -1,0 +1,103 @@
+//! What does the page of a report say?
+//!
+//! Invariant: everything the page shows is in the page: no script, no style, font or picture from elsewhere.
+
+use std::fmt::Write as _;
+
+use crate::escape::escaped;
+use crate::report::{Drawn, Report, Section, Table};
+
+/// Readable by day and by night; pictures keep their white ground, because they are made for paper too.
+const STYLE: &str = "
+:root { color-scheme: light dark; --ground: #ffffff; --ink: #1f2328; --faint: #59636e; --rule: #d1d9e0; --band: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #0d1117; --ink: #e6edf3; --faint: #9198a1; --rule: #3d444d; --band: #151b23; }
+}
+body { background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 0 auto;
+  max-width: 62rem; padding: 1rem 1.5rem 4rem; }
+h1 { font-size: 1.7rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid var(--rule); }
+nav ul { columns: 18rem; padding-left: 1.2rem; } a { color: inherit; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; margin: 1rem 0; }
+caption { text-align: left; color: var(--faint); padding-bottom: .3rem; }
+th, td { border: 1px solid var(--rule); padding: .25rem .6rem; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } thead { background: var(--band); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .9rem; }
+dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; font-family: ui-monospace, monospace; }
+figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; border: 1px solid var(--rule); border-radius: 6px; }
+figcaption { color: var(--faint); font-size: .9rem; }
+";
+
+/// The page of `report`, whose sections have their pictures drawn.
+pub(crate) fn html(report: &Report, sections: &[(&Section, Vec<Drawn<'_>>)]) -> String {
+    let mut out = String::new();
+    let title = escaped(&report.title);
+    let _ = write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+    );
+    if !report.provenance.is_empty() {
+        out.push_str("<dl>\n");
+        for (name, value) in &report.provenance {
+            let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(value));
+        }
+        out.push_str("</dl>\n");
+    }
+    if sections.len() > 2 {
+        out.push_str("<nav><ul>\n");
+        for (at, (section, _)) in sections.iter().enumerate() {
+            let _ = writeln!(out, "<li><a href=\"#s{at}\">{}</a></li>", escaped(&section.heading));
+        }
+        out.push_str("</ul></nav>\n");
+    }
+    for (at, (section, figures)) in sections.iter().enumerate() {
+        let _ = writeln!(out, "<section id=\"s{at}\">\n<h2>{}</h2>", escaped(&section.heading));
+        for paragraph in &section.text {
+            let _ = writeln!(out, "<p>{}</p>", escaped(paragraph));
+        }
+        for table in &section.tables {
+            table_of(&mut out, table);
+        }
+        for drawn in figures {
+            figure_of(&mut out, drawn);
+        }
+        out.push_str("</section>\n");
+    }
+    if !report.points.is_empty() {
+        let _ = writeln!(
+            out,
+            "<p>All {} points: <a href=\"points.jsonl\">points.jsonl</a></p>",
+            report.points.len()
+        );
+    }
+    out.push_str("</body>\n</html>\n");
+    out
+}
+
+fn table_of(out: &mut String, table: &Table) {
+    let row = |cells: &[String], tag: &str| -> String {
+        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect()
+    };
+    out.push_str("<div class=\"scroll\"><table>\n");
+    if !table.caption.is_empty() {
+        let _ = writeln!(out, "<caption>{}</caption>", escaped(&table.caption));
+    }
+    let _ = writeln!(out, "<thead><tr>{}</tr></thead>\n<tbody>", row(&table.head, "th"));
+    for cells in &table.rows {
+        let _ = writeln!(out, "<tr>{}</tr>", row(cells, "td"));
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+}
+
+fn figure_of(out: &mut String, drawn: &Drawn<'_>) {
+    let name = escaped(&drawn.figure.name);
+    let _ = writeln!(
+        out,
+        "<figure>\n{}<figcaption>{} (<a href=\"figures/{name}.svg\">SVG</a>, \
+         <a href=\"figures/{name}.png\">PNG</a>)</figcaption>\n</figure>",
+        drawn.svg,
+        escaped(&drawn.figure.caption)
+    );
+}

@@ -1,0 +1,112 @@
+//! How much processor time has a process used, in nanoseconds if the kernel says it?
+//!
+//! Invariants
+//! - A difference of two samples never misses the time of threads that ended between them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+/// Clock ticks per second in /proc/PID/stat: USER_HZ, which is 100 on every architecture Linux runs on here.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// The processor time of one process at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuSample {
+    /// Of the whole process with its ended threads, in ticks.
+    ticks: u64,
+    /// Of each living thread, in nanoseconds.
+    threads_ns: BTreeMap<u32, u64>,
+}
+
+impl CpuSample {
+    /// Of the process `pid`; `None` if there is none.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let ticks = ticks(&stat)?;
+        let mut threads_ns = BTreeMap::new();
+        for entry in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+            let name = entry.file_name();
+            let Some(thread) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+            let schedstat = fs::read_to_string(entry.path().join("schedstat")).unwrap_or_default();
+            let first = schedstat.split_whitespace().next().and_then(|word| word.parse().ok());
+            if let Some(nanoseconds) = first {
+                threads_ns.insert(thread, nanoseconds);
+            }
+        }
+        Some(Self { ticks, threads_ns })
+    }
+
+    /// Of this process.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        Self::of(std::process::id())
+    }
+
+    /// Time used since an earlier sample: to the nanosecond if the threads are still the same, else to the tick.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Duration {
+        let same = self.threads_ns.keys().eq(earlier.threads_ns.keys()) && !self.threads_ns.is_empty();
+        if same {
+            let total = |sample: &Self| sample.threads_ns.values().sum::<u64>();
+            return Duration::from_nanos(total(self).saturating_sub(total(earlier)));
+        }
+        let ticks = self.ticks.saturating_sub(earlier.ticks);
+        Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / TICKS_PER_SECOND))
+    }
+}
+
+/// utime + stime of a line of /proc/PID/stat. The name in it is in parentheses and may hold anything.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut words = after_name.split_whitespace().skip(11);
+    let (user, system) = (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);
+    user.checked_add(system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn burn(time: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_move_the_fields() {
+        let stat = "12 (a) b (c)) S 1 1 1 0 -1 4194560 100 0 0 0 70 30 0 0 20 0 1 0 5 6 7";
+        assert_eq!(ticks(stat), Some(100));
+        assert_eq!(ticks("12 (a"), None);
+        assert_eq!(ticks("12 (a) S 1 1"), None);
+    }
+
+    #[test]
+    fn time_of_a_thread_that_has_ended_is_counted_to_the_tick() {
+        let sample = |ticks, threads: &[(u32, u64)]| CpuSample {
+            ticks,
+            threads_ns: threads.iter().copied().collect(),
+        };
+        let before = sample(10, &[(1, 500), (2, 700)]);
+        assert_eq!(sample(14, &[(1, 600)]).since(&before), Duration::from_millis(40));
+        assert_eq!(sample(10, &[(1, 600), (2, 750)]).since(&before), Duration::from_nanos(150));
+        assert_eq!(before.since(&sample(14, &[(1, 600), (2, 750)])), Duration::ZERO);
+    }
+
+    #[test]
+    fn work_of_this_process_shows() {
+        let before = CpuSample::of_this_process().unwrap();
+        burn(Duration::from_millis(60));
+        let used = CpuSample::of_this_process().unwrap().since(&before);
+        assert!(used >= Duration::from_millis(10), "{used:?}");
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_has_no_sample() {
+        assert_eq!(CpuSample::of(u32::MAX), None);
+    }
+}

@@ -1,0 +1,264 @@
+//! What does a load do to a target, and what is measured meanwhile?
+//!
+//! Each connection is a thread with a target of its own. All make their targets, then warm up, then run; between the
+//! phases nothing is in flight and processor time is read.
+//!
+//! Invariants
+//! - A failure ends the load on every connection; what was measured before is returned with it.
+//! - Samples of processor time enclose exactly the measured phase.
+
+mod closed;
+mod open;
+mod places;
+mod team;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::latency::Latencies;
+use crate::limits;
+use crate::target::{IoDone, IoOperation, Target, TargetError};
+
+pub use places::{Distribution, Region};
+pub use team::drive;
+
+/// When do IOs of an open loop come?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Arrivals {
+    /// At equal distances.
+    Uniform,
+    /// Independently of each other, as from many users.
+    #[default]
+    Poisson,
+}
+
+/// When does the next IO begin?
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// When one ends.
+    Closed,
+    /// When its time has come.
+    Open {
+        /// IOs per second, over all connections.
+        rate: f64,
+        /// How they are spread.
+        arrivals: Arrivals,
+    },
+}
+
+/// What every connection does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Read or write.
+    pub operation: IoOperation,
+    /// Where.
+    pub region: Region,
+    /// How much each time.
+    pub length_bytes: u32,
+    /// IOs in flight on each connection.
+    pub depth: u32,
+    /// How offsets are drawn.
+    pub distribution: Distribution,
+    /// When the next one begins.
+    pub pace: Pace,
+    /// Different seeds give different offsets and arrivals.
+    pub seed: u64,
+}
+
+/// When a phase ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// After this time.
+    pub duration: Duration,
+    /// After this many IOs on each connection, if that comes first.
+    pub count_max: Option<u64>,
+}
+
+/// A whole run.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// What is done.
+    pub load: Load,
+    /// Threads, each with a target of its own.
+    pub connections: u32,
+    /// Done before anything is measured.
+    pub warm_up: Duration,
+    /// The measured phase.
+    pub bounds: Bounds,
+    /// The process at the other side, if there is one.
+    pub peer: Option<u32>,
+    /// Pin each connection's thread to a core, by turns.
+    pub pin: bool,
+    /// Set by somebody who wants the run to end now.
+    pub stop: &'a AtomicBool,
+}
+
+/// What one connection, or all together, did in a phase.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// From submission (closed loop) or from the intended time (open loop).
+    pub latencies: Latencies,
+    /// IOs that ended well.
+    pub ios: u64,
+    /// Of these, those that ended before the time was over.
+    pub in_time: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+    /// Of these, IOs answered from a node's page cache.
+    pub cached: u64,
+    /// Open loop: begun later than [`limits::LATE_AFTER`] after the intended time.
+    pub late: u64,
+    /// Open loop: intended, and not begun when the time was over.
+    pub unissued: u64,
+    /// Until the last IO had ended.
+    pub elapsed: Duration,
+}
+
+impl Tally {
+    fn count(&mut self, load: &Load, ended: &IoDone, latency: Duration) {
+        if ended.outcome.is_ok() {
+            self.latencies.record(latency);
+            self.ios += 1;
+            self.bytes += u64::from(load.length_bytes);
+            self.cached += u64::from(ended.cached);
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.latencies.add(&other.latencies);
+        self.ios += other.ios;
+        self.in_time += other.in_time;
+        self.bytes += other.bytes;
+        self.cached += other.cached;
+        self.late += other.late;
+        self.unissued += other.unissued;
+        self.elapsed = self.elapsed.max(other.elapsed);
+    }
+}
+
+/// What a run gave.
+#[derive(Debug)]
+pub struct Measured {
+    /// Of all connections together.
+    pub tally: Tally,
+    /// IOs per second: of those in time if the time was the bound, else of all until the last.
+    pub iops: f64,
+    /// Processor time of this process in the measured phase.
+    pub own_cpu: Duration,
+    /// That of the process at the other side.
+    pub peer_cpu: Option<Duration>,
+    /// Wall-clock time between the samples of processor time.
+    pub wall: Duration,
+    /// The failure that ended it early.
+    pub failure: Option<TargetError>,
+    /// Somebody asked for the end before the bounds were reached.
+    pub stopped: bool,
+}
+
+/// Why a run could not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriveError {
+    /// There is no room for one IO.
+    #[error("a region of {region_bytes} bytes has no room for an aligned IO of {length_bytes} bytes")]
+    RegionTooSmall {
+        /// Length of the region.
+        region_bytes: u64,
+        /// Length of an IO.
+        length_bytes: u32,
+    },
+    /// No such distribution.
+    #[error("a skew of {skew} is not possible; expected a number above 0 and below 1")]
+    BadSkew {
+        /// The skew asked for.
+        skew: f64,
+    },
+    /// No such schedule.
+    #[error("a rate of {rate} IOs per second is not possible; expected a number above 0, at most {max}", max = limits::RATE_MAX)]
+    BadRate {
+        /// The rate asked for.
+        rate: f64,
+    },
+    /// Connections, depth or memory outside the limits.
+    #[error(
+        "{connections} connections of depth {depth} with {length_bytes} bytes for each IO are not possible; expected 1 \
+         to {connections_max} connections, a depth of 1 to {depth_max}, and at most {bytes_max} bytes together",
+        connections_max = limits::CONNECTIONS_MAX, depth_max = limits::DEPTH_MAX,
+        bytes_max = limits::LOAD_MEMORY_BYTES_MAX
+    )]
+    BadShape {
+        /// Connections asked for.
+        connections: u32,
+        /// Depth of each.
+        depth: u32,
+        /// Length of an IO.
+        length_bytes: u32,
+    },
+    /// A thread could not be pinned.
+    #[error(transparent)]
+    Pin(#[from] rackscan_device::PinError),
+    /// A connection's target could not be made.
+    #[error("connection {connection}: {source}")]
+    Target {
+        /// Which connection.
+        connection: u32,
+        /// Why.
+        source: TargetError,
+    },
+    /// No more threads.
+    #[error("cannot start a thread for connection {connection}: {source}")]
+    Thread {
+        /// Which connection.
+        connection: u32,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// Makes the target of a connection, on the connection's own thread.
+pub type MakeTarget<'a> = dyn Fn(u32) -> Result<Box<dyn Target>, TargetError> + Sync + 'a;
+
+/// What tells a connection to end before its bounds.
+#[derive(Clone, Copy)]
+struct Ending<'a> {
+    /// Somebody asked for it.
+    asked: &'a AtomicBool,
+    /// Another connection has failed.
+    failed: &'a AtomicBool,
+}
+
+impl Ending<'_> {
+    fn has_come(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// What a connection's loop needs beside its target.
+#[derive(Clone, Copy)]
+struct Frame<'a> {
+    bounds: Bounds,
+    clock: &'a dyn Clock,
+    ending: Ending<'a>,
+}
+
+fn check(run: &Run<'_>) -> Result<(), DriveError> {
+    let Run { connections, load: Load { depth, length_bytes, pace, .. }, .. } = *run;
+    let bytes = u64::from(connections) * u64::from(depth) * u64::from(length_bytes);
+    let fits = (1..=limits::CONNECTIONS_MAX).contains(&connections)
+        && (1..=limits::DEPTH_MAX).contains(&depth)
+        && (1..=limits::IO_BYTES_LARGEST).contains(&length_bytes)
+        && bytes <= limits::LOAD_MEMORY_BYTES_MAX;
+    if !fits {
+        return Err(DriveError::BadShape { connections, depth, length_bytes });
+    }
+    match pace {
+        Pace::Open { rate, .. } if !(rate > 0.0 && rate <= limits::RATE_MAX) => {
+            Err(DriveError::BadRate { rate })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod stall;

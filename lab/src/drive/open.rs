@@ -1,0 +1,120 @@
+//! How long does an IO take that comes when it comes, whether the target is ready or not?
+//!
+//! Invariants
+//! - The schedule does not know the target: a slow target changes no intended time.
+//! - A latency counts from the intended time, so a stall shows in every IO that it delayed.
+//! - IOs intended before the end that could not begin before it are counted as unissued.
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::places::Places;
+use super::{Arrivals, Frame, Load, Tally};
+use crate::limits::LATE_AFTER;
+use crate::target::{Io, IoDone, Target, TargetError, Wait};
+
+/// A wait shorter than this is spent polling: a sleeping thread would be woken after it.
+const POLL_BELOW: Duration = Duration::from_micros(80);
+
+/// The intended times of one connection.
+pub(super) struct Schedule {
+    next: Instant,
+    gap: Duration,
+    arrivals: Arrivals,
+    random: Rng,
+}
+
+impl Schedule {
+    /// `rate` IOs per second from `begun` on.
+    pub(super) fn new(begun: Instant, rate: f64, arrivals: Arrivals, seed: u64) -> Self {
+        let gap = Duration::from_secs_f64(1.0 / rate);
+        let mut schedule = Self { next: begun, gap, arrivals, random: Rng::with_seed(seed) };
+        schedule.advance();
+        schedule
+    }
+
+    fn advance(&mut self) {
+        self.next += match self.arrivals {
+            Arrivals::Uniform => self.gap,
+            // 1 - u is above 0, so the logarithm is finite.
+            Arrivals::Poisson => self.gap.mul_f64(-(1.0 - self.random.f64()).ln()),
+        };
+    }
+}
+
+/// Runs the schedule to the end of the bounds, or until told to stop.
+pub(super) fn run(
+    target: &mut dyn Target,
+    load: &Load,
+    places: &mut Places,
+    mut schedule: Schedule,
+    frame: Frame<'_>,
+    tally: &mut Tally,
+) -> Result<(), TargetError> {
+    let Frame { bounds, clock, ending } = frame;
+    let depth = load.depth.min(target.depth());
+    let begun = clock.now();
+    let mut end = begun + bounds.duration;
+    let mut free: Vec<u32> = (0..depth).rev().collect();
+    let mut intended = vec![begun; depth as usize];
+    let mut done: Vec<IoDone> = Vec::with_capacity(depth as usize);
+    let mut left = bounds.count_max.unwrap_or(u64::MAX);
+    let mut now = begun;
+    loop {
+        if ending.has_come() {
+            end = end.min(now);
+        }
+        let mut submitted = false;
+        while now < end && left > 0 && schedule.next <= now && !free.is_empty() {
+            let Some(slot) = free.pop() else { break };
+            let Load { operation, length_bytes, region, .. } = *load;
+            let offset_bytes = places.next();
+            target.submit(Io { slot, operation, device: region.device, offset_bytes, length_bytes })?;
+            intended[slot as usize] = schedule.next;
+            tally.late += u64::from(now.saturating_duration_since(schedule.next) > LATE_AFTER);
+            schedule.advance();
+            left -= 1;
+            submitted = true;
+        }
+        let idle = free.len() == depth as usize;
+        let over = now >= end || left == 0;
+        if over && idle {
+            tally.elapsed = now.saturating_duration_since(begun);
+            tally.unissued += if left == 0 { 0 } else { unissued(&mut schedule, end) };
+            return Ok(());
+        }
+        if submitted {
+            target.flush()?;
+        }
+        let until = schedule.next.min(end);
+        if idle {
+            clock.wait_until(until);
+        } else {
+            let left_to_wait = until.saturating_duration_since(now);
+            let wait = match () {
+                () if over || free.is_empty() => Wait::ForOne,
+                () if left_to_wait > POLL_BELOW => Wait::Until(until - POLL_BELOW),
+                () => Wait::Now,
+            };
+            target.reap(wait, &mut done)?;
+        }
+        now = clock.now();
+        for ended in done.drain(..) {
+            tally.count(load, &ended, now.saturating_duration_since(intended[ended.slot as usize]));
+            ended.outcome?;
+            tally.in_time += u64::from(now <= end);
+            free.push(ended.slot);
+        }
+    }
+}
+
+/// How many intended times before `end` are left.
+fn unissued(schedule: &mut Schedule, end: Instant) -> u64 {
+    let mut count = 0;
+    while schedule.next < end {
+        schedule.advance();
+        count += 1;
+    }
+    count
+}

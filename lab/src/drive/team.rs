@@ -1,0 +1,302 @@
+//! Who starts and ends the connections of a run, and when is processor time read?
+//!
+//! Invariants
+//! - Every connection waits for an order before each phase and reports after it; a phase begins when all have reported.
+//! - A connection that fails makes the others end their phase; nobody waits for a thread that is gone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+use super::places::Places;
+use super::{Bounds, DriveError, Ending, Frame, MakeTarget, Measured, Pace, Run, Tally, check, closed, open};
+use crate::clock::SystemClock;
+use crate::cpu::CpuSample;
+use crate::target::{Target, TargetError};
+
+/// Runs a load on targets that `make` makes.
+///
+/// # Errors
+/// [`DriveError`] if it cannot begin. A failure on the way is in [`Measured::failure`].
+pub fn drive(run: &Run<'_>, make: &MakeTarget<'_>) -> Result<Measured, DriveError> {
+    check(run)?;
+    let failed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut members = Vec::with_capacity(run.connections as usize);
+        for connection in 0..run.connections {
+            let (orders, for_orders) = channel();
+            let (reports, for_reports) = channel();
+            let failed = &failed;
+            let work = move || member(run, connection, make, failed, (&for_orders, &reports));
+            let builder = std::thread::Builder::new().name(format!("lab {connection}"));
+            let spawned = builder.spawn_scoped(scope, work);
+            spawned.map_err(|source| DriveError::Thread { connection, source })?;
+            members.push(Member { orders, reports: for_reports });
+        }
+        for member in &members {
+            if let Ok(Report::Refused(error)) = member.reports.recv() {
+                return Err(error);
+            }
+        }
+        Ok(lead(run, &members))
+    })
+}
+
+/// A connection as its leader sees it. Dropping it ends the thread.
+struct Member {
+    orders: Sender<Bounds>,
+    reports: Receiver<Report>,
+}
+
+enum Report {
+    Ready,
+    Refused(DriveError),
+    Ran(Box<Tally>, Option<TargetError>),
+}
+
+fn lead(run: &Run<'_>, members: &[Member]) -> Measured {
+    let peer = |pid: Option<u32>| pid.and_then(CpuSample::of);
+    let warm_up = Bounds { duration: run.warm_up, count_max: None };
+    let failure = if run.warm_up.is_zero() { None } else { phase(members, warm_up).1 };
+    let (own_before, peer_before) = (CpuSample::of_this_process(), peer(run.peer));
+    let begun = Instant::now();
+    let (tally, failure) = match failure {
+        Some(failure) => (Tally::default(), Some(failure)),
+        None => phase(members, run.bounds),
+    };
+    let wall = begun.elapsed();
+    let (own_after, peer_after) = (CpuSample::of_this_process(), peer(run.peer));
+    let used = |before: Option<CpuSample>, after: Option<CpuSample>| Some(after?.since(&before?));
+    let stopped = run.stop.load(Ordering::Relaxed);
+    let whole = failure.is_none() && !stopped && run.bounds.count_max.is_none();
+    Measured {
+        iops: rate(&tally, if whole { Some(run.bounds) } else { None }),
+        tally,
+        own_cpu: used(own_before, own_after).unwrap_or_default(),
+        peer_cpu: used(peer_before, peer_after),
+        wall,
+        failure,
+        stopped,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates: 53 bits are plenty")]
+fn rate(tally: &Tally, bounds: Option<Bounds>) -> f64 {
+    let (ios, time) = match bounds {
+        Some(bounds) => (tally.in_time, bounds.duration),
+        None => (tally.ios, tally.elapsed),
+    };
+    if time.is_zero() { 0.0 } else { ios as f64 / time.as_secs_f64() }
+}
+
+/// One phase on all connections.
+fn phase(members: &[Member], bounds: Bounds) -> (Tally, Option<TargetError>) {
+    let (mut all, mut first) = (Tally::default(), None);
+    for member in members {
+        // A thread that is gone reports nothing, which is seen below.
+        let _sent = member.orders.send(bounds);
+    }
+    for member in members {
+        if let Ok(Report::Ran(tally, failure)) = member.reports.recv() {
+            all.add(&tally);
+            first = first.or(failure);
+        }
+    }
+    (all, first)
+}
+
+/// The life of one connection's thread.
+fn member(
+    run: &Run<'_>,
+    connection: u32,
+    make: &MakeTarget<'_>,
+    failed: &AtomicBool,
+    (orders, reports): (&Receiver<Bounds>, &Sender<Report>),
+) {
+    let (mut target, mut places) = match ready(run, connection, make) {
+        Ok(ready) => ready,
+        Err(error) => {
+            // The leader waits for this report before it does anything else.
+            let _sent = reports.send(Report::Refused(error));
+            return;
+        }
+    };
+    if reports.send(Report::Ready).is_err() {
+        return;
+    }
+    for (phase, bounds) in (0_u64..).zip(orders.iter()) {
+        let mut tally = Tally::default();
+        let ending = Ending { asked: run.stop, failed };
+        let frame = Frame { bounds, clock: &SystemClock, ending };
+        let seed = run.load.seed ^ (u64::from(connection) << 32) ^ (phase << 60);
+        let ran = match run.load.pace {
+            Pace::Closed => closed::run(&mut *target, &run.load, &mut places, frame, &mut tally),
+            Pace::Open { rate, arrivals } => {
+                let rate = rate / f64::from(run.connections);
+                let schedule = open::Schedule::new(Instant::now(), rate, arrivals, seed);
+                open::run(&mut *target, &run.load, &mut places, schedule, frame, &mut tally)
+            }
+        };
+        if ran.is_err() {
+            failed.store(true, Ordering::Relaxed);
+        }
+        if reports.send(Report::Ran(Box::new(tally), ran.err())).is_err() {
+            return;
+        }
+    }
+}
+
+fn ready(
+    run: &Run<'_>,
+    connection: u32,
+    make: &MakeTarget<'_>,
+) -> Result<(Box<dyn Target>, Places), DriveError> {
+    let load = &run.load;
+    if run.pin {
+        let cores = rackscan_device::allowed_cores();
+        // No core at all is an error of its own, which the device crate words.
+        let core = cores.get(connection as usize % cores.len().max(1)).copied().unwrap_or(usize::MAX);
+        rackscan_device::pin_current_thread(core)?;
+    }
+    let seed = load.seed.wrapping_add(u64::from(connection).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let places = Places::new(load.region, load.length_bytes, load.distribution, seed)?;
+    let target = make(connection).map_err(|source| DriveError::Target { connection, source })?;
+    Ok((target, places))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::{Distribution, Load, Region};
+    use crate::target::{Io, IoDone, IoOperation, Wait};
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    /// Ends every IO at once, and fails the one with number `fails_at`.
+    struct Prompt<'a> {
+        held: Vec<u32>,
+        ios: &'a AtomicU64,
+        fails_at: u64,
+    }
+
+    impl Target for Prompt<'_> {
+        fn depth(&self) -> u32 {
+            4
+        }
+
+        fn submit(&mut self, io: Io) -> Result<(), TargetError> {
+            assert!(!self.held.contains(&io.slot));
+            self.held.push(io.slot);
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), TargetError> {
+            Ok(())
+        }
+
+        fn reap(&mut self, _wait: Wait, done: &mut Vec<IoDone>) -> Result<(), TargetError> {
+            for slot in self.held.drain(..) {
+                let number = self.ios.fetch_add(1, Ordering::Relaxed);
+                let failure = TargetError::SlotBusy { slot };
+                let outcome = if number == self.fails_at { Err(failure) } else { Ok(()) };
+                done.push(IoDone { slot, outcome, cached: false });
+            }
+            Ok(())
+        }
+    }
+
+    fn a_run(stop: &AtomicBool, bounds: Bounds) -> Run<'_> {
+        Run {
+            load: Load {
+                operation: IoOperation::Read,
+                region: Region { device: 0, offset_bytes: 0, length_bytes: 1 << 20 },
+                length_bytes: 4096,
+                depth: 3,
+                distribution: Distribution::Uniform,
+                pace: Pace::Closed,
+                seed: 1,
+            },
+            connections: 3,
+            warm_up: Duration::ZERO,
+            bounds,
+            peer: Some(std::process::id()),
+            pin: false,
+            stop,
+        }
+    }
+
+    const LONG: Bounds = Bounds { duration: Duration::from_secs(60), count_max: None };
+
+    fn prompt(
+        ios: &'static AtomicU64,
+        fails_at: u64,
+    ) -> impl Fn(u32) -> Result<Box<dyn Target>, TargetError> {
+        move |_connection| Ok(Box::new(Prompt { held: Vec::new(), ios, fails_at }))
+    }
+
+    static IOS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+    #[test]
+    fn every_connection_does_its_count_of_ios() {
+        let stop = AtomicBool::new(false);
+        let run = a_run(&stop, Bounds { count_max: Some(1000), ..LONG });
+        let measured = drive(&run, &prompt(&IOS[0], u64::MAX)).unwrap();
+        assert_eq!((measured.tally.ios, measured.tally.latencies.count()), (3000, 3000));
+        assert_eq!(measured.tally.bytes, 3000 * 4096);
+        assert!(measured.iops > 0.0 && measured.failure.is_none() && measured.peer_cpu.is_some());
+    }
+
+    #[test]
+    fn one_failure_ends_all_connections_and_keeps_what_was_measured() {
+        let stop = AtomicBool::new(false);
+        let measured = drive(&a_run(&stop, LONG), &prompt(&IOS[1], 5000)).unwrap();
+        assert!(matches!(measured.failure, Some(TargetError::SlotBusy { .. })));
+        assert!(measured.tally.ios >= 4000, "{}", measured.tally.ios);
+    }
+
+    #[test]
+    fn a_run_that_is_told_to_stop_returns_what_it_has() {
+        let stop = AtomicBool::new(false);
+        let measured = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                stop.store(true, Ordering::Relaxed);
+            });
+            drive(&a_run(&stop, LONG), &prompt(&IOS[2], u64::MAX)).unwrap()
+        });
+        assert!(measured.stopped && measured.tally.ios > 0 && measured.iops > 0.0);
+        assert!(measured.tally.elapsed < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_made_names_its_connection_and_ends_the_others() {
+        let stop = AtomicBool::new(false);
+        let make = |connection| match connection {
+            1 => Err(TargetError::NoSuchSlot { slot: 0, depth: 0 }),
+            _ => prompt(&IOS[3], u64::MAX)(connection),
+        };
+        let refused = drive(&a_run(&stop, LONG), &make).unwrap_err();
+        assert!(matches!(refused, DriveError::Target { connection: 1, .. }), "{refused}");
+    }
+
+    #[test]
+    fn impossible_loads_are_refused_with_their_numbers() {
+        let stop = AtomicBool::new(false);
+        let run = a_run(&stop, LONG);
+        let bad = [
+            Run { connections: 0, ..run },
+            Run { connections: 100_000, ..run },
+            Run { load: Load { depth: 0, ..run.load }, ..run },
+            Run { load: Load { length_bytes: u32::MAX, ..run.load }, ..run },
+            Run { connections: 1024, load: Load { depth: 4096, length_bytes: 1 << 20, ..run.load }, ..run },
+        ];
+        for run in bad {
+            assert!(matches!(drive(&run, &|_| unreachable!()), Err(DriveError::BadShape { .. })));
+        }
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let pace = Pace::Open { rate, arrivals: crate::drive::Arrivals::Poisson };
+            let run = Run { load: Load { pace, ..run.load }, ..run };
+            assert!(matches!(drive(&run, &|_| unreachable!()), Err(DriveError::BadRate { .. })));
+        }
+    }
+}

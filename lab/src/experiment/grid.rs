@@ -1,0 +1,317 @@
+//! Which measurements are compared with each other, and in which order are they made?
+//!
+//! Invariants
+//! - A case holds everything but the mode: its modes take turns next to each other, so that their ratio is of one time.
+//! - Axes that change nothing for a bridge do not multiply its cases.
+//! - Cases with one node shape stand together: a node is started once for them in each round.
+
+use std::fmt;
+
+use rackscan_format::message::{BridgeKind, IoKind};
+use serde::Serialize;
+
+use crate::limits;
+
+/// Which part of remote IO is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The device alone, by this process.
+    Local,
+    /// The wire alone: the node answers without IO.
+    Wire,
+    /// Both: the node reads its device for us.
+    Remote,
+    /// The device alone, by the program `fio`.
+    Fio,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Local => "local",
+            Self::Wire => "wire",
+            Self::Remote => "remote",
+            Self::Fio => "fio",
+        })
+    }
+}
+
+/// A wire between the process that measures and the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WireKind {
+    /// Shared memory.
+    Shm,
+    /// TCP over loopback.
+    Tcp,
+}
+
+impl fmt::Display for WireKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+        })
+    }
+}
+
+/// How the node must be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeShape {
+    /// Which threads stand between connections and devices.
+    pub bridge: BridgeKind,
+    /// How reactors read devices.
+    pub io: IoKind,
+    /// Threads that read and wait, of each serving thread; 0 where there are none.
+    pub io_threads: u16,
+    /// Threads that serve connections.
+    pub serving: u16,
+    /// Whether threads are pinned to cores.
+    pub pin: bool,
+}
+
+/// Measurements that are compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// Bytes of each IO.
+    pub size_bytes: u32,
+    /// Threads that ask, each with a connection of its own.
+    pub connections: u32,
+    /// IOs in flight on each connection.
+    pub depth: u32,
+    /// The wire.
+    pub wire: WireKind,
+    /// The node.
+    pub node: NodeShape,
+    /// What is measured.
+    pub modes: Vec<Mode>,
+}
+
+/// The values that are combined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Axes {
+    /// Bytes of each IO.
+    pub sizes: Vec<u32>,
+    /// What is measured.
+    pub modes: Vec<Mode>,
+    /// Threads that ask.
+    pub connections: Vec<u32>,
+    /// Threads that read and wait, where there are any.
+    pub io_threads: Vec<u16>,
+    /// IOs in flight on each connection.
+    pub depths: Vec<u32>,
+    /// Bridges of the node.
+    pub bridges: Vec<BridgeKind>,
+    /// How reactors, and this process in the mode `local`, read devices.
+    pub ios: Vec<IoKind>,
+    /// Wires.
+    pub wires: Vec<WireKind>,
+    /// Reactors of the node, if not as many as connections, at most half of the cores.
+    pub reactors: Option<u16>,
+    /// Whether threads are pinned to cores.
+    pub pin: bool,
+}
+
+/// Why a grid cannot be measured.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GridError {
+    /// An axis without a value.
+    #[error("there are no {axis} to measure; give at least one")]
+    Empty {
+        /// Which axis.
+        axis: &'static str,
+    },
+    /// A size that no IO can have.
+    #[error(
+        "a read of {size_bytes} bytes is not possible; expected a multiple of {least} from {least} to {greatest} bytes",
+        least = limits::IO_BYTES_LEAST, greatest = limits::IO_BYTES_LARGEST
+    )]
+    BadSize {
+        /// The size.
+        size_bytes: u32,
+    },
+    /// Connections, depth or threads outside the limits.
+    #[error("{value} {axis} are not possible; expected 1 to {most}")]
+    BadNumber {
+        /// Which axis.
+        axis: &'static str,
+        /// The value.
+        value: u32,
+        /// The most.
+        most: u32,
+    },
+    /// More cases than anybody would wait for.
+    #[error("these axes make {cases} cases, at most {most} are measured; give fewer values", most = limits::CASES_MAX)]
+    TooMany {
+        /// How many.
+        cases: usize,
+    },
+}
+
+impl Axes {
+    /// Every combination that differs from the others.
+    ///
+    /// # Errors
+    /// [`GridError`] for values that nobody can measure.
+    pub fn cases(&self) -> Result<Vec<Case>, GridError> {
+        self.check()?;
+        let mut cases: Vec<Case> = Vec::new();
+        for &connections in &self.connections {
+            for node in self.nodes(connections) {
+                for &wire in &self.wires {
+                    for &size_bytes in &self.sizes {
+                        for &depth in &self.depths {
+                            let modes = self.modes.clone();
+                            let case = Case { size_bytes, connections, depth, wire, node, modes };
+                            if !cases.contains(&case) {
+                                cases.push(case);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        if cases.len() > limits::CASES_MAX {
+            return Err(GridError::TooMany { cases: cases.len() });
+        }
+        together(&mut cases);
+        Ok(cases)
+    }
+
+    fn nodes(&self, connections: u32) -> Vec<NodeShape> {
+        let mut nodes = Vec::new();
+        for &bridge in &self.bridges {
+            let ios: &[IoKind] = if bridge == BridgeKind::Reactor { &self.ios } else { &[IoKind::Pread] };
+            for &io in ios {
+                let pool =
+                    bridge == BridgeKind::Static || (bridge == BridgeKind::Reactor && io == IoKind::Pread);
+                let threads: &[u16] = if pool { &self.io_threads } else { &[0] };
+                for &io_threads in threads {
+                    nodes.push(NodeShape {
+                        bridge,
+                        io,
+                        io_threads,
+                        serving: self.serving(bridge, connections),
+                        pin: self.pin,
+                    });
+                }
+            }
+        }
+        nodes
+    }
+
+    /// The paper's bridges have a poller for each connection; ours has few reactors for many.
+    fn serving(&self, bridge: BridgeKind, connections: u32) -> u16 {
+        let connections = u16::try_from(connections).unwrap_or(u16::MAX);
+        if bridge != BridgeKind::Reactor {
+            return connections.min(limits::SERVING_MAX);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let half = u16::try_from(cores.div_ceil(2)).unwrap_or(u16::MAX);
+        self.reactors.unwrap_or(connections.min(half)).min(limits::SERVING_MAX)
+    }
+
+    fn check(&self) -> Result<(), GridError> {
+        let empty = [
+            ("sizes", self.sizes.is_empty()),
+            ("modes", self.modes.is_empty()),
+            ("connections", self.connections.is_empty()),
+            ("io-threads", self.io_threads.is_empty()),
+            ("depths", self.depths.is_empty()),
+            ("bridges", self.bridges.is_empty()),
+            ("io", self.ios.is_empty()),
+            ("wires", self.wires.is_empty()),
+        ];
+        if let Some((axis, _)) = empty.into_iter().find(|(_, empty)| *empty) {
+            return Err(GridError::Empty { axis });
+        }
+        for &size_bytes in &self.sizes {
+            let fits = (limits::IO_BYTES_LEAST..=limits::IO_BYTES_LARGEST).contains(&size_bytes);
+            if !fits || !size_bytes.is_multiple_of(limits::IO_BYTES_LEAST) {
+                return Err(GridError::BadSize { size_bytes });
+            }
+        }
+        let within = |axis, value: u32, most| match (1..=most).contains(&value) {
+            true => Ok(()),
+            false => Err(GridError::BadNumber { axis, value, most }),
+        };
+        for &value in &self.connections {
+            within("connections", value, limits::CONNECTIONS_MAX)?;
+        }
+        for &value in &self.depths {
+            within("IOs in flight", value, limits::DEPTH_MAX)?;
+        }
+        for &value in &self.io_threads {
+            within("IO threads", value.into(), limits::IO_THREADS_MAX.into())?;
+        }
+        self.reactors.map_or(Ok(()), |value| within("reactors", value.into(), limits::SERVING_MAX.into()))
+    }
+}
+
+/// Brings cases of one node shape together, in the order in which the shapes appear.
+pub(crate) fn together(cases: &mut [Case]) {
+    let mut shapes: Vec<NodeShape> = Vec::new();
+    for case in cases.iter() {
+        if !shapes.contains(&case.node) {
+            shapes.push(case.node);
+        }
+    }
+    cases.sort_by_key(|case| shapes.iter().position(|shape| *shape == case.node));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axes() -> Axes {
+        Axes {
+            sizes: vec![512, 4096],
+            modes: vec![Mode::Local, Mode::Remote],
+            connections: vec![1, 2],
+            io_threads: vec![1, 4, 16],
+            depths: vec![1, 32],
+            bridges: vec![BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic],
+            ios: vec![IoKind::Uring, IoKind::Pread],
+            wires: vec![WireKind::Shm],
+            reactors: Some(1),
+            pin: false,
+        }
+    }
+
+    #[test]
+    fn axes_that_change_nothing_do_not_multiply() {
+        let cases = axes().cases().unwrap();
+        // reactor/uring 1, reactor/pread 3, static 3, dynamic 1; by connections, sizes, depths.
+        assert_eq!(cases.len(), (1 + 3 + 3 + 1) * 2 * 2 * 2);
+        assert!(
+            cases.iter().all(|case| case.node.bridge != BridgeKind::Dynamic || case.node.io_threads == 0)
+        );
+    }
+
+    #[test]
+    fn a_node_shape_comes_once_in_each_round() {
+        let cases = axes().cases().unwrap();
+        let starts = cases.windows(2).filter(|pair| pair[0].node != pair[1].node).count();
+        // Static and dynamic nodes have a poller for each connection, reactors are one.
+        assert_eq!(starts + 1, 1 + 3 + 2 * (3 + 1));
+    }
+
+    #[test]
+    fn values_that_nobody_can_measure_are_refused_with_the_limits() {
+        let refused = |change: fn(&mut Axes)| {
+            let mut axes = axes();
+            change(&mut axes);
+            axes.cases().unwrap_err().to_string()
+        };
+        assert!(refused(|axes| axes.sizes = vec![0]).contains("512 to 1048576"));
+        assert!(refused(|axes| axes.sizes = vec![4096, 1000]).contains("1000 bytes"));
+        assert!(refused(|axes| axes.sizes = vec![1 << 21]).contains("2097152"));
+        assert!(refused(|axes| axes.depths = vec![0]).contains("1 to 4096"));
+        assert!(refused(|axes| axes.connections = vec![5000]).contains("1 to 1024"));
+        assert!(refused(|axes| axes.io_threads = vec![0]).contains("IO threads"));
+        assert!(refused(|axes| axes.bridges.clear()).contains("no bridges"));
+        assert!(refused(|axes| axes.depths = (1..4000).collect()).contains("cases"));
+    }
+}

@@ -1,0 +1,320 @@
+//! What is kept of a measurement, and how does it become one line of JSON?
+//!
+//! Invariants
+//! - A line carries every turn; its figures are medians of turns, its percentiles those of all turns together.
+//! - A ratio is the median of the ratios of turns that were made next to each other.
+//! - What was cut short says so in `partial`.
+
+use std::time::Duration;
+
+use rackscan_format::message::{BridgeKind, IoKind};
+use serde::Serialize;
+
+use super::grid::{Case, Mode, WireKind};
+use crate::drive::Measured;
+use crate::latency::{Latencies, LatencySummary};
+use crate::record::Provenance;
+
+/// One turn of one mode.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turn {
+    pub(super) iops: f64,
+    pub(super) ios: u64,
+    pub(super) latencies: Latencies,
+    pub(super) own_cpu: Duration,
+    pub(super) node_cpu: Option<Duration>,
+    pub(super) late: u64,
+    pub(super) unissued: u64,
+    pub(super) cached: u64,
+    /// It ended before its bounds.
+    pub(super) short: bool,
+}
+
+impl Turn {
+    pub(super) fn of(measured: &Measured) -> Self {
+        let tally = &measured.tally;
+        Self {
+            iops: measured.iops,
+            ios: tally.ios,
+            latencies: tally.latencies.clone(),
+            own_cpu: measured.own_cpu,
+            node_cpu: measured.peer_cpu,
+            late: tally.late,
+            unissued: tally.unissued,
+            cached: tally.cached,
+            short: measured.stopped || measured.failure.is_some(),
+        }
+    }
+}
+
+/// Processor time of one IO, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct CpuPerIo {
+    /// Of the process that asks.
+    pub own_ns: f64,
+    /// Of the node.
+    pub node_ns: Option<f64>,
+}
+
+/// One mode of one case, all turns together.
+#[derive(Debug, Clone, Serialize)]
+pub struct PointLine {
+    /// Where the figure comes from. The scale is the size of the data, in GiB.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// What was measured.
+    pub mode: Mode,
+    /// Bytes of each IO.
+    pub size_bytes: u32,
+    /// Threads that asked.
+    pub connections: u32,
+    /// IOs in flight on each.
+    pub depth: u32,
+    /// The wire; `None` without one.
+    pub wire: Option<WireKind>,
+    /// The node's bridge; `None` without a node.
+    pub bridge: Option<BridgeKind>,
+    /// What read the device; `None` if nothing did.
+    pub io: Option<IoKind>,
+    /// Threads that read and waited, of each serving thread; 0 where there were none.
+    pub io_threads: u16,
+    /// The node's threads that serve connections; 0 without a node.
+    pub serving: u16,
+    /// Whether threads were pinned to cores.
+    pub pinned: bool,
+    /// `closed`, or `open` with a rate.
+    pub pace: &'static str,
+    /// IOs per second that an open loop intended.
+    pub rate: Option<f64>,
+    /// Seconds of each turn.
+    pub seconds: f64,
+    /// IOs per second of each turn.
+    pub iops: Vec<f64>,
+    /// Their median.
+    pub median_iops: f64,
+    /// Megabytes (10^6) per second, of the median.
+    pub mb_per_s: f64,
+    /// Of all turns together; from the intended time in an open loop.
+    pub latency: LatencySummary,
+    /// Processor time.
+    pub cpu: CpuPerIo,
+    /// IOs for each second of processor time of the side that reads: the node's if there is one, else our own.
+    pub ios_per_cpu_s: Option<f64>,
+    /// Open loop: begun more than a millisecond late.
+    pub late: u64,
+    /// Open loop: never begun.
+    pub unissued: u64,
+    /// Answered from a page cache.
+    pub cached: u64,
+    /// This mode over `local`.
+    pub over_local: Option<f64>,
+    /// This mode over the lesser of `local` and `wire`.
+    pub over_limit: Option<f64>,
+    /// This mode over `fio`.
+    pub over_fio: Option<f64>,
+    /// Why there are fewer turns, or a shorter one, than asked for.
+    pub partial: Option<String>,
+}
+
+/// The turns of each mode of one case.
+#[derive(Debug, Clone)]
+pub(super) struct Turns {
+    pub(super) case: Case,
+    pub(super) turns: Vec<(Mode, Vec<Turn>)>,
+}
+
+/// What lines of one run have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Common {
+    pub(super) provenance: Provenance,
+    pub(super) pace: &'static str,
+    pub(super) rate: Option<f64>,
+    pub(super) seconds: f64,
+    pub(super) partial: Option<String>,
+    pub(super) rounds: u32,
+}
+
+impl Turns {
+    pub(super) fn new(case: Case) -> Self {
+        let turns = case.modes.iter().map(|mode| (*mode, Vec::new())).collect();
+        Self { case, turns }
+    }
+
+    pub(super) fn push(&mut self, mode: Mode, turn: Turn) {
+        if let Some((_, turns)) = self.turns.iter_mut().find(|(of, _)| *of == mode) {
+            turns.push(turn);
+        }
+    }
+
+    fn iops(&self, mode: Mode) -> Option<Vec<f64>> {
+        let (_, turns) = self.turns.iter().find(|(of, turns)| *of == mode && !turns.is_empty())?;
+        Some(turns.iter().map(|turn| turn.iops).collect())
+    }
+
+    /// A line for each mode that has a turn.
+    pub(super) fn lines(&self, common: &Common) -> Vec<PointLine> {
+        let measured = self.turns.iter().filter(|(_, turns)| !turns.is_empty());
+        measured.map(|(mode, turns)| self.line(*mode, turns, common)).collect()
+    }
+
+    fn line(&self, mode: Mode, turns: &[Turn], common: &Common) -> PointLine {
+        let Case { size_bytes, connections, depth, wire, node, .. } = self.case;
+        let iops: Vec<f64> = turns.iter().map(|turn| turn.iops).collect();
+        let (local, wire_alone, fio) = (self.iops(Mode::Local), self.iops(Mode::Wire), self.iops(Mode::Fio));
+        let limit = match (&local, &wire_alone) {
+            (Some(local), Some(wire)) => {
+                Some(local.iter().zip(wire).map(|(local, wire)| local.min(*wire)).collect())
+            }
+            _ => None,
+        };
+        let over = |others: Option<&Vec<f64>>| {
+            let ratios = others?.iter().zip(&iops).filter(|(other, _)| **other > 0.0);
+            median(ratios.map(|(other, own)| own / other).collect())
+        };
+        let (is_remote, has_node) = (mode == Mode::Remote, matches!(mode, Mode::Wire | Mode::Remote));
+        let cpu = cpu_per_io(turns);
+        let reader_ns = if has_node { cpu.node_ns } else { Some(cpu.own_ns) };
+        let mut latencies = Latencies::default();
+        for turn in turns {
+            latencies.add(&turn.latencies);
+        }
+        let median_iops = median(iops.clone()).unwrap_or(0.0);
+        let cut = turns.len() < common.rounds as usize || turns.iter().any(|turn| turn.short);
+        let sum = |of: fn(&Turn) -> u64| turns.iter().map(of).sum();
+        PointLine {
+            provenance: common.provenance.clone(),
+            mode,
+            size_bytes,
+            connections,
+            depth,
+            wire: has_node.then_some(wire),
+            bridge: has_node.then_some(node.bridge),
+            io: match mode {
+                Mode::Wire => None,
+                Mode::Remote => Some(node.io),
+                Mode::Local => Some(self.case.local_io()),
+                Mode::Fio => Some(IoKind::Uring),
+            },
+            io_threads: if is_remote || mode == Mode::Local && self.case.local_io() == IoKind::Pread {
+                node.io_threads
+            } else {
+                0
+            },
+            serving: if has_node { node.serving } else { 0 },
+            pinned: node.pin,
+            pace: common.pace,
+            rate: common.rate,
+            seconds: common.seconds,
+            median_iops,
+            mb_per_s: median_iops * f64::from(size_bytes) / 1e6,
+            latency: latencies.summary(),
+            cpu,
+            ios_per_cpu_s: reader_ns.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
+            late: sum(|turn| turn.late),
+            unissued: sum(|turn| turn.unissued),
+            cached: sum(|turn| turn.cached),
+            over_local: if is_remote { over(local.as_ref()) } else { None },
+            over_limit: if is_remote { over(limit.as_ref()) } else { None },
+            over_fio: if mode == Mode::Local { over(fio.as_ref()) } else { None },
+            partial: common.partial.clone().filter(|_| cut),
+            iops,
+        }
+    }
+}
+
+impl Case {
+    /// How this process reads in the mode `local`: as the node's reactors do; beside other bridges, by the ring.
+    #[must_use]
+    pub fn local_io(&self) -> IoKind {
+        if self.node.bridge == BridgeKind::Reactor { self.node.io } else { IoKind::Uring }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "averages for people: 53 bits are plenty")]
+fn cpu_per_io(turns: &[Turn]) -> CpuPerIo {
+    let ios: u64 = turns.iter().map(|turn| turn.ios).sum();
+    let per_io = |total: Duration| if ios == 0 { 0.0 } else { total.as_nanos() as f64 / ios as f64 };
+    let own = turns.iter().map(|turn| turn.own_cpu).sum();
+    let node: Option<Duration> = turns.iter().map(|turn| turn.node_cpu).sum();
+    CpuPerIo { own_ns: per_io(own), node_ns: node.map(per_io) }
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::grid::NodeShape;
+
+    fn turn(iops: f64, ios: u64, own_us: u64) -> Turn {
+        let mut latencies = Latencies::default();
+        latencies.record(Duration::from_micros(100));
+        let own_cpu = Duration::from_micros(own_us);
+        Turn { iops, ios, latencies, own_cpu, node_cpu: Some(own_cpu * 2), ..Turn::default() }
+    }
+
+    fn common() -> Common {
+        Common {
+            provenance: Provenance::now("io", 1.0),
+            pace: "closed",
+            rate: None,
+            seconds: 1.0,
+            partial: Some("stopped".to_owned()),
+            rounds: 3,
+        }
+    }
+
+    #[test]
+    fn ratios_are_medians_of_turns_next_to_each_other() {
+        let mut turns = Turns::new(Case {
+            size_bytes: 4096,
+            connections: 1,
+            depth: 32,
+            wire: WireKind::Shm,
+            node: NodeShape {
+                bridge: BridgeKind::Reactor,
+                io: IoKind::Uring,
+                io_threads: 0,
+                serving: 1,
+                pin: false,
+            },
+            modes: vec![Mode::Local, Mode::Wire, Mode::Remote],
+        });
+        // The machine gets slower by half between the rounds; ratios stay what they are.
+        for speed in [1.0, 0.5, 0.25] {
+            turns.push(Mode::Local, turn(1000.0 * speed, 1000, 10));
+            turns.push(Mode::Wire, turn(800.0 * speed, 1000, 10));
+            turns.push(Mode::Remote, turn(600.0 * speed, 1000, 10));
+        }
+        let lines = turns.lines(&common());
+        let remote = lines.iter().find(|line| line.mode == Mode::Remote).unwrap();
+        assert_eq!(remote.over_local.map(|ratio| (ratio * 1000.0).round()), Some(600.0));
+        assert_eq!(remote.over_limit.map(|ratio| (ratio * 1000.0).round()), Some(750.0));
+        assert!((remote.median_iops - 300.0).abs() < 1e-9 && (remote.mb_per_s - 1.2288).abs() < 1e-9);
+        assert!((remote.cpu.own_ns - 10.0).abs() < 1e-9 && remote.cpu.node_ns == Some(20.0));
+        assert_eq!(remote.ios_per_cpu_s, Some(5e7));
+        assert_eq!(remote.latency.count, 3);
+        assert_eq!(remote.partial, None, "it has all of its turns");
+        turns.turns[2].1[0].short = true;
+        let lines = turns.lines(&common());
+        let remote = lines.iter().find(|line| line.mode == Mode::Remote).unwrap();
+        assert_eq!(remote.partial.as_deref(), Some("stopped"));
+        let text = serde_json::to_string(&remote).unwrap();
+        assert!(text.starts_with("{\"bench\":\"io\"") && text.contains("\"mode\":\"remote\""), "{text}");
+    }
+
+    #[test]
+    fn medians_of_even_numbers_lie_in_the_middle() {
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+}

@@ -1,0 +1,314 @@
+//! How do near and far reads compare, measured by turns?
+//!
+//! ```text
+//!   for each round
+//!     for each node shape        a real node is started (unless it runs)
+//!       for each case of it
+//!         local, wire, remote    a turn each; the other way round in every second round
+//! ```
+//!
+//! Invariants
+//! - Ratios come from turns next to each other, so that a machine that changes its speed changes both sides.
+//! - Whatever ends an experiment early, its lines hold everything that was measured before.
+
+mod grid;
+mod host;
+mod line;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rackscan_device::{Access, Device};
+use rackscan_format::message::IoKind;
+
+pub(crate) use grid::together;
+pub use grid::{Axes, Case, GridError, Mode, NodeShape, WireKind};
+pub use host::{NodeHost, RunningNode};
+pub use line::{CpuPerIo, PointLine};
+
+use crate::drive::{Bounds, Distribution, DriveError, Load, Measured, Pace, Region, Run, drive};
+use crate::fio::{FioError, FioLoad};
+use crate::limits::NODE_PATIENCE;
+use crate::record::Provenance;
+use crate::target::{IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, WireOnly};
+use line::{Common, Turn, Turns};
+
+/// Everything that is measured in one go.
+#[derive(Debug, Clone)]
+pub struct Experiment {
+    /// What is compared.
+    pub cases: Vec<Case>,
+    /// Turns of each mode of each case.
+    pub rounds: u32,
+    /// Before anything counts, in each turn.
+    pub warm_up: Duration,
+    /// What counts, in each turn.
+    pub bounds: Bounds,
+    /// Closed or open loop.
+    pub pace: Pace,
+    /// How offsets are drawn.
+    pub distribution: Distribution,
+    /// Different seeds give different offsets.
+    pub seed: u64,
+    /// Most IOs of one message; `None` chooses by the depth.
+    pub batch: Option<u32>,
+    /// Where the figures come from.
+    pub provenance: Provenance,
+}
+
+/// Where an experiment is.
+#[derive(Debug, Clone)]
+pub struct Step<'a> {
+    /// Turns that are over.
+    pub done: usize,
+    /// Turns of the whole experiment.
+    pub total: usize,
+    /// What happens now.
+    pub doing: &'a str,
+}
+
+/// What an experiment gave.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// A line for each mode of each case that had a turn.
+    pub lines: Vec<PointLine>,
+    /// What ended it early.
+    pub failure: Option<String>,
+    /// Somebody asked for its end.
+    pub stopped: bool,
+}
+
+/// The node of the moment and its data.
+struct Bench {
+    node: RunningNode,
+    device: Arc<Device>,
+    path: PathBuf,
+    region: Region,
+}
+
+/// Why a turn did not succeed.
+#[derive(Debug, thiserror::Error)]
+enum TurnError {
+    #[error("the node could not be started: {0}")]
+    Node(String),
+    #[error("the node has no scratch area to read; its configuration must give `scratch`")]
+    NoScratch,
+    #[error(
+        "{path}: reads of {size_bytes} bytes are not possible: this device needs multiples of {align_bytes} bytes"
+    )]
+    Unaligned { path: PathBuf, size_bytes: u32, align_bytes: u32 },
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    #[error(transparent)]
+    Fio(#[from] FioError),
+}
+
+impl From<rackscan_device::OpenError> for TurnError {
+    fn from(error: rackscan_device::OpenError) -> Self {
+        Self::Target(error.into())
+    }
+}
+
+impl Experiment {
+    /// Measures everything, until it is done, fails, or `stop` is set.
+    pub fn run(
+        &self,
+        host: &mut dyn NodeHost,
+        stop: &AtomicBool,
+        on_step: &mut dyn FnMut(&Step<'_>),
+    ) -> Outcome {
+        let mut all: Vec<Turns> = self.cases.iter().cloned().map(Turns::new).collect();
+        let failure = self.rounds(&mut all, host, stop, on_step).err().map(|error| error.to_string());
+        let stopped = stop.load(Ordering::Relaxed);
+        let partial = failure.clone().or(stopped.then(|| "it was asked to stop".to_owned()));
+        let (pace, rate) = match self.pace {
+            Pace::Closed => ("closed", None),
+            Pace::Open { rate, .. } => ("open", Some(rate)),
+        };
+        let common = Common {
+            provenance: self.provenance.clone(),
+            pace,
+            rate,
+            seconds: self.bounds.duration.as_secs_f64(),
+            partial,
+            rounds: self.rounds,
+        };
+        let lines = all.iter().flat_map(|turns| turns.lines(&common)).collect();
+        Outcome { lines, failure, stopped }
+    }
+
+    fn rounds(
+        &self,
+        all: &mut [Turns],
+        host: &mut dyn NodeHost,
+        stop: &AtomicBool,
+        on_step: &mut dyn FnMut(&Step<'_>),
+    ) -> Result<(), TurnError> {
+        let total = self.cases.iter().map(|case| case.modes.len()).sum::<usize>() * self.rounds as usize;
+        let mut done = 0;
+        for round in 0..self.rounds {
+            let mut bench: Option<(NodeShape, Bench)> = None;
+            for turns in all.iter_mut() {
+                let case = turns.case.clone();
+                // A node that nobody asks may have any shape: it has the data.
+                let asked = case.modes.iter().any(|mode| matches!(mode, Mode::Wire | Mode::Remote));
+                if bench.as_ref().is_none_or(|(shape, _)| asked && *shape != case.node) {
+                    on_step(&Step { done, total, doing: "starting a node" });
+                    // The old node's device is closed before a new one needs the file for itself.
+                    drop(bench.take());
+                    bench = Some((case.node, Bench::start(host, &case.node)?));
+                }
+                let Some((_, bench)) = &bench else { continue };
+                bench.check(&case)?;
+                let mut modes = case.modes.clone();
+                if round % 2 == 1 {
+                    modes.reverse();
+                }
+                for mode in modes {
+                    if stop.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                    on_step(&Step { done, total, doing: &describe(&case, mode) });
+                    let (turn, ended) = self.turn(bench, &case, mode, round, stop)?;
+                    if let Some(turn) = turn {
+                        turns.push(mode, turn);
+                    }
+                    ended.map_or(Ok(()), Err)?;
+                    done += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One turn: what it gave, and what ended it early.
+    fn turn(
+        &self,
+        bench: &Bench,
+        case: &Case,
+        mode: Mode,
+        round: u32,
+        stop: &AtomicBool,
+    ) -> Result<(Option<Turn>, Option<TurnError>), TurnError> {
+        if mode == Mode::Fio {
+            return Ok((Some(self.fio(bench, case)?), None));
+        }
+        let run = Run {
+            load: Load {
+                operation: IoOperation::Read,
+                region: bench.region,
+                length_bytes: case.size_bytes,
+                depth: case.depth,
+                distribution: self.distribution,
+                pace: self.pace,
+                // Every mode reads the same places in one round.
+                seed: self.seed.wrapping_add(round.into()),
+            },
+            connections: case.connections,
+            warm_up: self.warm_up,
+            bounds: self.bounds,
+            peer: (mode != Mode::Local).then_some(bench.node.pid),
+            pin: case.node.pin,
+            stop,
+        };
+        let measured = drive(&run, &|_connection| self.target(bench, case, mode))?;
+        Ok(taken(measured))
+    }
+
+    fn target(&self, bench: &Bench, case: &Case, mode: Mode) -> Result<Box<dyn Target>, TargetError> {
+        let Case { depth, size_bytes: slot_bytes, .. } = *case;
+        if mode == Mode::Local {
+            let devices = vec![Arc::clone(&bench.device)];
+            let options = LocalOptions { depth, slot_bytes };
+            return Ok(match case.local_io() {
+                IoKind::Uring => Box::new(Local::uring(devices, options)?),
+                IoKind::Pread => Box::new(Local::pread(devices, case.node.io_threads.into(), options)?),
+            });
+        }
+        let line = bench.line(case.wire, depth, slot_bytes, self.batch)?;
+        Ok(match mode {
+            Mode::Wire => Box::new(WireOnly::connect(&line)?),
+            _ => Box::new(Remote::connect(&line)?),
+        })
+    }
+
+    fn fio(&self, bench: &Bench, case: &Case) -> Result<Turn, TurnError> {
+        let load = FioLoad {
+            path: &bench.path,
+            region: bench.region,
+            size_bytes: case.size_bytes,
+            jobs: case.connections,
+            depth: case.depth,
+            warm_up: self.warm_up,
+            duration: self.bounds.duration,
+        };
+        let read = load.run()?;
+        Ok(Turn { iops: read.iops, ios: read.ios, own_cpu: read.cpu, ..Turn::default() })
+    }
+}
+
+/// What was measured counts even if the run ended early, unless there is nothing.
+fn taken(measured: Measured) -> (Option<Turn>, Option<TurnError>) {
+    let turn = (measured.tally.ios > 0).then(|| Turn::of(&measured));
+    (turn, measured.failure.map(TurnError::Target))
+}
+
+fn describe(case: &Case, mode: Mode) -> String {
+    let Case { size_bytes, connections, depth, wire, node, .. } = case;
+    let load = format!("{mode} {size_bytes} B, {connections} x {depth}");
+    match mode {
+        Mode::Local | Mode::Fio => load,
+        Mode::Wire => format!("{load}, {wire}"),
+        Mode::Remote => format!("{load}, {wire}, {}", node.bridge),
+    }
+}
+
+impl Bench {
+    fn start(host: &mut dyn NodeHost, shape: &NodeShape) -> Result<Self, TurnError> {
+        let node = host.start(shape).map_err(TurnError::Node)?;
+        let wire = node.addresses.first().map_or(WireKind::Shm, |(wire, _)| *wire);
+        let device = Arc::new(Device::open(&node.device, Access::ReadOnly)?);
+        let path = node.device.clone();
+        let region = Region { device: 0, offset_bytes: 0, length_bytes: 0 };
+        let mut bench = Self { node, device, path, region };
+        let line = Remote::connect(&bench.line(wire, 1, 512, None)?)?;
+        let scratch = line.status().devices.first().and_then(|device| device.scratch);
+        let scratch = scratch.ok_or(TurnError::NoScratch)?;
+        bench.region.offset_bytes = scratch.offset_bytes;
+        bench.region.length_bytes = scratch.length_bytes;
+        Ok(bench)
+    }
+
+    fn line(
+        &self,
+        wire: WireKind,
+        depth: u32,
+        slot_bytes: u32,
+        batch: Option<u32>,
+    ) -> Result<LineOptions, TargetError> {
+        let RunningNode { node, addresses, key, .. } = &self.node;
+        let address = addresses.iter().find(|(of, _)| *of == wire);
+        let (_, address) = address.ok_or(TargetError::NoWire { wire: wire.to_string() })?;
+        Ok(LineOptions {
+            node: *node,
+            address: address.clone(),
+            key: key.clone(),
+            patience: NODE_PATIENCE,
+            depth,
+            slot_bytes,
+            batch,
+        })
+    }
+
+    fn check(&self, case: &Case) -> Result<(), TurnError> {
+        let (size_bytes, align_bytes) = (case.size_bytes, self.device.alignment().offset_bytes);
+        if size_bytes.is_multiple_of(align_bytes) {
+            return Ok(());
+        }
+        Err(TurnError::Unaligned { path: self.path.clone(), size_bytes, align_bytes })
+    }
+}

@@ -1,0 +1,137 @@
+//! How long did the IOs take?
+//!
+//! Invariants
+//! - Values keep three significant digits from a nanosecond to the longest that a run can take; longer ones count as
+//!   that.
+//! - Recording neither fails nor allocates.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{LATENCY_DIGITS, LATENCY_MAX};
+
+/// A histogram of durations.
+#[derive(Debug, Clone)]
+pub struct Latencies {
+    nanoseconds: Histogram<u64>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        let longest = u64::try_from(LATENCY_MAX.as_nanos()).unwrap_or(u64::MAX);
+        let nanoseconds = Histogram::new_with_bounds(1, longest, LATENCY_DIGITS);
+        Self { nanoseconds: nanoseconds.expect("limits.rs asserts that the bounds are possible") }
+    }
+}
+
+impl Latencies {
+    /// Counts one duration.
+    pub fn record(&mut self, latency: Duration) {
+        self.nanoseconds.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Adds everything that another histogram has counted.
+    pub fn add(&mut self, other: &Self) {
+        // Both have the same bounds, so this cannot be refused.
+        let added = self.nanoseconds.add(&other.nanoseconds);
+        debug_assert!(added.is_ok(), "histograms of equal bounds: {added:?}");
+    }
+
+    /// How many durations were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.nanoseconds.len()
+    }
+
+    /// The duration that `percent` of all do not exceed; zero if there are none.
+    #[must_use]
+    pub fn percentile(&self, percent: f64) -> Duration {
+        Duration::from_nanos(self.nanoseconds.value_at_percentile(percent))
+    }
+
+    /// Pairs of a duration and how many fell between it and the one before, for drawing.
+    pub fn counts(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let recorded = self.nanoseconds.iter_recorded();
+        recorded
+            .map(|step| (Duration::from_nanos(step.value_iterated_to()), step.count_since_last_iteration()))
+    }
+
+    /// The usual percentiles.
+    #[must_use]
+    pub fn summary(&self) -> LatencySummary {
+        if self.count() == 0 {
+            return LatencySummary::default();
+        }
+        let us = |nanoseconds: u64| Duration::from_nanos(nanoseconds).as_secs_f64() * 1e6;
+        let at = |percent| us(self.nanoseconds.value_at_percentile(percent));
+        LatencySummary {
+            count: self.count(),
+            min_us: us(self.nanoseconds.min()),
+            mean_us: self.nanoseconds.mean() / 1e3,
+            p50_us: at(50.0),
+            p90_us: at(90.0),
+            p99_us: at(99.0),
+            p999_us: at(99.9),
+            max_us: us(self.nanoseconds.max()),
+        }
+    }
+}
+
+/// Percentiles in microseconds; zeroes if nothing was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// How many durations were counted.
+    pub count: u64,
+    /// The shortest.
+    pub min_us: f64,
+    /// The mean.
+    pub mean_us: f64,
+    /// Half took no longer.
+    pub p50_us: f64,
+    /// Nine of ten took no longer.
+    pub p90_us: f64,
+    /// 99 of a hundred took no longer.
+    pub p99_us: f64,
+    /// 999 of a thousand took no longer.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_merged_histograms_are_those_of_all_values() {
+        let (mut low, mut high) = (Latencies::default(), Latencies::default());
+        for us in 1..=500 {
+            low.record(Duration::from_micros(us));
+            high.record(Duration::from_micros(500 + us));
+        }
+        low.add(&high);
+        let summary = low.summary();
+        assert_eq!(summary.count, 1000);
+        for (found, expected) in [
+            (summary.p50_us, 500.0),
+            (summary.p99_us, 990.0),
+            (summary.p999_us, 999.0),
+            (summary.min_us, 1.0),
+        ] {
+            assert!((found - expected).abs() <= expected * 0.002, "{found} instead of {expected}");
+        }
+        assert_eq!(low.counts().map(|(_, count)| count).sum::<u64>(), 1000);
+    }
+
+    #[test]
+    fn absurdly_long_and_empty_are_no_failures() {
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.summary(), LatencySummary::default());
+        latencies.record(Duration::MAX);
+        latencies.record(Duration::ZERO);
+        assert_eq!(latencies.count(), 2);
+        assert!(latencies.percentile(100.0) >= LATENCY_MAX);
+    }
+}

@@ -1,0 +1,50 @@
+//! How many reads and writes does a device give, near and far, and at which price?
+//!
+//! ```text
+//!   drive (closed loop | open loop)          replay (a trace's own times)
+//!            \                                   /
+//!             v                                 v
+//!        Target: submit, flush, reap -- one per thread
+//!          Local      io_uring or pread threads on a file of this host
+//!          Remote     raw reads and writes by a storage node, over a wire
+//!          WireOnly   a node's answer without any IO
+//! ```
+//!
+//! Invariants
+//! - A target belongs to one thread and holds at most its depth in flight.
+//! - Memory is given out before a run starts; an IO allocates nothing here.
+//! - The lab knows nothing of pages, tables and queries: offsets and lengths are all it sees.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod cpu;
+mod drive;
+mod experiment;
+mod fio;
+mod latency;
+pub mod limits;
+mod record;
+pub mod replay;
+mod room;
+mod sweep;
+mod target;
+
+pub use clock::{Clock, SystemClock};
+pub use cpu::CpuSample;
+pub use drive::{
+    Arrivals, Bounds, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run, Tally, drive,
+};
+pub use experiment::{
+    Axes, Case, CpuPerIo, Experiment, GridError, Mode, NodeHost, NodeShape, Outcome, PointLine, RunningNode,
+    Step, WireKind,
+};
+pub use fio::{FioError, FioLoad, FioRead};
+pub use latency::{Latencies, LatencySummary};
+pub use rackscan_device::allowed_cores;
+pub use record::{COMMIT, Provenance, machine};
+pub use room::free_bytes;
+pub use sweep::{SweepPlan, sweep, sweep_report};
+pub use target::{
+    Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, Wait, WireOnly,
+};

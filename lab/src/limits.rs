@@ -1,0 +1,58 @@
+//! How large may anything in this crate become?
+
+use std::time::Duration;
+
+use rackscan_device::limits::{IO_BYTES_MAX, RING_DEPTH_MAX};
+use rackscan_format::limits::{RAW_BYTES_MAX, RAW_TRANSFERS_MAX};
+
+/// Deepest target: one thread cannot keep more in flight on its ring.
+pub const DEPTH_MAX: u32 = RING_DEPTH_MAX;
+
+/// Largest single IO of a target, in bytes.
+pub const IO_BYTES_LARGEST: u32 = 1 << 20;
+
+/// Most messages under way on one line to a node.
+pub const MESSAGES_MAX: u32 = 128;
+
+/// Most threads that read and wait, of one target or of one serving thread of a node.
+pub const IO_THREADS_MAX: u16 = 256;
+
+/// Most threads of a node that serve connections.
+pub const SERVING_MAX: u16 = 64;
+
+/// Most cases of one experiment.
+pub const CASES_MAX: usize = 5000;
+
+/// How long a node may be silent while it owes replies before an experiment gives up.
+pub const NODE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Smallest single IO of a target, in bytes: the smallest logical block of a device.
+pub const IO_BYTES_LEAST: u32 = 512;
+
+/// Most connections (threads, targets) of one load.
+pub const CONNECTIONS_MAX: u32 = 1024;
+
+/// Most memory of one load's targets, in bytes.
+pub const LOAD_MEMORY_BYTES_MAX: u64 = 8 << 30;
+
+/// The longest latency told apart from longer ones.
+pub const LATENCY_MAX: Duration = Duration::from_secs(600);
+
+/// Significant decimal digits of a latency.
+pub const LATENCY_DIGITS: u8 = 3;
+
+/// An IO of an open loop that is issued this much after its intended time counts as late.
+pub const LATE_AFTER: Duration = Duration::from_millis(1);
+
+/// Greatest rate of an open loop, in IOs per second of one connection.
+pub const RATE_MAX: f64 = 1e8;
+
+const _: () = assert!(MESSAGES_MAX as usize <= rackscan_client::limits::DIRECT_DEPTH_MAX);
+// The deepest target fits into the messages of a line.
+const _: () = assert!(DEPTH_MAX as usize <= MESSAGES_MAX as usize * RAW_TRANSFERS_MAX);
+const _: () = assert!(IO_BYTES_LARGEST <= RAW_BYTES_MAX);
+const _: () = assert!(IO_BYTES_LARGEST as usize <= IO_BYTES_MAX && IO_BYTES_LEAST <= IO_BYTES_LARGEST);
+// One target of the greatest shape must be possible.
+const _: () = assert!(LOAD_MEMORY_BYTES_MAX >= DEPTH_MAX as u64 * IO_BYTES_LARGEST as u64);
+// hdrhistogram: at most five digits, and the greatest value at least twice the least.
+const _: () = assert!(LATENCY_DIGITS <= 5 && LATENCY_MAX.as_nanos() < u64::MAX as u128 / 2);

@@ -1,0 +1,343 @@
+//! How does one connection issue its share of a trace?
+//!
+//! Invariants
+//! - Requests are issued in their order, none before its time, and each at most once.
+//! - A late request does not move those behind it: intended times come from the trace and the beginning alone.
+//! - A latency counts twice: from the issue, and from the intended time, so that a stall shows in all that it delayed.
+//! - The lane ends: whatever the target does, it waits for what is in flight only so long.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::plan::Request;
+use crate::clock::Clock;
+use crate::latency::Latencies;
+use crate::target::{Io, IoDone, IoOperation, Target, TargetError, Wait};
+
+/// A wait shorter than this is spent polling: a sleeping thread would be woken after it.
+const POLL_BELOW: Duration = Duration::from_micros(80);
+
+/// Nobody waits longer than this without looking whether the replay shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A target that ends nothing for so long, with requests in flight, has died.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How long a replay that shall end waits for what is in flight.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// When requests are issued.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Timing {
+    /// At the trace's times, so many times faster.
+    AtSpeed(f64),
+    /// As fast as the target takes them.
+    NoStall,
+}
+
+/// The requests of one connection: every `step`-th from `first` on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share<'a> {
+    pub(super) requests: &'a [Request],
+    pub(super) first: usize,
+    pub(super) step: usize,
+}
+
+impl<'a> Share<'a> {
+    fn iter(self) -> impl ExactSizeIterator<Item = &'a Request> {
+        self.requests.get(self.first..).unwrap_or_default().iter().step_by(self.step.max(1))
+    }
+}
+
+/// What all lanes of a replay share.
+#[derive(Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub(super) timing: Timing,
+    pub(super) depth: u32,
+    /// A request issued this much after its intended time counts as late.
+    pub(super) late_after: Duration,
+    /// A failed request ends the replay.
+    pub(super) strict: bool,
+    /// Set by somebody who wants the replay to end.
+    pub(super) stop: &'a AtomicBool,
+    /// Set when another lane has failed.
+    pub(super) over: &'a AtomicBool,
+    /// Requests that have ended, over all lanes.
+    pub(super) ended: &'a AtomicU64,
+}
+
+/// What one lane, or all together, did.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// From the issue to the end.
+    pub from_issue: Latencies,
+    /// From the intended time to the end; empty without stalls.
+    pub from_intended: Latencies,
+    /// From the intended time to the issue; empty without stalls.
+    pub lateness: Latencies,
+    /// Issued later than the rules allow.
+    pub late: u64,
+    /// Requests handed to the target.
+    pub issued: u64,
+    /// Requests that ended well.
+    pub ended: u64,
+    /// Requests that the target refused or that failed.
+    pub failed: u64,
+    /// The first failure of a single request.
+    pub first_failure: Option<String>,
+    /// Of those that ended well, how many came from a node's page cache.
+    pub cached: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Requests that were not issued because the replay ended before.
+    pub unissued: u64,
+    /// Until the last request had ended.
+    pub elapsed: Duration,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.from_issue.add(&other.from_issue);
+        self.from_intended.add(&other.from_intended);
+        self.lateness.add(&other.lateness);
+        self.late += other.late;
+        self.issued += other.issued;
+        self.ended += other.ended;
+        self.failed += other.failed;
+        self.cached += other.cached;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.unissued += other.unissued;
+        self.elapsed = self.elapsed.max(other.elapsed);
+        if self.first_failure.is_none() {
+            self.first_failure.clone_from(&other.first_failure);
+        }
+    }
+
+    fn fail(&mut self, error: &TargetError) {
+        self.failed += 1;
+        self.first_failure.get_or_insert_with(|| error.to_string());
+    }
+}
+
+/// Why a lane ended before its requests.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LaneError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(
+        "nothing has ended for {seconds} s with {in_flight} requests in flight: the node or device hangs"
+    )]
+    Silent { seconds: u64, in_flight: usize },
+    #[error("{in_flight} requests were still in flight {seconds} s after the replay should have ended")]
+    Undrained { seconds: u64, in_flight: usize },
+}
+
+/// What is in flight in a slot.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    intended: Option<Instant>,
+    issued: Instant,
+    length_bytes: u32,
+    operation: IoOperation,
+}
+
+/// One connection at work.
+pub(super) struct Lane<'a> {
+    target: &'a mut dyn Target,
+    rules: Rules<'a>,
+    clock: &'a dyn Clock,
+    begun: Instant,
+    tally: &'a mut Tally,
+    free: Vec<u32>,
+    flights: Vec<Option<Flight>>,
+    done: Vec<IoDone>,
+    /// When something last ended, or was issued while nothing was in flight.
+    lively: Instant,
+    stopped: Option<Instant>,
+}
+
+impl<'a> Lane<'a> {
+    pub(super) fn new(
+        target: &'a mut dyn Target,
+        rules: Rules<'a>,
+        (clock, begun): (&'a dyn Clock, Instant),
+        tally: &'a mut Tally,
+    ) -> Self {
+        let depth = rules.depth.min(target.depth());
+        Self {
+            target,
+            rules,
+            clock,
+            begun,
+            tally,
+            free: (0..depth).rev().collect(),
+            flights: vec![None; depth as usize],
+            done: Vec::with_capacity(depth as usize),
+            lively: begun,
+            stopped: None,
+        }
+    }
+
+    /// Issues the share and waits for its end.
+    pub(super) fn run(mut self, share: Share<'_>) -> Result<(), LaneError> {
+        let mut left = share.iter().peekable();
+        let result = loop {
+            if self.stopped.is_none() && self.shall_end() {
+                self.stopped = Some(self.clock.now());
+            }
+            let next = if self.stopped.is_some() { None } else { left.peek().copied() };
+            let due = next.map(|request| self.intended(request));
+            match self.issue_if_due(next, due.flatten()) {
+                Ok(true) => {
+                    left.next();
+                    continue;
+                }
+                Ok(false) => {}
+                Err(error) => break Err(error),
+            }
+            if next.is_none() && self.in_flight() == 0 {
+                break Ok(());
+            }
+            if let Err(error) = self.wait(next.is_some(), due.flatten()) {
+                break Err(error);
+            }
+        };
+        self.tally.unissued += left.len() as u64;
+        self.tally.elapsed = self.clock.now().saturating_duration_since(self.begun);
+        result
+    }
+
+    fn shall_end(&self) -> bool {
+        self.rules.stop.load(Ordering::Relaxed) || self.rules.over.load(Ordering::Relaxed)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+
+    /// When a request should be issued; `None` if at once.
+    fn intended(&self, request: &Request) -> Option<Instant> {
+        match self.rules.timing {
+            Timing::NoStall => None,
+            Timing::AtSpeed(speed) => Some(self.begun + at_speed(request.at_ns, speed)),
+        }
+    }
+
+    /// Hands the request to the target if its time has come and there is a place; whether it did.
+    fn issue_if_due(&mut self, next: Option<&Request>, intended: Option<Instant>) -> Result<bool, LaneError> {
+        let (Some(request), Some(&slot)) = (next, self.free.last()) else { return Ok(false) };
+        let now = self.clock.now();
+        if intended.is_some_and(|intended| now < intended) {
+            return Ok(false);
+        }
+        let Request { offset_bytes, length_bytes, device, operation, .. } = *request;
+        match self.target.submit(Io { slot, operation, device, offset_bytes, length_bytes }) {
+            Ok(()) => {}
+            Err(error) if error.ends_the_target() || self.rules.strict => return Err(error.into()),
+            Err(error) => {
+                self.tally.fail(&error);
+                self.rules.ended.fetch_add(1, Ordering::Relaxed);
+                return Ok(true);
+            }
+        }
+        if self.in_flight() == 0 {
+            self.lively = now;
+        }
+        self.free.pop();
+        self.flights[slot as usize] = Some(Flight { intended, issued: now, length_bytes, operation });
+        self.tally.issued += 1;
+        if let Some(intended) = intended {
+            let lateness = now.saturating_duration_since(intended);
+            self.tally.lateness.record(lateness);
+            self.tally.late += u64::from(lateness > self.rules.late_after);
+        }
+        Ok(true)
+    }
+
+    /// Sends on what was accepted, and waits: for the next intended time, for an end, or to look around.
+    fn wait(&mut self, more: bool, intended: Option<Instant>) -> Result<(), LaneError> {
+        let now = self.clock.now();
+        let look = now + LOOK_EVERY;
+        // A request that waits for a place is waited for by its predecessors' ends, not by its time.
+        let until = if self.free.is_empty() { None } else { intended.filter(|_| more) };
+        if self.in_flight() == 0 {
+            self.target.flush()?;
+            self.clock.wait_until(until.map_or(look, |until| until.min(look)));
+            return Ok(());
+        }
+        let wait = match until {
+            Some(until) if until.saturating_duration_since(now) <= POLL_BELOW => Wait::Now,
+            Some(until) => Wait::Until((until - POLL_BELOW).min(look)),
+            None => Wait::Until(look),
+        };
+        self.target.reap(wait, &mut self.done)?;
+        self.settle()
+    }
+
+    /// Counts what has ended.
+    fn settle(&mut self) -> Result<(), LaneError> {
+        let now = self.clock.now();
+        let ended = self.done.len() as u64;
+        let mut failed = None;
+        for end in self.done.drain(..) {
+            let Some(flight) = self.flights.get_mut(end.slot as usize).and_then(Option::take) else {
+                continue;
+            };
+            self.free.push(end.slot);
+            match end.outcome {
+                Ok(()) => count(self.tally, flight, now, end.cached),
+                Err(error) => {
+                    self.tally.fail(&error);
+                    if error.ends_the_target() || self.rules.strict {
+                        failed.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        if ended > 0 {
+            self.rules.ended.fetch_add(ended, Ordering::Relaxed);
+            self.lively = now;
+        }
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let in_flight = self.in_flight();
+        let silent = now.saturating_duration_since(self.lively);
+        if in_flight > 0 && silent >= SILENCE_MAX {
+            return Err(LaneError::Silent { seconds: silent.as_secs(), in_flight });
+        }
+        let draining = self.stopped.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        if in_flight > 0 && draining >= DRAIN_MAX {
+            return Err(LaneError::Undrained { seconds: draining.as_secs(), in_flight });
+        }
+        Ok(())
+    }
+}
+
+fn count(tally: &mut Tally, flight: Flight, now: Instant, cached: bool) {
+    tally.from_issue.record(now.saturating_duration_since(flight.issued));
+    if let Some(intended) = flight.intended {
+        tally.from_intended.record(now.saturating_duration_since(intended));
+    }
+    tally.ended += 1;
+    tally.cached += u64::from(cached);
+    let bytes = u64::from(flight.length_bytes);
+    match flight.operation {
+        IoOperation::Read => tally.read_bytes += bytes,
+        IoOperation::Write => tally.written_bytes += bytes,
+    }
+}
+
+/// The time of a record in a replay of this speed.
+pub(super) fn at_speed(at_ns: u64, speed: f64) -> Duration {
+    if speed == 1.0 {
+        return Duration::from_nanos(at_ns);
+    }
+    Duration::try_from_secs_f64(Duration::from_nanos(at_ns).as_secs_f64() / speed).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests;

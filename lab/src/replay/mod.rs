@@ -1,0 +1,269 @@
+//! How does a trace run again, on other devices, nearer or farther?
+//!
+//! ```text
+//! records -- Ground, Offsets --> Plan: requests per node, all in memory
+//! Plan -- one thread and one target for each connection to a node --> Tally
+//! Tally --> ReplayReport: figures, fidelity, a page; two of them --> a comparison
+//! ```
+//!
+//! Connection k of n to a node issues requests k, k + n, k + 2n and so on of that node, in this order. Requests do not wait for each
+//! other: a trace does not say which of them depended on which.
+//!
+//! Invariants
+//! - The schedule does not know the target: a slow target changes no intended time.
+//! - A replay that has begun always ends with a report, whatever target, node or user do.
+
+mod compare;
+mod error;
+mod lane;
+pub mod limits;
+mod offsets;
+mod page;
+mod place;
+mod plan;
+mod report;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+pub use compare::{Difference, compared};
+pub use error::ReplayError;
+pub use lane::{Tally, Timing};
+pub use offsets::Offsets;
+pub use place::{Area, Ground, Place, Routing};
+pub use plan::{Changes, Plan, PlanOptions, Request, Skip};
+pub use report::{Bin, Fidelity, ReplayReport, Setting};
+
+use self::lane::{Lane, LaneError, Rules, Share};
+use self::limits::SPEED_MAX;
+use crate::clock::{Clock, SystemClock};
+use crate::cpu::CpuSample;
+use crate::limits::{CONNECTIONS_MAX, DEPTH_MAX, IO_BYTES_LEAST, LOAD_MEMORY_BYTES_MAX};
+use crate::target::{Target, TargetError};
+
+/// From the last connection's being ready to the first intended time.
+const LEAD: Duration = Duration::from_millis(2);
+
+/// A whole replay.
+#[derive(Debug, Clone, Copy)]
+pub struct Replay<'a> {
+    /// What is issued.
+    pub plan: &'a Plan,
+    /// When.
+    pub timing: Timing,
+    /// Connections to each node: a thread and a target each.
+    pub connections: u32,
+    /// Requests in flight on each connection.
+    pub depth: u32,
+    /// A request issued this much after its intended time counts as late.
+    pub late_after: Duration,
+    /// A failed request ends the replay.
+    pub strict: bool,
+    /// The processes of the nodes, whose processor time is counted.
+    pub peers: &'a [u32],
+    /// Set by somebody who wants the replay to end now.
+    pub stop: &'a AtomicBool,
+    /// Requests that have ended so far, for somebody who looks on.
+    pub ended: &'a AtomicU64,
+}
+
+/// One connection of a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// To which node.
+    pub node: u16,
+    /// Which of the connections to this node.
+    pub number: u32,
+    /// Requests that the target must take at once.
+    pub depth: u32,
+    /// The longest request.
+    pub slot_bytes: u32,
+}
+
+/// Makes the target of a connection, on the connection's own thread.
+pub type MakeConnection<'a> = dyn Fn(Connection) -> Result<Box<dyn Target>, TargetError> + Sync + 'a;
+
+/// What a replay did.
+#[derive(Debug, Clone, Default)]
+pub struct Replayed {
+    /// All connections together.
+    pub tally: Tally,
+    /// Why it ended before the trace did, if it did; of several reasons the first.
+    pub cut_short: Option<String>,
+    /// Processor time of this process.
+    pub cpu_own: Option<Duration>,
+    /// Processor time of the nodes.
+    pub cpu_nodes: Option<Duration>,
+}
+
+/// Replays a plan on targets that `make` makes.
+///
+/// # Errors
+/// [`ReplayError`] if it cannot begin. What goes wrong on the way is in [`Replayed::cut_short`].
+pub fn replay(run: &Replay<'_>, make: &MakeConnection<'_>) -> Result<Replayed, ReplayError> {
+    let slot_bytes = run.plan.largest_bytes().max(IO_BYTES_LEAST);
+    check(run, slot_bytes)?;
+    // A lane that fails ends the others, but does not pretend that the user wanted it.
+    let over = AtomicBool::new(false);
+    let rules = Rules {
+        timing: run.timing,
+        depth: run.depth,
+        late_after: run.late_after,
+        strict: run.strict,
+        stop: run.stop,
+        over: &over,
+        ended: run.ended,
+    };
+    std::thread::scope(|scope| {
+        let (report, reports) = channel();
+        let mut begins = Vec::new();
+        for (node, requests) in run.plan.nodes() {
+            for number in 0..run.connections {
+                let connection = Connection { node: *node, number, depth: run.depth, slot_bytes };
+                let share = Share { requests, first: number as usize, step: run.connections as usize };
+                let (begin, begun) = channel();
+                let member = Member { connection, share, report: report.clone(), begun };
+                let builder = std::thread::Builder::new().name(format!("replay {node}.{number}"));
+                // On an error the senders in `begins` are dropped, and the threads that wait for them end.
+                builder
+                    .spawn_scoped(scope, move || member.run(make, rules))
+                    .map_err(|source| ReplayError::Thread { node: *node, connection: number, source })?;
+                begins.push(begin);
+            }
+        }
+        drop(report);
+        lead(run, &begins, &reports)
+    })
+}
+
+/// Waits until all are ready, lets them begin and gathers what they did.
+fn lead(
+    run: &Replay<'_>,
+    begins: &[Sender<Signal>],
+    reports: &Receiver<Report>,
+) -> Result<Replayed, ReplayError> {
+    for _member in begins {
+        match reports.recv() {
+            Ok(Report::Ready) => {}
+            Ok(Report::Refused(error)) => return Err(*error),
+            // A thread has panicked, and the scope of all threads will say so.
+            Ok(Report::Over(_) | Report::Gone) | Err(_) => return Ok(Replayed::default()),
+        }
+    }
+    let samples = || -> (Option<CpuSample>, Vec<Option<CpuSample>>) {
+        (CpuSample::of_this_process(), run.peers.iter().map(|peer| CpuSample::of(*peer)).collect())
+    };
+    let (own_before, nodes_before) = samples();
+    let begun = Instant::now() + LEAD;
+    for begin in begins {
+        // A member that has gone is noticed when its report is missing.
+        let _gone = begin.send(Signal::Begin(begun));
+    }
+    let mut replayed = Replayed::default();
+    for _member in begins {
+        // Nobody goes before all are over, unless its thread has panicked.
+        let Ok(Report::Over(over)) = reports.recv() else { break };
+        let (tally, failure) = *over;
+        replayed.tally.add(&tally);
+        if replayed.cut_short.is_none() {
+            replayed.cut_short = failure;
+        }
+    }
+    // The members still live, so that processor time is known to the nanosecond.
+    let (own_after, nodes_after) = samples();
+    replayed.cpu_own = since(own_before.as_ref(), own_after.as_ref());
+    let nodes = nodes_before.iter().zip(&nodes_after);
+    let nodes = nodes.map(|(before, after)| since(before.as_ref(), after.as_ref()));
+    replayed.cpu_nodes = if run.peers.is_empty() { None } else { nodes.sum() };
+    if replayed.cut_short.is_none() && replayed.tally.unissued > 0 {
+        replayed.cut_short = Some("it was asked to end".to_owned());
+    }
+    Ok(replayed)
+}
+
+fn since(before: Option<&CpuSample>, after: Option<&CpuSample>) -> Option<Duration> {
+    Some(after?.since(before?))
+}
+
+fn check(run: &Replay<'_>, slot_bytes: u32) -> Result<(), ReplayError> {
+    if let Timing::AtSpeed(speed) = run.timing
+        && !(1.0 / SPEED_MAX..=SPEED_MAX).contains(&speed)
+    {
+        return Err(ReplayError::BadSpeed { speed });
+    }
+    let Replay { connections, depth, .. } = *run;
+    let lanes = run.plan.nodes().len() as u64 * u64::from(connections);
+    let memory = u64::from(slot_bytes) * u64::from(depth) * lanes;
+    let fits = (1..=u64::from(CONNECTIONS_MAX)).contains(&lanes)
+        && (1..=DEPTH_MAX).contains(&depth)
+        && memory <= LOAD_MEMORY_BYTES_MAX;
+    if fits { Ok(()) } else { Err(ReplayError::BadShape { lanes, depth, slot_bytes }) }
+}
+
+/// What the leader tells a member.
+enum Signal {
+    Begin(Instant),
+}
+
+/// What a member tells the leader.
+enum Report {
+    Ready,
+    Refused(Box<ReplayError>),
+    Over(Box<(Tally, Option<String>)>),
+    /// The thread ends, whatever it has said before.
+    Gone,
+}
+
+/// A thread with a connection.
+struct Member<'a> {
+    connection: Connection,
+    share: Share<'a>,
+    report: Sender<Report>,
+    begun: Receiver<Signal>,
+}
+
+impl Drop for Member<'_> {
+    /// Nobody waits for a member that has gone, even if it has panicked.
+    fn drop(&mut self) {
+        let _unheard = self.report.send(Report::Gone);
+    }
+}
+
+impl Member<'_> {
+    fn run(self, make: &MakeConnection<'_>, rules: Rules<'_>) {
+        let Connection { node, number, .. } = self.connection;
+        // Reports can fail only after the leader has given up on the replay; there is nobody left to tell.
+        let mut target = match make(self.connection) {
+            Ok(target) => target,
+            Err(source) => {
+                let error = ReplayError::Target { node, connection: number, source };
+                let _unheard = self.report.send(Report::Refused(Box::new(error)));
+                return;
+            }
+        };
+        let _unheard = self.report.send(Report::Ready);
+        let Ok(Signal::Begin(begun)) = self.begun.recv() else { return };
+        SystemClock.wait_until(begun);
+        let mut tally = Tally::default();
+        let lane = Lane::new(target.as_mut(), rules, (&SystemClock, begun), &mut tally);
+        let failure = match lane.run(self.share) {
+            Ok(()) => None,
+            Err(error) => {
+                rules.over.store(true, Ordering::Relaxed);
+                Some(self.failure(&error))
+            }
+        };
+        let _unheard = self.report.send(Report::Over(Box::new((tally, failure))));
+        // Until the leader has read the processor time of all threads.
+        let _over = self.begun.recv();
+    }
+
+    fn failure(&self, error: &LaneError) -> String {
+        let Connection { node, number, .. } = self.connection;
+        format!("connection {number} to node {node}: {error}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! Which requests does a trace become?
+//!
+//! Invariants
+//! - Every record is either replayed as one or more requests or counted once as left out, with its reason.
+//! - The requests of a node are in the order of their times; records of the same time keep their order.
+//! - No request is longer than [`IO_BYTES_LARGEST`], and a write lies in its place's scratch area.
+
+use std::{collections::BTreeMap, fmt};
+
+use rackscan_trace::{Operation, Record, TraceError};
+use serde::{Deserialize, Serialize};
+
+use super::error::ReplayError;
+use super::limits::{RECORDS_MAX, REQUESTS_MAX};
+use super::offsets::{Mapped, Mapping, Offsets};
+use super::place::Ground;
+use crate::limits::IO_BYTES_LARGEST;
+use crate::target::IoOperation;
+
+/// Why a record is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Skip {
+    /// It lies outside of the target, or is longer than it.
+    Outside,
+    /// There is no such node or device.
+    NoSuchDevice,
+    /// It writes, and the target has no area for writes.
+    NoScratch,
+    /// It asks for durability, which moves no bytes.
+    Flush,
+    /// It gives bytes back, which no target does.
+    Discard,
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Outside => "outside of the target",
+            Self::NoSuchDevice => "of an unknown node or device",
+            Self::NoScratch => "writes without a scratch area",
+            Self::Flush => "flushes",
+            Self::Discard => "discards",
+        })
+    }
+}
+
+/// What was done to records so that they can be replayed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Records left out, by reason.
+    pub skipped: BTreeMap<Skip, u64>,
+    /// Records that were not aligned and became longer.
+    pub widened: u64,
+    /// Records that were cut into several requests.
+    pub cut: u64,
+    /// Records earlier than one before them, which were sorted.
+    pub out_of_order: u64,
+}
+
+impl Changes {
+    /// Records left out for any reason.
+    #[must_use]
+    pub fn skipped_in_all(&self) -> u64 {
+        self.skipped.values().sum()
+    }
+
+    fn skip(&mut self, reason: Skip) {
+        *self.skipped.entry(reason).or_default() += 1;
+    }
+}
+
+/// How records become requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// How offsets are mapped.
+    pub offsets: Offsets,
+    /// A record that cannot be replayed as it was recorded is an error.
+    pub strict: bool,
+    /// The first records only.
+    pub records_max: Option<u64>,
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// When, in nanoseconds since the first record.
+    pub at_ns: u64,
+    /// Where on the target's device.
+    pub offset_bytes: u64,
+    /// How much.
+    pub length_bytes: u32,
+    /// Which of the node's devices.
+    pub device: u16,
+    /// Read or write.
+    pub operation: IoOperation,
+}
+
+// A trace is in memory as a whole; limits.rs reckons with this.
+const _: () = assert!(size_of::<Request>() == 24 && size_of::<Routed>() == 24);
+
+/// A trace, ready to be replayed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    nodes: Vec<(u16, Vec<Request>)>,
+    records: u64,
+    changes: Changes,
+    trace_ns: u64,
+}
+
+/// A read or write of the trace that has a place.
+#[derive(Debug, Clone, Copy)]
+struct Routed {
+    at_ns: u64,
+    offset_bytes: u64,
+    length_bytes: u32,
+    place: u16,
+    operation: IoOperation,
+}
+
+impl Plan {
+    /// Reads the whole trace and decides where each record goes.
+    ///
+    /// # Errors
+    /// The trace cannot be read, is too long, or nothing of it can be replayed on this ground; with
+    /// [`PlanOptions::strict`], the first record that cannot be replayed as it was recorded.
+    pub fn new(
+        records: impl Iterator<Item = Result<Record, TraceError>>,
+        ground: &Ground,
+        options: PlanOptions,
+    ) -> Result<Self, ReplayError> {
+        let mut changes = Changes::default();
+        let (routed, count) = routed(records, ground, options, &mut changes)?;
+        let mut nodes: BTreeMap<u16, Vec<Request>> = BTreeMap::new();
+        let mappings = mappings(&routed, ground, options.offsets);
+        let first_ns = routed.first().map_or(0, |record| record.at_ns);
+        let trace_ns = routed.last().map_or(0, |record| record.at_ns - first_ns);
+        let mut requests = 0;
+        for (at, record) in routed.iter().enumerate() {
+            let mapping = mappings.get(&(record.place, record.operation == IoOperation::Write));
+            let length_bytes = u64::from(record.length_bytes);
+            let Some(mapped) = mapping.and_then(|mapping| mapping.map(record.offset_bytes, length_bytes))
+            else {
+                refuse_if(options.strict, at, "left out", || outside(record, ground))?;
+                changes.skip(Skip::Outside);
+                continue;
+            };
+            if mapped.widened {
+                refuse_if(options.strict, at, "widened", || unaligned(record, ground))?;
+                changes.widened += 1;
+            }
+            let place = ground.places()[usize::from(record.place)];
+            let of_node = nodes.entry(place.node).or_default();
+            let before = of_node.len();
+            pieces(of_node, mapped, (record, record.at_ns - first_ns, place.device));
+            let count = of_node.len() - before;
+            changes.cut += u64::from(count > 1);
+            requests += count;
+            if requests > REQUESTS_MAX {
+                return Err(ReplayError::TooManyRequests);
+            }
+        }
+        if requests == 0 {
+            return Err(nothing(count, &changes));
+        }
+        Ok(Self { nodes: nodes.into_iter().collect(), records: count, changes, trace_ns })
+    }
+
+    /// The nodes that have something to do, each with its requests.
+    #[must_use]
+    pub fn nodes(&self) -> &[(u16, Vec<Request>)] {
+        &self.nodes
+    }
+
+    /// Records of the trace, those left out included.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Requests over all nodes.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.nodes.iter().map(|(_, requests)| requests.len() as u64).sum()
+    }
+
+    /// What was done to the records.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// From the first to the last read or write of the trace, in its own time.
+    #[must_use]
+    pub fn trace_ns(&self) -> u64 {
+        self.trace_ns
+    }
+
+    /// The longest request.
+    #[must_use]
+    pub fn largest_bytes(&self) -> u32 {
+        let lengths =
+            self.nodes.iter().flat_map(|(_, requests)| requests).map(|request| request.length_bytes);
+        lengths.max().unwrap_or(0)
+    }
+}
+
+/// The reads and writes that have a place, in the order of their times, and how many records there were.
+fn routed(
+    records: impl Iterator<Item = Result<Record, TraceError>>,
+    ground: &Ground,
+    options: PlanOptions,
+    changes: &mut Changes,
+) -> Result<(Vec<Routed>, u64), ReplayError> {
+    let mut routed = Vec::new();
+    let mut count: u64 = 0;
+    let mut latest_ns = 0;
+    let mut records = records;
+    while options.records_max.is_none_or(|most| count < most) {
+        let Some(record) = records.next() else { break };
+        let record = record?;
+        count += 1;
+        if count > RECORDS_MAX {
+            return Err(ReplayError::TooManyRecords);
+        }
+        let operation = match record.operation {
+            Operation::Read => IoOperation::Read,
+            Operation::Write => IoOperation::Write,
+            Operation::Flush => {
+                changes.skip(Skip::Flush);
+                continue;
+            }
+            Operation::Discard => {
+                changes.skip(Skip::Discard);
+                continue;
+            }
+        };
+        let at = usize::try_from(count - 1).unwrap_or(usize::MAX);
+        let Some(place) = ground.find(record.node, record.device) else {
+            let missing = || format!("the target has no device {} of node {}", record.device, record.node);
+            refuse_if(options.strict, at, "left out", missing)?;
+            changes.skip(Skip::NoSuchDevice);
+            continue;
+        };
+        let writes = ground.places()[usize::from(place)].writes;
+        if operation == IoOperation::Write && writes.is_none() {
+            let missing = || "it writes, and the target has no scratch area".to_owned();
+            refuse_if(options.strict, at, "left out", missing)?;
+            changes.skip(Skip::NoScratch);
+            continue;
+        }
+        let at_ns = u64::try_from(record.at.as_nanos()).unwrap_or(u64::MAX);
+        changes.out_of_order += u64::from(at_ns < latest_ns);
+        latest_ns = latest_ns.max(at_ns);
+        // A record's length has been verified; whatever is longer than 4 GiB lies outside of every target.
+        let length_bytes = u32::try_from(record.length_bytes).unwrap_or(u32::MAX);
+        routed.push(Routed { at_ns, offset_bytes: record.offset_bytes, length_bytes, place, operation });
+    }
+    if changes.out_of_order > 0 {
+        routed.sort_by_key(|record| record.at_ns);
+    }
+    Ok((routed, count))
+}
+
+/// A mapping for the reads and one for the writes of each place that has any.
+fn mappings(routed: &[Routed], ground: &Ground, offsets: Offsets) -> BTreeMap<(u16, bool), Mapping> {
+    let mut spans: BTreeMap<(u16, bool), u64> = BTreeMap::new();
+    for record in routed {
+        let span = spans.entry((record.place, record.operation == IoOperation::Write)).or_default();
+        *span = (*span).max(record.offset_bytes.saturating_add(u64::from(record.length_bytes)));
+    }
+    let mapping = |((at, writes), span)| {
+        let place = ground.places()[usize::from(at)];
+        let area = if writes { place.writes? } else { place.reads };
+        Some(((at, writes), Mapping::new(offsets, area, place.align_bytes, span)))
+    };
+    spans.into_iter().filter_map(mapping).collect()
+}
+
+/// The request, cut where it is too long.
+fn pieces(requests: &mut Vec<Request>, mapped: Mapped, (record, at_ns, device): (&Routed, u64, u16)) {
+    let mut done_bytes = 0;
+    while done_bytes < mapped.length_bytes {
+        let left = mapped.length_bytes - done_bytes;
+        let length_bytes = u32::try_from(left).unwrap_or(u32::MAX).min(IO_BYTES_LARGEST);
+        requests.push(Request {
+            at_ns,
+            offset_bytes: mapped.offset_bytes + done_bytes,
+            length_bytes,
+            device,
+            operation: record.operation,
+        });
+        done_bytes += u64::from(length_bytes);
+    }
+}
+
+fn refuse_if(
+    strict: bool,
+    at: usize,
+    instead: &'static str,
+    reason: impl Fn() -> String,
+) -> Result<(), ReplayError> {
+    if !strict {
+        return Ok(());
+    }
+    Err(ReplayError::Inexact { record: at as u64 + 1, reason: reason(), instead })
+}
+
+fn outside(record: &Routed, ground: &Ground) -> String {
+    let place = ground.places()[usize::from(record.place)];
+    let area = match (record.operation, place.writes) {
+        (IoOperation::Write, Some(writes)) => writes,
+        _ => place.reads,
+    };
+    let Routed { operation, length_bytes, offset_bytes, .. } = record;
+    format!(
+        "a {operation} of {length_bytes} bytes at {offset_bytes} does not fit into the target's {} bytes",
+        area.length_bytes
+    )
+}
+
+fn unaligned(record: &Routed, ground: &Ground) -> String {
+    let Routed { operation, length_bytes, offset_bytes, .. } = record;
+    let align_bytes = ground.places()[usize::from(record.place)].align_bytes;
+    format!(
+        "a {operation} of {length_bytes} bytes at {offset_bytes}, where the target needs multiples of {align_bytes}"
+    )
+}
+
+fn nothing(records: u64, changes: &Changes) -> ReplayError {
+    let reasons: Vec<String> =
+        changes.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    // Flushes and discards are in every trace; what else was left out is what the user can change.
+    let curable = changes.skipped.iter().filter(|(reason, _)| !matches!(reason, Skip::Flush | Skip::Discard));
+    let advice = match curable.max_by_key(|(_, count)| **count) {
+        Some((Skip::Outside, _)) => ": use --offsets wrap or scale, or a larger target",
+        Some((Skip::NoSuchDevice, _)) => ": replay it on a scratch file with --folder",
+        Some((Skip::NoScratch, _)) => {
+            ": replay it on a scratch file with --folder, or give the node a scratch area"
+        }
+        _ => "",
+    };
+    ReplayError::NothingToReplay { records, reasons: reasons.join(", "), advice }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! What is measured for the figures?
+//!
+//! Invariants
+//! - The ends of an axis stay when effort makes it shorter, so that every figure keeps its range.
+
+use std::time::Duration;
+
+use rackscan_format::message::{BridgeKind, IoKind};
+
+use crate::experiment::{Case, Mode, NodeShape, WireKind};
+
+/// The paper's sizes.
+pub(super) const SIZES: [u32; 4] = [512, 4096, 16_384, 65_536];
+/// The size of figures 4.10 to 4.13.
+pub(super) const SMALL: u32 = 512;
+/// Connections of figure 4.12.
+pub(super) const CONNECTIONS_FIXED: u32 = 10;
+/// Threads of each connection in figure 4.13.
+pub(super) const THREADS_FIXED: u16 = 100;
+
+const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+const STATIC_CONNECTIONS: [u32; 5] = [1, 2, 5, CONNECTIONS_FIXED, 16];
+const STATIC_THREADS: [u16; 5] = [1, 4, 16, 50, THREADS_FIXED];
+const LOCAL_THREADS: [u16; 6] = [1, 4, 16, 50, 100, 200];
+const REACTOR_CONNECTIONS: [u32; 3] = [1, 2, 4];
+/// Reads in flight of a connection where the figure does not say it.
+const DEPTH: u32 = 32;
+const TURN: Duration = Duration::from_secs(1);
+const TURN_LEAST: Duration = Duration::from_millis(50);
+
+/// A sweep to be measured.
+#[derive(Debug, Clone)]
+pub struct SweepPlan {
+    /// Its cases.
+    pub cases: Vec<Case>,
+    /// How long each turn takes.
+    pub turn: Duration,
+    /// Before anything counts.
+    pub warm_up: Duration,
+}
+
+/// The sweep over one wire; `effort` of 1 is usual, less makes axes and turns shorter.
+#[must_use]
+pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
+    let mut cases = Vec::new();
+    let cores = u32::try_from(rackscan_device::allowed_cores().len()).unwrap_or(1);
+    for size_bytes in SIZES {
+        let of = |connections, depth, node, mode| Case {
+            size_bytes,
+            connections,
+            depth,
+            wire,
+            node,
+            modes: vec![mode],
+        };
+        let connections = thinned(&CONNECTIONS, effort);
+        for &count in &connections {
+            cases.push(of(count, DEPTH, reactor(count, cores, false), Mode::Wire));
+            if size_bytes == SMALL && count <= cores {
+                cases.push(of(count, DEPTH, reactor(count, cores, true), Mode::Wire));
+            }
+            if size_bytes == SMALL {
+                cases.push(of(count, DEPTH, poller(BridgeKind::Dynamic, count, 0, false), Mode::Remote));
+                cases.push(of(count, DEPTH, poller(BridgeKind::Dynamic, count, 0, true), Mode::Remote));
+            }
+        }
+        // Figure 4.18 takes the best of each bridge, so the dynamic one is measured at every size.
+        cases.push(of(1, DEPTH, poller(BridgeKind::Dynamic, 1, 0, false), Mode::Remote));
+        for &threads in &thinned(&LOCAL_THREADS, effort) {
+            let depth = u32::from(threads);
+            let by_threads = NodeShape { io: IoKind::Pread, io_threads: threads, ..reactor(1, cores, false) };
+            cases.push(of(1, depth, by_threads, Mode::Local));
+            cases.push(of(1, depth, reactor(1, cores, false), Mode::Local));
+        }
+        for &count in &thinned(&STATIC_CONNECTIONS, effort) {
+            for &threads in &thinned(&STATIC_THREADS, effort) {
+                let node = poller(BridgeKind::Static, count, threads, false);
+                // One more than the threads can do, so that none of them waits for a message.
+                cases.push(of(count, u32::from(threads) + 1, node, Mode::Remote));
+            }
+        }
+        for &count in &thinned(&REACTOR_CONNECTIONS, effort) {
+            cases.push(of(count, DEPTH, reactor(count, cores, false), Mode::Remote));
+        }
+    }
+    let mut plain: Vec<Case> = Vec::with_capacity(cases.len());
+    for case in cases {
+        if !plain.contains(&case) {
+            plain.push(case);
+        }
+    }
+    crate::experiment::together(&mut plain);
+    let turn = TURN.mul_f64(effort).max(TURN_LEAST);
+    SweepPlan { cases: plain, turn, warm_up: turn / 5 }
+}
+
+/// Our bridge: few threads for many connections.
+fn reactor(connections: u32, cores: u32, pin: bool) -> NodeShape {
+    let serving = u16::try_from(connections.min(cores.div_ceil(2))).unwrap_or(u16::MAX);
+    NodeShape { bridge: BridgeKind::Reactor, io: IoKind::Uring, io_threads: 0, serving, pin }
+}
+
+/// The paper's bridges: a poller for each connection.
+fn poller(bridge: BridgeKind, connections: u32, io_threads: u16, pin: bool) -> NodeShape {
+    let serving = u16::try_from(connections).unwrap_or(u16::MAX).min(crate::limits::SERVING_MAX);
+    NodeShape { bridge, io: IoKind::Pread, io_threads, serving, pin }
+}
+
+/// As many values as the effort allows, at least the two ends.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "axes have a handful of values"
+)]
+fn thinned<T: Copy>(values: &[T], effort: f64) -> Vec<T> {
+    let wanted = ((values.len() as f64 * effort).ceil() as usize).clamp(2, values.len());
+    (0..wanted).map(|index| values[index * (values.len() - 1) / (wanted - 1)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_effort_keeps_both_ends_of_an_axis() {
+        assert_eq!(thinned(&[1, 2, 3, 4, 5], 0.001), [1, 5]);
+        assert_eq!(thinned(&[1, 2, 3, 4, 5], 0.5), [1, 3, 5]);
+        assert_eq!(thinned(&[1, 2, 3], 7.0), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_sweep_measures_each_case_once_within_the_limits() {
+        let whole = sweep(1.0, WireKind::Shm);
+        for (index, case) in whole.cases.iter().enumerate() {
+            assert!(!whole.cases[..index].contains(case), "{case:?}");
+            assert!(
+                case.depth <= crate::limits::DEPTH_MAX
+                    && case.node.io_threads <= crate::limits::IO_THREADS_MAX
+            );
+        }
+        let fixed =
+            |case: &&Case| case.node.io_threads == THREADS_FIXED && case.node.bridge == BridgeKind::Static;
+        assert!(whole.cases.iter().filter(fixed).count() >= STATIC_CONNECTIONS.len());
+        let little = sweep(0.01, WireKind::Shm);
+        assert!(little.cases.len() < whole.cases.len() / 2 && little.turn == TURN_LEAST);
+    }
+}

@@ -1,0 +1,113 @@
+//! What can keep an IO from happening, and is the target of any use afterwards?
+
+use std::sync::Arc;
+
+use rackscan_client::DirectError;
+use rackscan_device::{IoFault, OpenError, PoolError, ReapError, RingError, SubmitError, TakeError};
+use rackscan_fabric::OutOfBounds;
+use rackscan_format::message::{Refusal, RefusalCode};
+
+use crate::limits;
+
+/// Why an IO, or a whole target, failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The slot is not one of the target's.
+    #[error("slot {slot} does not exist; the target has {depth}")]
+    NoSuchSlot {
+        /// The slot asked for.
+        slot: u32,
+        /// How many there are.
+        depth: u32,
+    },
+    /// The slot has an IO in flight.
+    #[error("slot {slot} has an IO in flight; wait for its end first")]
+    SlotBusy {
+        /// The slot.
+        slot: u32,
+    },
+    /// The IO is larger than the slot's memory, or empty.
+    #[error("an IO of {length_bytes} bytes is not possible; expected 1 to {slot_bytes} bytes")]
+    BadLength {
+        /// Length of the IO.
+        length_bytes: u32,
+        /// Memory of a slot.
+        slot_bytes: u32,
+    },
+    /// Depth or memory of a target is outside the limits.
+    #[error(
+        "a target of depth {depth} with {slot_bytes} bytes for each IO is not possible; expected a depth of 1 to \
+         {depth_max} and 1 to {bytes_max} bytes", depth_max = limits::DEPTH_MAX, bytes_max = limits::IO_BYTES_LARGEST
+    )]
+    BadShape {
+        /// Depth asked for.
+        depth: u32,
+        /// Largest IO asked for.
+        slot_bytes: u32,
+    },
+    /// The device refused the IO for its shape.
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
+    /// The device tried and failed.
+    #[error(transparent)]
+    Fault(#[from] Box<IoFault>),
+    /// A file cannot be used as a device.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// There is no memory for the IOs.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// There is no memory left for a slot.
+    #[error(transparent)]
+    Take(#[from] TakeError),
+    /// The kernel gives no ring.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// Waiting for the device failed.
+    #[error(transparent)]
+    Reap(#[from] ReapError),
+    /// The node did not do it, and is there for others.
+    #[error("the node refused ({code:?}): {text}", code = refusal.code, text = refusal.text)]
+    ByNode {
+        /// Its words.
+        refusal: Box<Refusal>,
+    },
+    /// The line to the node is of no more use.
+    #[error(transparent)]
+    Lost {
+        /// What happened.
+        source: Arc<DirectError>,
+    },
+    /// The node does not listen there.
+    #[error("the node does not listen on the wire {wire}")]
+    NoWire {
+        /// The wire.
+        wire: String,
+    },
+    /// A slot's memory is not where it should be: a bug.
+    #[error(transparent)]
+    Memory(#[from] OutOfBounds),
+}
+
+impl TargetError {
+    /// True if no other IO will succeed either.
+    #[must_use]
+    pub fn ends_the_target(&self) -> bool {
+        match self {
+            Self::NoSuchSlot { .. } | Self::SlotBusy { .. } | Self::BadLength { .. } => false,
+            Self::Refused(reason) => matches!(reason, SubmitError::Enter { .. }),
+            Self::Fault(fault) => fault.must_stop(),
+            Self::BadShape { .. }
+            | Self::Open(_)
+            | Self::Pool(_)
+            | Self::Take(_)
+            | Self::Ring(_)
+            | Self::Reap(_)
+            | Self::Lost { .. }
+            | Self::NoWire { .. }
+            | Self::Memory(_) => true,
+            Self::ByNode { refusal } => refusal.code == RefusalCode::Stopping,
+        }
+    }
+}

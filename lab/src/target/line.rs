@@ -1,0 +1,252 @@
+//! How do IOs of slots become messages to a node, and replies become ends?
+//!
+//! ```text
+//!   submit x n     -> waiting: nothing is sent
+//!   flush, reap    -> groups of at most `batch` IOs, a message each -> DirectLine
+//!   a reply        -> ends every IO of its group
+//! ```
+//!
+//! Invariants
+//! - A slot is in `waiting`, in exactly one group that is under way, or free.
+//! - A group's number is the message's id. A slot's memory begins at its number times `stride_bytes`.
+//! - IOs of one message end together: with `batch` of 1, each has its own message and its own latency.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rackscan_client::{DirectDone, DirectLine, DirectOptions};
+use rackscan_device::{Wait as DeviceWait, limits::IO_ALIGN_BYTES};
+use rackscan_fabric::{Address, ClusterKey};
+use rackscan_format::ids::{DeviceId, NodeId};
+use rackscan_format::limits::RAW_TRANSFERS_MAX;
+use rackscan_format::message::{NodeStatus, RawRead, RawWrite};
+
+use super::{Io, IoDone, IoOperation, TargetError, Wait};
+use crate::limits;
+
+/// Which node is asked, and in which shape.
+#[derive(Debug, Clone)]
+pub struct LineOptions {
+    /// The node that must answer there.
+    pub node: NodeId,
+    /// Where.
+    pub address: Address,
+    /// The cluster's key.
+    pub key: ClusterKey,
+    /// How long the node may be silent while it owes replies, and how long connecting may take.
+    pub patience: Duration,
+    /// Most IOs in flight.
+    pub depth: u32,
+    /// Largest IO, in bytes.
+    pub slot_bytes: u32,
+    /// Most IOs of one message; `None` chooses by the depth.
+    pub batch: Option<u32>,
+}
+
+/// What a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// The device's bytes.
+    Transfers,
+    /// Bytes of no meaning, without any device.
+    Echoes,
+}
+
+/// A line with its slots and groups.
+#[derive(Debug)]
+pub(super) struct Slots {
+    line: DirectLine,
+    asks: Asks,
+    slot_bytes: u32,
+    stride_bytes: u64,
+    batch: usize,
+    busy: Vec<bool>,
+    waiting: Vec<Io>,
+    /// The slots of each message under way, by its id.
+    groups: Vec<Vec<u32>>,
+    free_groups: Vec<u32>,
+    reads: Vec<RawRead>,
+    replies: Vec<DirectDone>,
+}
+
+impl Slots {
+    pub(super) fn connect(options: &LineOptions, asks: Asks) -> Result<Self, TargetError> {
+        let LineOptions { depth, slot_bytes, .. } = *options;
+        let fits =
+            (1..=limits::DEPTH_MAX).contains(&depth) && (1..=limits::IO_BYTES_LARGEST).contains(&slot_bytes);
+        if !fits {
+            return Err(TargetError::BadShape { depth, slot_bytes });
+        }
+        let stride = (slot_bytes as usize).next_multiple_of(IO_ALIGN_BYTES);
+        let direct = DirectOptions {
+            node: options.node,
+            address: options.address.clone(),
+            key: options.key.clone(),
+            memory_bytes: stride * depth as usize,
+            patience: options.patience,
+        };
+        let lost = |source| TargetError::Lost { source: Arc::new(source) };
+        let line = DirectLine::connect(&direct, Instant::now() + options.patience).map_err(lost)?;
+        fill(&line, stride * depth as usize)?;
+        // So many messages that the node always has some while others travel.
+        let small = BATCHED_BYTES / slot_bytes;
+        let batch = options.batch.unwrap_or((depth / MESSAGES_UNDER_WAY).min(small));
+        let batch = (batch.max(depth.div_ceil(limits::MESSAGES_MAX)) as usize).clamp(1, RAW_TRANSFERS_MAX);
+        Ok(Self {
+            line,
+            asks,
+            slot_bytes,
+            stride_bytes: stride as u64,
+            batch,
+            busy: vec![false; depth as usize],
+            waiting: Vec::with_capacity(depth as usize),
+            groups: (0..depth).map(|_| Vec::with_capacity(batch)).collect(),
+            free_groups: (0..depth).rev().collect(),
+            reads: Vec::with_capacity(batch),
+            replies: Vec::with_capacity(depth as usize),
+        })
+    }
+
+    pub(super) fn status(&self) -> &NodeStatus {
+        self.line.status()
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        u32::try_from(self.busy.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn bytes(&self, slot: u32, length_bytes: u32) -> Option<Vec<u8>> {
+        let at = usize::try_from(u64::from(slot) * self.stride_bytes).ok()?;
+        self.line.memory().to_vec(at, length_bytes as usize).ok()
+    }
+
+    pub(super) fn submit(&mut self, io: Io) -> Result<(), TargetError> {
+        let Io { slot, length_bytes, .. } = io;
+        let (depth, slot_bytes) = (self.depth(), self.slot_bytes);
+        let busy = self.busy.get_mut(slot as usize).ok_or(TargetError::NoSuchSlot { slot, depth })?;
+        if length_bytes == 0 || length_bytes > slot_bytes {
+            return Err(TargetError::BadLength { length_bytes, slot_bytes });
+        }
+        if *busy {
+            return Err(TargetError::SlotBusy { slot });
+        }
+        *busy = true;
+        self.waiting.push(io);
+        Ok(())
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), TargetError> {
+        let mut taken = 0;
+        while taken < self.waiting.len() && self.line.room() > 0 {
+            let Some(group) = self.free_groups.pop() else { break };
+            let count = self.together(taken);
+            if let Err(source) = self.send(group, taken..taken + count) {
+                self.free_groups.push(group);
+                return Err(TargetError::Lost { source: Arc::new(source) });
+            }
+            taken += count;
+        }
+        self.waiting.drain(..taken);
+        self.line.flush().map_err(lost)
+    }
+
+    /// How many of the IOs that wait from `first` on go into one message.
+    fn together(&self, first: usize) -> usize {
+        let kind = |io: &Io| (io.operation, (self.asks == Asks::Echoes).then_some(io.length_bytes));
+        let wanted = kind(&self.waiting[first]);
+        let most =
+            if wanted.0 == IoOperation::Write && self.asks == Asks::Transfers { 1 } else { self.batch };
+        self.waiting[first..].iter().take(most).take_while(|io| kind(io) == wanted).count()
+    }
+
+    fn send(
+        &mut self,
+        group: u32,
+        range: std::ops::Range<usize>,
+    ) -> Result<(), rackscan_client::DirectError> {
+        let (stride, id) = (self.stride_bytes, u64::from(group));
+        let ios = &self.waiting[range];
+        let Some(Io { slot, operation, device, offset_bytes, length_bytes }) = ios.first().copied() else {
+            return Ok(());
+        };
+        let place = |slot: u32| u64::from(slot) * stride;
+        match (self.asks, operation) {
+            (Asks::Echoes, _) => {
+                // One answer of as many bytes, somewhere in memory that nobody reads.
+                let bytes = length_bytes.saturating_mul(u32::try_from(ios.len()).unwrap_or(u32::MAX));
+                let end = stride * self.busy.len() as u64;
+                self.line.echo(id, place(slot).min(end.saturating_sub(bytes.into())), bytes)?;
+            }
+            (Asks::Transfers, IoOperation::Read) => {
+                self.reads.clear();
+                self.reads.extend(ios.iter().map(|io| RawRead {
+                    device: device_id(io.device),
+                    offset_bytes: io.offset_bytes,
+                    length_bytes: io.length_bytes,
+                    target_offset_bytes: place(io.slot),
+                }));
+                self.line.read(id, &self.reads)?;
+            }
+            (Asks::Transfers, IoOperation::Write) => {
+                let source_offset_bytes = place(slot);
+                let device = device_id(device);
+                self.line
+                    .write(id, &[RawWrite { device, offset_bytes, length_bytes, source_offset_bytes }])?;
+            }
+        }
+        let slots = &mut self.groups[group as usize];
+        slots.clear();
+        slots.extend(ios.iter().map(|io| io.slot));
+        Ok(())
+    }
+
+    pub(super) fn reap(&mut self, wait: Wait, done: &mut Vec<IoDone>) -> Result<(), TargetError> {
+        self.flush()?;
+        let wait = match wait {
+            Wait::Now => DeviceWait::Now,
+            Wait::ForOne => DeviceWait::ForOne,
+            Wait::Until(moment) => DeviceWait::Until(moment),
+        };
+        self.line.reap(wait, &mut self.replies).map_err(lost)?;
+        let Self { replies, groups, free_groups, busy, .. } = self;
+        for DirectDone { id, outcome, .. } in replies.drain(..) {
+            let group = u32::try_from(id).ok().filter(|group| (*group as usize) < groups.len());
+            let Some(group) = group else { continue };
+            for slot in groups[group as usize].drain(..) {
+                busy[slot as usize] = false;
+                let outcome = match &outcome {
+                    Ok(_cost) => Ok(()),
+                    Err(refusal) => Err(TargetError::ByNode { refusal: refusal.clone() }),
+                };
+                done.push(IoDone { slot, outcome, cached: false });
+            }
+            free_groups.push(group);
+        }
+        Ok(())
+    }
+}
+
+/// Messages that are under way when a line chooses how many IOs go into one.
+const MESSAGES_UNDER_WAY: u32 = 8;
+/// Bytes of the IOs that share a message when a line chooses: a message costs less than a large IO gains by its own end.
+const BATCHED_BYTES: u32 = 16 << 10;
+
+fn lost(source: rackscan_client::DirectError) -> TargetError {
+    TargetError::Lost { source: Arc::new(source) }
+}
+
+/// Devices beyond the greatest number do not exist, which the node says.
+fn device_id(device: u16) -> DeviceId {
+    DeviceId(u8::try_from(device).unwrap_or(u8::MAX))
+}
+
+/// What is written shall not be zeroes.
+fn fill(line: &DirectLine, bytes: usize) -> Result<(), TargetError> {
+    let mut random = fastrand::Rng::with_seed(bytes as u64);
+    let mut piece = vec![0; IO_ALIGN_BYTES];
+    for at in (0..bytes).step_by(IO_ALIGN_BYTES) {
+        random.fill(&mut piece);
+        line.memory().copy_in(at, &piece)?;
+    }
+    Ok(())
+}

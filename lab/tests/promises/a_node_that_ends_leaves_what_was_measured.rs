@@ -1,0 +1,65 @@
+//! A node that dies in the middle is a clear error, in time, with everything that was measured before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rackscan_format::message::{BridgeKind, IoKind};
+use rackscan_lab::{Axes, Bounds, Experiment, Mode, NodeHost, NodeShape, RunningNode};
+
+use super::support::Home;
+use super::turns_of_near_and_far_are_compared::{axes, experiment};
+
+/// Ends the node a while after a start.
+struct Dying(Home);
+
+impl NodeHost for Dying {
+    fn start(&mut self, shape: &NodeShape) -> Result<RunningNode, String> {
+        let node = self.0.start(shape)?;
+        let stop = self.0.stopper();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(700));
+            stop();
+        });
+        Ok(node)
+    }
+}
+
+fn long(modes: &[Mode]) -> Experiment {
+    let axes = Axes {
+        sizes: vec![4096],
+        bridges: vec![BridgeKind::Reactor],
+        ios: vec![IoKind::Uring],
+        modes: modes.to_vec(),
+        ..axes()
+    };
+    let bounds = Bounds { duration: Duration::from_secs(60), count_max: None };
+    Experiment { bounds, rounds: 1, ..experiment(axes.cases().unwrap()) }
+}
+
+#[test]
+fn reads_of_a_node_that_ends_are_a_partial_line_and_an_error() {
+    let begun = Instant::now();
+    let outcome = long(&[Mode::Remote]).run(&mut Dying(Home::new()), &AtomicBool::new(false), &mut |_| ());
+    assert!(begun.elapsed() < Duration::from_secs(30), "it does not wait for the end of the turn");
+    let text = outcome.failure.expect("the node is gone");
+    assert!(text.contains("node"), "{text}");
+    let [line] = outcome.lines.as_slice() else { panic!("one line: {:?}", outcome.lines) };
+    assert!(line.latency.count > 0 && line.partial.as_deref() == Some(text.as_str()), "{line:?}");
+}
+
+#[test]
+fn an_experiment_that_is_told_to_stop_returns_what_it_has() {
+    let (begun, stop) = (Instant::now(), AtomicBool::new(false));
+    let mut home = Home::new();
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(700));
+            stop.store(true, Ordering::Relaxed);
+        });
+        long(&[Mode::Local, Mode::Remote]).run(&mut home, &stop, &mut |_| ())
+    });
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(outcome.stopped && outcome.failure.is_none());
+    let [line] = outcome.lines.as_slice() else { panic!("one line: {:?}", outcome.lines) };
+    assert!(line.mode == Mode::Local && line.latency.count > 0 && line.partial.is_some(), "{line:?}");
+}
