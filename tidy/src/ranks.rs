@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Violation;
 
 /// The rank of each crate: what it may build upon lies strictly below.
-pub const RANKS: [(&str, u32); 13] = [
+pub const RANKS: [(&str, u32); 14] = [
     ("rackscan-format", 0),
     ("rackscan-fabric", 0),
     ("rackscan-device", 0),

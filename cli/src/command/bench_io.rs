@@ -35,6 +35,9 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
         };
     }
     let outcome = measure(asked, &experiment)?;
+    if outcome.lines.is_empty() {
+        return ended(outcome);
+    }
     write_lines(&outcome.lines, asked.json.as_deref())?;
     eprint!("{}", figures(&outcome.lines));
     if asked.sweep {
@@ -47,11 +50,9 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
 /// The error, if it ended early.
 fn ended(outcome: Outcome) -> Result<(), Failure> {
     match outcome {
-        Outcome { failure: Some(text), lines, .. } => {
-            let figures = lines.len();
-            Err(Failure::Runtime(format!(
-                "{text} (the {figures} figures above are what was measured before)"
-            )))
+        Outcome { failure: Some(text), lines, .. } if lines.is_empty() => Err(Failure::Runtime(text)),
+        Outcome { failure: Some(text), .. } => {
+            Err(Failure::Runtime(format!("{text} (the figures above are what was measured before)")))
         }
         Outcome { stopped: true, .. } => Err(Failure::Runtime(
             "stopped before everything was measured; the figures above are partial".to_owned(),
