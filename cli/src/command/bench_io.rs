@@ -25,11 +25,12 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     let mut experiment = experiment(asked, axes(asked))?;
     if asked.sweep {
         let wire = asked.wires.first().copied().unwrap_or(LabWire::Shm);
-        let SweepPlan { cases, turn, warm_up } = sweep(asked.effort, wire.into());
+        let SweepPlan { cases, turn, warm_up, watched } = sweep(asked.effort, wire.into());
         experiment = Experiment {
             cases,
             rounds: if asked.effort < 1.0 { 1 } else { asked.repeat },
             warm_up,
+            watched: Some(watched),
             bounds: Bounds { duration: turn, count_max: asked.count },
             ..experiment
         };
@@ -41,7 +42,7 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     write_lines(&outcome.lines, asked.json.as_deref())?;
     eprint!("{}", figures(&outcome.lines));
     if asked.sweep {
-        let page = sweep_report(&outcome.lines, &experiment.provenance).write(&asked.report)?;
+        let page = sweep_report(&outcome, &experiment.provenance).write(&asked.report)?;
         eprintln!("figures: {}", page.display());
     }
     ended(outcome)
@@ -105,6 +106,7 @@ fn experiment(asked: &BenchIo, axes: Axes) -> Result<Experiment, Failure> {
         distribution: asked.zipf.map_or(Distribution::Uniform, |skew| Distribution::Zipfian { skew }),
         seed: asked.seed,
         batch: asked.batch,
+        watched: None,
         provenance: Provenance::now("io", asked.file_size as f64 / f64::from(1 << 30)),
     })
 }
