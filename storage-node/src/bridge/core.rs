@@ -67,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) publisher: Publisher,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) io: BridgeIo,
+    /// Places in its queue that are kept for writes whose bytes are on their way from the requester.
+    pub(crate) reserved: u32,
     /// Pages being checked before they are written.
     pub(crate) pool: BufferPool,
     pub(crate) staging: Staging,
@@ -101,7 +103,7 @@ impl Core {
 
     /// Whether a device operation would be accepted.
     pub(crate) fn has_room(&self) -> bool {
-        self.io.in_flight() < self.io.depth()
+        self.io.in_flight() + self.reserved < self.io.depth()
     }
 
     /// Reads an extent of a device.
