@@ -83,6 +83,11 @@ impl Core {
         self.links.get_mut(place.link)?.as_mut()
     }
 
+    /// Hands over everything that was posted and held back.
+    pub(crate) fn release(&mut self) {
+        self.links.iter_mut().flatten().for_each(Link::release);
+    }
+
     /// Gives a connection a place in the table.
     pub(crate) fn add_link(&mut self, link: Link) -> usize {
         let free = self.links.iter().position(Option::is_none);
