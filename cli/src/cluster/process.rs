@@ -19,6 +19,8 @@ use std::{
 
 /// A node's start includes making its device files.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
+/// Bytes of a new scratch area that every further second of the start is enough for, on a slow disk.
+const SCRATCH_BYTES_PER_S: u64 = 64 << 20;
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const POLL_EVERY: Duration = Duration::from_millis(5);
 const PROBE_TIME_MAX: Duration = Duration::from_millis(500);
@@ -146,7 +148,9 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
 }
 
 fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
-    let deadline = Instant::now() + START_TIME_MAX;
+    let filling_s = node.config.scratch.map_or(0, |scratch| scratch.0 / SCRATCH_BYTES_PER_S);
+    let start_time_max = START_TIME_MAX + Duration::from_secs(filling_s);
+    let deadline = Instant::now() + start_time_max;
     loop {
         if is_reachable(node) {
             return Ok(());
@@ -162,7 +166,7 @@ fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
             )));
         }
         if Instant::now() > deadline {
-            let seconds = START_TIME_MAX.as_secs();
+            let seconds = start_time_max.as_secs();
             return Err(Failure::Runtime(format!(
                 "node {} did not listen within {seconds} s; see {}",
                 node.config.node.0,
