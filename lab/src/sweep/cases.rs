@@ -45,7 +45,9 @@ pub struct SweepPlan {
 #[must_use]
 pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
     let mut cases = Vec::new();
-    let cores = u32::try_from(rackscan_device::allowed_cores().len()).unwrap_or(1);
+    let cores = cores_of_this_host();
+    // Each connection of the paper's bridges is a polling thread at either side.
+    let possible: Vec<u32> = CONNECTIONS.into_iter().filter(|count| *count <= cores * 8).collect();
     for size_bytes in SIZES {
         let of = |connections, depth, node, mode| Case {
             size_bytes,
@@ -55,7 +57,7 @@ pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
             node,
             modes: vec![mode],
         };
-        let connections = thinned(&CONNECTIONS, effort);
+        let connections = thinned(&possible, effort);
         for &count in &connections {
             cases.push(of(count, DEPTH, reactor(count, cores, false), Mode::Wire));
             if size_bytes == SMALL && count <= cores {
@@ -102,6 +104,10 @@ pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
     };
     let turn = TURN.mul_f64(effort).max(TURN_LEAST);
     SweepPlan { cases: plain, turn, warm_up: turn / 5, watched }
+}
+
+fn cores_of_this_host() -> u32 {
+    u32::try_from(rackscan_device::allowed_cores().len()).unwrap_or(1).max(1)
 }
 
 /// Our bridge: few threads for many connections.
