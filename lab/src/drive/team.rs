@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::places::Places;
@@ -21,6 +22,13 @@ use crate::target::{Target, TargetError};
 pub fn drive(run: &Run<'_>, make: &MakeTarget<'_>) -> Result<Measured, DriveError> {
     check(run)?;
     let failed = AtomicBool::new(false);
+    // One after another: how many callers a node takes in at once is not measured here.
+    let making = Mutex::new(());
+    let make = |connection| {
+        let _turn = making.lock().unwrap_or_else(PoisonError::into_inner);
+        make(connection)
+    };
+    let make: &MakeTarget<'_> = &make;
     std::thread::scope(|scope| {
         let mut members = Vec::with_capacity(run.connections as usize);
         for connection in 0..run.connections {

@@ -37,13 +37,17 @@ pub struct SweepPlan {
     pub turn: Duration,
     /// Before anything counts.
     pub warm_up: Duration,
+    /// The one of figure 4.11: how busy the cores are with a thread for each read.
+    pub watched: Case,
 }
 
 /// The sweep over one wire; `effort` of 1 is usual, less makes axes and turns shorter.
 #[must_use]
 pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
     let mut cases = Vec::new();
-    let cores = u32::try_from(rackscan_device::allowed_cores().len()).unwrap_or(1);
+    let cores = cores_of_this_host();
+    // Each connection of the paper's bridges is a polling thread at either side.
+    let possible: Vec<u32> = CONNECTIONS.into_iter().filter(|count| *count <= cores * 8).collect();
     for size_bytes in SIZES {
         let of = |connections, depth, node, mode| Case {
             size_bytes,
@@ -53,7 +57,7 @@ pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
             node,
             modes: vec![mode],
         };
-        let connections = thinned(&CONNECTIONS, effort);
+        let connections = thinned(&possible, effort);
         for &count in &connections {
             cases.push(of(count, DEPTH, reactor(count, cores, false), Mode::Wire));
             if size_bytes == SMALL && count <= cores {
@@ -90,8 +94,20 @@ pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
         }
     }
     crate::experiment::together(&mut plain);
+    let watched = Case {
+        size_bytes: SMALL,
+        connections: 1,
+        depth: DEPTH,
+        wire,
+        node: poller(BridgeKind::Dynamic, 1, 0, false),
+        modes: vec![Mode::Remote],
+    };
     let turn = TURN.mul_f64(effort).max(TURN_LEAST);
-    SweepPlan { cases: plain, turn, warm_up: turn / 5 }
+    SweepPlan { cases: plain, turn, warm_up: turn / 5, watched }
+}
+
+fn cores_of_this_host() -> u32 {
+    u32::try_from(rackscan_device::allowed_cores().len()).unwrap_or(1).max(1)
 }
 
 /// Our bridge: few threads for many connections.
@@ -142,6 +158,7 @@ mod tests {
         let fixed =
             |case: &&Case| case.node.io_threads == THREADS_FIXED && case.node.bridge == BridgeKind::Static;
         assert!(whole.cases.iter().filter(fixed).count() >= STATIC_CONNECTIONS.len());
+        assert!(whole.cases.contains(&whole.watched));
         let little = sweep(0.01, WireKind::Shm);
         assert!(little.cases.len() < whole.cases.len() / 2 && little.turn == TURN_LEAST);
     }
