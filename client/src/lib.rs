@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod catalog;
 mod cluster;
 mod dial;

@@ -9,7 +9,7 @@ use rackscan_device::{
 use rackscan_format::{
     ids::{DeviceId, NodeId},
     label::DeviceLabel,
-    message::{DeviceStatus, NodeCounters, NodeStatus},
+    message::{CacheStatus, DeviceStatus, NodeCounters, NodeStatus},
     segment::Extent,
 };
 
@@ -66,6 +66,7 @@ fn status(path: &Path, host: &str) -> NodeStatus {
         memory_budget_bytes: 0,
         registered_buffers: Ok(()),
         counters: NodeCounters::default(),
+        cache: CacheStatus::default(),
     }
 }
 

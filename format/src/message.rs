@@ -13,16 +13,20 @@
 use crate::{
     codec::{self, CodecError},
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    limits::{FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, REFUSAL_BYTES_MAX},
+    limits::{CACHE_USED_MAX, FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, REFUSAL_BYTES_MAX},
     program::ScanProgram,
     schema::TableDefinition,
     segment::SegmentDirectory,
 };
 use serde::{Deserialize, Serialize};
 
+mod cache;
+
+pub use cache::{CachePlace, CacheRegion, CacheStatus};
+
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +125,13 @@ pub enum Request {
         /// Where they go.
         target: Target,
     },
+    /// Where is your page cache? Registers it for reading on this connection. [`Answer::Cache`].
+    OpenCache,
+    /// These pages of your cache were read one-sidedly. [`Answer::Done`].
+    CacheUsed {
+        /// Where they lay, at most `CACHE_USED_MAX`; one that was read twice is named twice.
+        places: Vec<CachePlace>,
+    },
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
 }
@@ -143,7 +154,11 @@ pub enum Answer {
     Fetched {
         /// What it took.
         cost: Cost,
+        /// Where each page lies in the node's cache now, in the order they were asked for; empty if none does.
+        places: Vec<Option<CachePlace>>,
     },
+    /// To [`Request::OpenCache`]: the cache's memory, if there is a cache.
+    Cache(Option<CacheRegion>),
     /// To [`Request::Process`].
     Processed {
         /// Encoded batches in the target, one behind the other.
@@ -171,6 +186,8 @@ pub enum Answer {
 pub struct Cost {
     /// Pages read from devices.
     pub pages_read: u32,
+    /// Pages taken from the node's cache.
+    pub pages_cached: u32,
     /// Pages of the program's columns that zone maps (or an empty selection) made unnecessary.
     pub pages_skipped: u32,
     /// Bytes read from devices.
@@ -358,6 +375,8 @@ pub struct NodeStatus {
     pub registered_buffers: Result<(), String>,
     /// Its counters.
     pub counters: NodeCounters,
+    /// Its page cache.
+    pub cache: CacheStatus,
 }
 
 /// A table as one node keeps it.
@@ -400,6 +419,12 @@ impl RequestMessage {
             && (pages.is_empty() || pages.len() > FETCH_PAGES_MAX)
         {
             let reason = format!("a fetch of {} pages, expected 1 to {FETCH_PAGES_MAX}", pages.len());
+            return Err(CodecError::Malformed { what: "request", reason });
+        }
+        if let Request::CacheUsed { places } = &message.request
+            && places.len() > CACHE_USED_MAX
+        {
+            let reason = format!("{} places of a cache, expected at most {CACHE_USED_MAX}", places.len());
             return Err(CodecError::Malformed { what: "request", reason });
         }
         Ok(message)
@@ -473,7 +498,7 @@ mod tests {
         assert_eq!(RequestMessage::decode(&bytes).unwrap(), message);
         bytes[0] += 1;
         let error = RequestMessage::decode(&bytes).unwrap_err().to_string();
-        assert!(error.contains("version 2") && error.contains("expected 1"), "{error}");
+        assert!(error.contains("version 3") && error.contains("expected 2"), "{error}");
         assert!(RequestMessage::decode(&bytes[..1]).is_err());
     }
 }

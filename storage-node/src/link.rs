@@ -15,8 +15,8 @@ use std::{
 
 use rackscan_device::{DeviceIo, Interest, Repeat, Ring, Token, Watch, WatchId};
 use rackscan_fabric::{
-    Access, Connection, Event, Operation, PostError, RawSlice, RegionSlice, RemoteRegion, Wire,
-    inbox::SenderId,
+    Access, Connection, Event, Operation, PostError, RawSlice, Region, RegionSlice, RegisterError,
+    RemoteRegion, Wire, inbox::SenderId,
 };
 use rackscan_format::message::Target;
 
@@ -45,6 +45,8 @@ pub(crate) struct Link {
     waiting: VecDeque<Waiting>,
     /// Transfers that the connection has taken and not reported yet.
     under_way: Vec<u64>,
+    /// The page cache, if the peer may read it.
+    cache: Option<Target>,
     /// Set when nobody waits for answers any more.
     gone: Arc<AtomicBool>,
     /// Requests in progress.
@@ -67,6 +69,7 @@ impl Link {
             watch: None,
             waiting: VecDeque::new(),
             under_way: Vec::new(),
+            cache: None,
             gone,
             requests: 0,
             staged_bytes: 0,
@@ -114,6 +117,17 @@ impl Link {
     /// The mapped memory of a target; `None` if it does not exist or does not grant that access.
     pub(crate) fn map(&mut self, target: &Target, access: Access) -> Option<RawSlice> {
         self.connection.map_remote(&remote(target), 0, target.length_bytes, access)
+    }
+
+    /// Lets the peer read the page cache, and says by which name.
+    pub(crate) fn grant_cache(&mut self, region: &Region) -> Result<Target, RegisterError> {
+        if let Some(granted) = self.cache {
+            return Ok(granted);
+        }
+        let RemoteRegion { key, address, length } = self.connection.register(region, Access::Read)?;
+        let granted = Target { key, offset_bytes: address, length_bytes: length };
+        self.cache = Some(granted);
+        Ok(granted)
     }
 
     /// Copies a part of our memory into the peer's.

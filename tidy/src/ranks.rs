@@ -9,12 +9,13 @@ use serde_json::Value;
 use crate::Violation;
 
 /// The rank of each crate: what it may build upon lies strictly below.
-pub const RANKS: [(&str, u32); 12] = [
+pub const RANKS: [(&str, u32); 13] = [
     ("rackscan-format", 0),
     ("rackscan-fabric", 0),
     ("rackscan-device", 0),
     ("rackscan-queries", 0),
     ("rackscan-scan", 1),
+    ("rackscan-cache", 1),
     ("rackscan-client", 2),
     ("rackscan-storage-node", 2),
     ("rackscan-planner", 3),

@@ -3,7 +3,7 @@
 use crate::Violation;
 
 /// Everything that belongs in the root. Whatever else turns up there is a leftover until it is listed.
-pub const ROOT_ENTRIES: [&str; 24] = [
+pub const ROOT_ENTRIES: [&str; 25] = [
     ".ci",
     ".gitignore",
     "CHANGELOG.md",
@@ -12,6 +12,7 @@ pub const ROOT_ENTRIES: [&str; 24] = [
     "LICENSE",
     "README.md",
     "bench",
+    "cache",
     "client",
     "cli",
     "clippy.toml",

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::Address;
 use rackscan_format::limits::NODE_DEVICES_MAX;
 
@@ -151,6 +152,16 @@ impl Config {
                 );
             }
         }
+        if let Some(cache) = self.cache
+            && cache.0 != 0
+            && !(CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&cache.0)
+        {
+            return fault(
+                "cache",
+                cache.to_string(),
+                format!("0, or {CACHE_BYTES_MIN} to {CACHE_BYTES_MAX} bytes"),
+            );
+        }
         if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
             return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
         }
@@ -225,6 +236,8 @@ mod tests {
             ("reactors = 0", ["reactors is 0", "1 to"]),
             ("memory_budget = \"1MiB\"", ["memory_budget is 1MiB", "at least"]),
             ("scan_queue = 65535", ["scan_queue is 65535", "1 to"]),
+            ("cache = 4096", ["cache is 4KiB", "0, or 65536 to"]),
+            ("cache = \"480MiB\"", ["memory_budget is 512MiB", "beside a cache of 503316480 bytes"]),
         ] {
             let found = fault(&format!("{TEXT}\n{extra}"));
             assert!(parts.iter().all(|part| found.contains(part)), "{found}");
