@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use rackscan_fabric::{Operation, OutOfBounds, RawSlice, Region, RemoteRegion};
+use rackscan_fabric::{Operation, OutOfBounds, RawSlice, Region, RegionSlice, RemoteRegion};
 use rackscan_format::{
     message::{CachePlace, CacheRegion},
     segment::Extent,
@@ -70,13 +70,25 @@ impl View {
         offset: usize,
     ) -> Result<[Operation<'static>; 2], OutOfBounds> {
         let length = extent.length_bytes as usize;
-        let read = |source_offset: usize, offset, length| {
-            let target = into.slice(offset, length)?;
-            Ok(Operation::Read { source: self.memory, source_offset: source_offset as u64, target })
-        };
-        let page = read(self.geometry.payload_offset(place.frame), offset, length)?;
-        let header = read(self.geometry.header_offset(place.frame), offset + length, HEADER_BYTES)?;
-        Ok([page, header])
+        let (page, header) = (into.slice(offset, length)?, into.slice(offset + length, HEADER_BYTES)?);
+        Ok(self.reads_apart(place, page, header))
+    }
+
+    /// As [`View::reads`], with a place for each; `header` has the length of a header.
+    #[must_use]
+    pub fn reads_apart(
+        &self,
+        place: CachePlace,
+        page: RegionSlice,
+        header: RegionSlice,
+    ) -> [Operation<'static>; 2] {
+        let (from, header_from) =
+            (self.geometry.payload_offset(place.frame), self.geometry.header_offset(place.frame));
+        [(from, page), (header_from, header)].map(|(source_offset, target)| Operation::Read {
+            source: self.memory,
+            source_offset: source_offset as u64,
+            target,
+        })
     }
 
     /// Whether a private copy of what [`View::reads`] brought is the page.

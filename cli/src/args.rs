@@ -290,7 +290,9 @@ pub(crate) struct DropTable {
 #[command(
     after_help = "Examples:\n  rackscan node --config node3.toml\n  rackscan node --config rackscan-data/cluster.toml --id 3\n\n\
                         The file is either one node's own (with `cluster`, `key_file`, `listen`, `devices` ...) or a\n\
-                        cluster's, of which --id picks one node. `rackscan cluster start` writes an example."
+                        cluster's, of which --id picks one node. `rackscan cluster start` writes an example.\n\n\
+                        Who waits for the devices: bridge = \"reactor\" (io = \"uring\" or \"pread\"), \"static\" or \"dynamic\", with\n\
+                        reactors or pollers, io_threads, pin_cores; scratch = \"1GiB\" sets an area aside for raw writes."
 )]
 pub(crate) struct Node {
     /// The node's (or the cluster's) TOML file

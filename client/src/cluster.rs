@@ -113,7 +113,7 @@ impl Cluster {
         let memory = TargetPool::new(options.memory_bytes)?;
         let mut dialling = Vec::new();
         for (node, address) in endpoints {
-            let (key, memory) = (options.key.clone(), Arc::clone(&memory));
+            let (key, memory) = (options.key.clone(), memory.region().clone());
             let (cache, reads_cache) = (Arc::default(), options.reads_caches);
             let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None };
             dialling.push((dial.clone(), dial_apart(dial)?));
@@ -232,6 +232,7 @@ pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, ex
         Answer::Processed { .. } => "the result of a scan",
         Answer::Appended { .. } => "a stored segment",
         Answer::Done => "done",
+        Answer::Transferred { .. } => "the end of a raw request",
     };
     ClientError::BadAnswer { node, during, found: found.to_owned(), expected: expected.to_owned() }
 }
@@ -244,6 +245,8 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::Fetch { .. } => "fetch",
         Request::Process { .. } => "process",
         Request::Append { .. } => "append",
+        Request::ReadRaw { .. } => "raw read",
+        Request::WriteRaw { .. } => "raw write",
         Request::PreparePublish { .. } => "prepare",
         Request::CommitPublish { .. } => "commit",
         Request::AbortLoad { .. } => "abort",

@@ -11,7 +11,8 @@ use std::{
 
 use rackscan_cache::View;
 use rackscan_fabric::{
-    Access, Address, ClusterKey, ConnectError, Connection, Event, Operation, RegisterError, RemoteRegion,
+    Access, Address, ClusterKey, ConnectError, Connection, Event, Operation, Region, RegisterError,
+    RemoteRegion,
 };
 use rackscan_format::{
     ids::{NodeId, RequestId},
@@ -23,7 +24,6 @@ use crate::{
     cache::{Opened, RemoteCache},
     cluster::{kind_of, unexpected},
     limits::CONNECT_TIME_MAX,
-    target::TargetPool,
 };
 
 /// Whom to reach, where and with what.
@@ -32,7 +32,8 @@ pub(crate) struct Dial {
     pub(crate) node: NodeId,
     pub(crate) address: Address,
     pub(crate) key: ClusterKey,
-    pub(crate) memory: Arc<TargetPool>,
+    /// What the node may write answers into.
+    pub(crate) memory: Region,
     /// What is known of the node's page cache.
     pub(crate) cache: Arc<RemoteCache>,
     /// Whether it is to be read.
@@ -58,7 +59,11 @@ const REGISTER_PAUSE: Duration = Duration::from_millis(1);
 impl Dial {
     /// Connects, registers the target memory and asks the node who it is.
     pub(crate) fn dial(&self) -> Result<Line, ClientError> {
-        let deadline = Instant::now() + CONNECT_TIME_MAX;
+        self.dial_until(Instant::now() + CONNECT_TIME_MAX)
+    }
+
+    /// As [`Dial::dial`], with a deadline of the caller's.
+    pub(crate) fn dial_until(&self, deadline: Instant) -> Result<Line, ClientError> {
         let mut connection = rackscan_fabric::connect(&self.address, &self.key, deadline)
             .map_err(|error| self.refused(&error))?;
         let target = self.register(&mut connection, deadline)?;
@@ -73,7 +78,7 @@ impl Dial {
     fn register(&self, connection: &mut Connection, deadline: Instant) -> Result<RemoteRegion, ClientError> {
         loop {
             // The node writes answers here and reads the segments of a load from here.
-            match connection.register(self.memory.region(), Access::ReadWrite) {
+            match connection.register(&self.memory, Access::ReadWrite) {
                 Ok(target) => return Ok(target),
                 Err(RegisterError::PeerBusy) if Instant::now() < deadline => {
                     std::thread::sleep(REGISTER_PAUSE)
@@ -135,10 +140,7 @@ impl Dial {
                 }
             }
         }
-        Err(self.unreachable(
-            format!("it did not answer a {during} request within {CONNECT_TIME_MAX:?}"),
-            "see the node's log",
-        ))
+        Err(self.unreachable(format!("it did not answer a {during} request in time"), "see the node's log"))
     }
 
     fn read_answer(&self, during: &'static str, bytes: &[u8]) -> Result<Answer, ClientError> {

@@ -12,6 +12,7 @@
 //!     copies out of the target once, decodes
 //! ```
 //!
+//! `direct` is one connection driven by one thread, for the laboratory and for replay.
 //! `local` reads the devices of nodes on the same host without asking them.
 //!
 //! Invariants
@@ -25,6 +26,7 @@ mod cache;
 mod catalog;
 mod cluster;
 mod dial;
+mod direct;
 mod doorbell;
 mod driver;
 mod error;
@@ -39,6 +41,7 @@ mod target;
 
 pub use catalog::{BrokenTable, ClusterCatalog, ClusterTable, PlacedSegment};
 pub use cluster::{Cluster, ClusterOptions, NodeEndpoint};
+pub use direct::{DirectDone, DirectError, DirectLine, DirectOptions};
 pub use error::ClientError;
 pub use fetch::FetchedPages;
 pub use load::{Appended, LoadSession};

@@ -28,6 +28,8 @@ pub const CATALOG_ATTEMPTS_MAX: u32 = 8;
 
 /// Requests outstanding at one node; further callers wait for their turn.
 pub const REQUESTS_PER_NODE_MAX: usize = 64;
+/// Requests outstanding on a direct line: as many as a node serves of one connection.
+pub const DIRECT_DEPTH_MAX: usize = 128;
 /// How long a request may take unless the caller says otherwise.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// How long connecting to a node may take, its handshake included.
@@ -66,6 +68,7 @@ const _: () = assert!(FETCH_PAGES_MAX >= 1);
 // The connection's queue holds every outstanding request, its abandoned ones included.
 const _: () =
     assert!(2 * REQUESTS_PER_NODE_MAX + READS_POSTED_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+const _: () = assert!(DIRECT_DEPTH_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
 // What is told at once, with all pages of the call that reached the number, fits one message.
 const _: () = assert!(CACHE_USED_TOLD + FETCH_PAGES_MAX <= rackscan_format::limits::CACHE_USED_MAX);
 // Progress is made with the reserve alone: it holds any page.

@@ -9,7 +9,7 @@ use rackscan_device::{
 use rackscan_format::{
     ids::{DeviceId, NodeId},
     label::DeviceLabel,
-    message::{CacheStatus, DeviceStatus, NodeCounters, NodeStatus},
+    message::{BridgeStatus, CacheStatus, DeviceStatus, NodeCounters, NodeStatus},
     segment::Extent,
 };
 
@@ -60,8 +60,12 @@ fn status(path: &Path, host: &str) -> NodeStatus {
             label: LABEL,
             capacity_bytes: 0,
             used_bytes: 0,
+            align_bytes: 512,
+            memory_align_bytes: 512,
+            scratch: None,
         }],
         reactors: 1,
+        bridge: BridgeStatus::default(),
         scan_workers: 1,
         memory_budget_bytes: 0,
         registered_buffers: Ok(()),

@@ -3,7 +3,9 @@
 //! Pure checks, made before submission, the same for the ring and the simulator: a request that passes them cannot be
 //! refused by the kernel for its shape.
 
-use crate::device::{Access, Alignment};
+use std::sync::Arc;
+
+use crate::device::{Access, Alignment, Device};
 use crate::error::SubmitError;
 use crate::fault::Operation;
 use crate::limits::IO_BYTES_MAX;
@@ -23,6 +25,13 @@ pub(crate) struct Extent {
     pub(crate) device: DeviceIndex,
     pub(crate) offset_bytes: u64,
     pub(crate) length_bytes: u32,
+}
+
+/// What the checks need to know of the device at this place of the list.
+pub(crate) fn geometry(devices: &[Arc<Device>], device: DeviceIndex) -> Result<Geometry, SubmitError> {
+    let unknown = SubmitError::UnknownDevice { device, devices: devices.len() };
+    let device = devices.get(usize::from(device.0)).ok_or(unknown)?;
+    Ok(Geometry { bytes: device.bytes(), access: device.access(), alignment: device.alignment() })
 }
 
 /// Checks a read or write of `extent` with `memory`.

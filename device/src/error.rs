@@ -172,6 +172,23 @@ pub enum RingError {
         /// The kernel's answer.
         source: Errno,
     },
+    /// The system refuses something else that is needed.
+    #[error("could not {action}: {source}")]
+    Os {
+        /// What was attempted.
+        action: &'static str,
+        /// The system's answer.
+        source: Errno,
+    },
+    /// A number of threads outside the limits.
+    #[error("{threads} threads to read devices are not possible; expected 1 to {max}", max = limits::IO_THREADS_MAX)]
+    BadThreads {
+        /// Threads asked for.
+        threads: usize,
+    },
+    /// A core that a thread was to be pinned to.
+    #[error(transparent)]
+    Pin(#[from] PinError),
     /// A depth outside the limits.
     #[error("a ring of depth {depth} is not possible; expected 1 to {max}", max = limits::RING_DEPTH_MAX)]
     BadDepth {
@@ -267,7 +284,7 @@ pub enum SubmitError {
         device_bytes: u64,
     },
     /// The kernel took no more submissions.
-    #[error("io_uring_enter failed: {source}")]
+    #[error("the kernel took no more submissions: {source}")]
     Enter {
         /// The kernel's answer.
         source: Errno,

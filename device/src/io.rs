@@ -1,6 +1,7 @@
 //! Which operations does everything above this crate need from devices?
 //!
-//! [`DeviceIo`] is the seam: [`crate::Ring`] gives it over io_uring, [`crate::sim::SimIo`] over seeded memory.
+//! [`DeviceIo`] is the seam: [`crate::Ring`] gives it over io_uring, [`crate::PreadPool`] and [`crate::ThreadPerRequest`] over threads
+//! that wait, [`crate::sim::SimIo`] over seeded memory.
 
 use crate::error::{ReapError, Refused, SubmitError};
 use crate::request::{Completion, DeviceIndex, Fsync, Read, Wait, Watch, WatchId, Write};

@@ -13,6 +13,8 @@
 //!              Completion::Read { token, memory, outcome }   buffer is ours again
 //! ```
 //!
+//! [`PreadPool`] and [`ThreadPerRequest`] keep the same promises with threads that read and wait, for comparison.
+//!
 //! The crate knows nothing of pages, tables, wires or SQL. Users: a storage node's reactors and scan workers, and the
 //! engine's `local` placement.
 //!
@@ -21,7 +23,7 @@
 //! - Memory in flight belongs to the ring; dropping a ring waits for what is in flight.
 //! - Every queue has a fixed depth; offsets, lengths and alignments are checked before the kernel sees them.
 //! - One function decides what an errno means: [`fault::verdict`].
-//! - `unsafe` stands only in `memory/`, `ring/uring.rs` and `residency.rs`.
+//! - `unsafe` stands only in `memory/`, `ring/uring.rs`, `threads/system_call.rs` and `residency.rs`.
 //!
 //! Needs Linux 6.1 or later with io_uring allowed.
 
@@ -38,7 +40,10 @@ mod pin;
 mod request;
 mod residency;
 mod ring;
+mod settle;
 pub mod sim;
+mod threads;
+mod transfer;
 
 pub use batch::read_all;
 pub use device::{Access, Alignment, Device};
@@ -56,3 +61,4 @@ pub use request::{
 };
 pub use residency::resident_bytes;
 pub use ring::{BufferRegistration, Ring, RingConfig, RingReport};
+pub use threads::{PreadPool, ThreadPerRequest, ThreadedConfig, ThreadedIo};

@@ -29,6 +29,12 @@ pub const DEVICES_PER_RING_MAX: u16 = 64;
 /// Most file descriptors one ring watches: connections of one reactor, and a few event descriptors.
 pub const WATCHES_PER_RING_MAX: u32 = 4096;
 
+/// Most threads that read devices for one [`crate::PreadPool`].
+pub const IO_THREADS_MAX: usize = 512;
+
+/// Stack of a thread that reads devices: it makes one system call, and on a fault the text of an error.
+pub const IO_THREAD_STACK_BYTES: usize = 128 << 10;
+
 /// How often one request is given to the kernel again after a transient refusal before it fails.
 pub const RETRIES_MAX: u8 = 8;
 

@@ -121,6 +121,10 @@ pub const VERBS_MEMBERS_MAX: usize = 4096;
 /// The shortest packet that a shared receive queue on `verbs` may ask for, in bytes.
 pub const VERBS_PACKET_BYTES_MIN: u32 = 64;
 
+/// The longest slot of a shared receive queue on `verbs`, in bytes: 16 to a ring of the default size, so that word of room
+/// goes out with every eighth short message and not with each.
+pub const VERBS_SLOT_BYTES_MAX: usize = 16 * 1024;
+
 /// How long `wait` polls a `verbs` connection before it sleeps, in microseconds.
 pub const VERBS_SPIN_US: u64 = 50;
 /// Messages that an end of a `sim` connection holds for its owner before they stay with their sender.
@@ -168,6 +172,7 @@ const _: () = assert!(SEND_BYTES_MAX <= TCP_MESSAGE_BYTES_QUEUED_MAX);
 // A piece must find room in an empty ring or pool wherever its tail is.
 const _: () = assert!(2 * SEND_BYTES_MAX <= VERBS_RING_BYTES && SEND_BYTES_MAX <= VERBS_BOUNCE_PIECE_BYTES);
 const _: () = assert!(2 * VERBS_BOUNCE_PIECE_BYTES <= VERBS_BOUNCE_BYTES);
+const _: () = assert!(VERBS_PACKET_BYTES_MIN as usize <= VERBS_SLOT_BYTES_MAX);
 const _: () = assert!(2 * QUEUE_DEPTH_MAX <= VERBS_SENDS_MAX as usize);
 const _: () = assert!(SEND_BYTES_MAX <= SIM_MESSAGE_BYTES_QUEUED_MAX);
 // Lengths of transfers and messages travel as u32.

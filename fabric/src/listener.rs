@@ -85,7 +85,7 @@ impl Listener {
         Self::bind_inboxes(address, key, Vec::new())
     }
 
-    /// As `bind`, but what callers send arrives through `inboxes`, among which they are dealt in turn; without any it arrives
+    /// As `bind`, but what callers send arrives through `inboxes`, among which they are dealt evenly, in turn; without any it arrives
     /// at their connections. An inbox may serve several listeners, on several wires.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ pub enum Envelope {
     CatalogReply = 2,
     /// The directory of a segment on its way to a node.
     Segment = 3,
+    /// The record of a node's scratch area.
+    Scratch = 4,
 }
 
 /// Why bytes are not the structure they should be.
@@ -82,6 +84,18 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
         what: std::any::type_name::<T>(),
         reason: error.to_string(),
     })
+}
+
+/// As [`encode`], behind what `bytes` holds already.
+///
+/// # Errors
+/// As [`encode`]; then `bytes` is empty.
+pub fn append<T: Serialize>(value: &T, bytes: &mut Vec<u8>) -> Result<(), CodecError> {
+    *bytes = postcard::to_extend(value, std::mem::take(bytes)).map_err(|error| CodecError::Malformed {
+        what: std::any::type_name::<T>(),
+        reason: error.to_string(),
+    })?;
+    Ok(())
 }
 
 /// Decodes a structure that must fill `bytes` exactly.

@@ -50,6 +50,10 @@ pub const MESSAGE_BYTES_MAX: usize = 60 * 1024;
 pub const FETCH_PAGES_MAX: usize = 512;
 /// Places of a node's cache that one message names as used.
 pub const CACHE_USED_MAX: usize = 1024;
+/// Parts of one raw read or write.
+pub const RAW_TRANSFERS_MAX: usize = 64;
+/// Bytes of one part.
+pub const RAW_BYTES_MAX: u32 = PAGE_BYTES_MAX;
 /// Bytes of a refusal's text; the sender cuts it.
 pub const REFUSAL_BYTES_MAX: usize = 2048;
 
@@ -61,5 +65,7 @@ const _: () = assert!(PAGE_SIZE_MAX <= PAGE_BYTES_MAX && PAGE_BYTES_MAX.is_multi
 // One page per block at worst, so every segment has room in its chunks.
 const _: () = assert!(SEGMENT_ROWS_MAX as usize / BLOCK_ROWS <= CHUNK_PAGES_MAX);
 const _: () = assert!(CHUNK_PAGES_MAX <= u16::MAX as usize + 1);
+// A part of a raw request is encoded in at most this: one byte and varints of 64, 32 and 64 bits.
+const _: () = assert!(RAW_TRANSFERS_MAX * (1 + 10 + 5 + 10) + 64 <= MESSAGE_BYTES_MAX);
 // A program travels inside a request.
 const _: () = assert!(PROGRAM_BYTES_MAX + 4096 <= MESSAGE_BYTES_MAX);

@@ -10,10 +10,18 @@
 //! - When a reply arrives, every byte it speaks of is already in the target.
 //! - The node checks each count, offset and length before use; so does the client with the reply's.
 
+mod bridge;
+mod raw;
+mod refusal;
+
+pub use bridge::{BridgeKind, BridgeStatus, IoKind};
+pub use raw::{RawRead, RawWrite, ScratchArea};
+pub use refusal::{Refusal, RefusalCode};
+
 use crate::{
     codec::{self, CodecError},
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    limits::{CACHE_USED_MAX, FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, REFUSAL_BYTES_MAX},
+    limits::{CACHE_USED_MAX, FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, RAW_TRANSFERS_MAX},
     program::ScanProgram,
     schema::TableDefinition,
     segment::SegmentDirectory,
@@ -125,6 +133,22 @@ pub enum Request {
         /// Where they go.
         target: Target,
     },
+    /// Parts of devices as they are, whatever lies there, into the target, each by a read of its own.
+    /// [`Answer::Transferred`].
+    ReadRaw {
+        /// The parts, at most `RAW_TRANSFERS_MAX`.
+        reads: Vec<RawRead>,
+        /// Where they go.
+        target: Target,
+    },
+    /// Bytes of the source into the node's scratch area, each part by a write of its own; nothing makes them durable.
+    /// [`Answer::Transferred`].
+    WriteRaw {
+        /// The parts, at most `RAW_TRANSFERS_MAX`, all inside the scratch area.
+        writes: Vec<RawWrite>,
+        /// Where the bytes come from.
+        source: Target,
+    },
     /// Where is your page cache? Registers it for reading on this connection. [`Answer::Cache`].
     OpenCache,
     /// These pages of your cache were read one-sidedly. [`Answer::Done`].
@@ -179,6 +203,13 @@ pub enum Answer {
     },
     /// To requests that only succeed or fail.
     Done,
+    /// To [`Request::ReadRaw`] and [`Request::WriteRaw`]: every part was moved.
+    Transferred {
+        /// What it took; parts count as pages, written ones too.
+        cost: Cost,
+        /// Of a read: where each part lies in the node's cache now, as in [`Answer::Fetched`].
+        places: Vec<Option<CachePlace>>,
+    },
 }
 
 /// What serving one request took at the node.
@@ -202,53 +233,6 @@ pub struct Cost {
     pub cpu_us: u64,
     /// Microseconds the request waited for a scan worker.
     pub queued_us: u64,
-}
-
-/// Why a node did not do as asked. The code decides what a client does next; the text is for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RefusalCode {
-    /// The request does not parse or breaks a limit: a bug or another version.
-    Malformed,
-    /// No such table, segment, column or page here.
-    NotFound,
-    /// The scan queue or the memory budget is full: fetch the segment instead, or ask again.
-    Busy,
-    /// The device failed or a page on it is wrong.
-    Storage,
-    /// No room on the devices.
-    Full,
-    /// The target is too small for even one block's result; `needed_bytes` says what would do.
-    TargetTooSmall,
-    /// The computation failed, as it would in the engine (overflow, a cast that does not fit).
-    Computation,
-    /// The requester's memory could not be written or read.
-    Memory,
-    /// The node is stopping.
-    Stopping,
-}
-
-/// A request that was not carried out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// For programs.
-    pub code: RefusalCode,
-    /// For people: the thing, what was found, what was expected, what to do.
-    pub text: String,
-    /// With [`RefusalCode::TargetTooSmall`]: how large a target would do. Else 0.
-    pub needed_bytes: u64,
-}
-
-impl Refusal {
-    /// A refusal whose text is cut to what a reply may carry.
-    #[must_use]
-    pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
-        let mut text = text.into();
-        if text.len() > REFUSAL_BYTES_MAX {
-            let cut = (0..=REFUSAL_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-            text.truncate(cut);
-        }
-        Self { code, text, needed_bytes: 0 }
-    }
 }
 
 /// How busy the node is; it travels with every reply.
@@ -295,8 +279,14 @@ pub struct DeviceStatus {
     pub label: u64,
     /// All bytes.
     pub capacity_bytes: u64,
-    /// Bytes of published and staged segments.
+    /// Bytes of published and staged segments, labels and the scratch area.
     pub used_bytes: u64,
+    /// What offsets and lengths of raw reads and writes must be multiples of.
+    pub align_bytes: u32,
+    /// What places in a requester's memory must be multiples of for them.
+    pub memory_align_bytes: u32,
+    /// Where raw writes may go.
+    pub scratch: Option<ScratchArea>,
 }
 
 /// Everything a node counts, since it started. Monotonic but for the gauges at the end.
@@ -308,6 +298,8 @@ pub struct NodeCounters {
     pub process_requests: u64,
     /// See [`Request::Append`].
     pub append_requests: u64,
+    /// See [`Request::ReadRaw`] and [`Request::WriteRaw`].
+    pub raw_requests: u64,
     /// All other kinds.
     pub other_requests: u64,
     /// Requests refused, for any reason.
@@ -365,8 +357,10 @@ pub struct NodeStatus {
     pub uptime_s: u64,
     /// Its devices.
     pub devices: Vec<DeviceStatus>,
-    /// Its reactor threads.
+    /// Its threads that serve connections.
     pub reactors: u16,
+    /// How they read devices.
+    pub bridge: BridgeStatus,
     /// Its scan workers.
     pub scan_workers: u16,
     /// Bytes it may use for buffers and scans.
@@ -406,7 +400,20 @@ impl RequestMessage {
     /// # Errors
     /// When they exceed what a message of the fabric may carry.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
-        within_limit("request", versioned(codec::encode(self)?))
+        let mut bytes = Vec::new();
+        self.encode_into(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Appends the message's bytes, so that memory for them can be used again.
+    ///
+    /// # Errors
+    /// As [`RequestMessage::encode`]; then `bytes` holds nothing of use.
+    pub fn encode_into(&self, bytes: &mut Vec<u8>) -> Result<(), CodecError> {
+        let before = bytes.len();
+        bytes.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+        codec::append(self, bytes)?;
+        within_limit("request", bytes.len() - before)
     }
 
     /// Parses and bounds a message from a client.
@@ -415,19 +422,18 @@ impl RequestMessage {
     /// What does not parse or breaks a limit.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let message: Self = codec::decode("request", of_our_version("request", bytes)?)?;
-        if let Request::Fetch { pages, .. } = &message.request
-            && (pages.is_empty() || pages.len() > FETCH_PAGES_MAX)
-        {
-            let reason = format!("a fetch of {} pages, expected 1 to {FETCH_PAGES_MAX}", pages.len());
-            return Err(CodecError::Malformed { what: "request", reason });
+        let (what, parts, most) = match &message.request {
+            Request::Fetch { pages, .. } => ("a fetch", pages.len(), FETCH_PAGES_MAX),
+            Request::ReadRaw { reads, .. } => ("a raw read", reads.len(), RAW_TRANSFERS_MAX),
+            Request::WriteRaw { writes, .. } => ("a raw write", writes.len(), RAW_TRANSFERS_MAX),
+            Request::CacheUsed { places } => ("a list of used places", places.len(), CACHE_USED_MAX),
+            _ => return Ok(message),
+        };
+        if (1..=most).contains(&parts) {
+            return Ok(message);
         }
-        if let Request::CacheUsed { places } = &message.request
-            && places.len() > CACHE_USED_MAX
-        {
-            let reason = format!("{} places of a cache, expected at most {CACHE_USED_MAX}", places.len());
-            return Err(CodecError::Malformed { what: "request", reason });
-        }
-        Ok(message)
+        let reason = format!("{what} of {parts} parts, expected 1 to {most}");
+        Err(CodecError::Malformed { what: "request", reason })
     }
 }
 
@@ -437,7 +443,10 @@ impl ReplyMessage {
     /// # Errors
     /// When they exceed what a message of the fabric may carry.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
-        within_limit("reply", versioned(codec::encode(self)?))
+        let mut bytes = PROTOCOL_VERSION.to_le_bytes().to_vec();
+        codec::append(self, &mut bytes)?;
+        within_limit("reply", bytes.len())?;
+        Ok(bytes)
     }
 
     /// Parses and bounds a message from a node.
@@ -457,11 +466,6 @@ impl ReplyMessage {
     }
 }
 
-fn versioned(mut body: Vec<u8>) -> Vec<u8> {
-    body.splice(0..0, PROTOCOL_VERSION.to_le_bytes());
-    body
-}
-
 fn of_our_version<'b>(what: &'static str, bytes: &'b [u8]) -> Result<&'b [u8], CodecError> {
     let Some((version, body)) = bytes.split_first_chunk::<2>() else {
         return Err(CodecError::Short { what, found: bytes.len(), expected: 2 });
@@ -477,14 +481,12 @@ fn of_our_version<'b>(what: &'static str, bytes: &'b [u8]) -> Result<&'b [u8], C
     }
 }
 
-fn within_limit(what: &'static str, bytes: Vec<u8>) -> Result<Vec<u8>, CodecError> {
-    if bytes.len() <= MESSAGE_BYTES_MAX {
-        return Ok(bytes);
+fn within_limit(what: &'static str, bytes: usize) -> Result<(), CodecError> {
+    if bytes <= MESSAGE_BYTES_MAX {
+        return Ok(());
     }
-    Err(CodecError::Malformed {
-        what,
-        reason: format!("{} bytes, expected at most {MESSAGE_BYTES_MAX}", bytes.len()),
-    })
+    let reason = format!("{bytes} bytes, expected at most {MESSAGE_BYTES_MAX}");
+    Err(CodecError::Malformed { what, reason })
 }
 
 #[cfg(test)]
@@ -500,5 +502,37 @@ mod tests {
         let error = RequestMessage::decode(&bytes).unwrap_err().to_string();
         assert!(error.contains("version 3") && error.contains("expected 2"), "{error}");
         assert!(RequestMessage::decode(&bytes[..1]).is_err());
+    }
+
+    #[test]
+    fn a_raw_request_of_no_part_or_of_too_many_is_malformed() {
+        let target = Target { key: 1, offset_bytes: 0, length_bytes: 512 };
+        let read = RawRead {
+            device: DeviceId(0),
+            offset_bytes: u64::MAX,
+            length_bytes: 512,
+            target_offset_bytes: 0,
+        };
+        let message = |parts| RequestMessage {
+            id: RequestId(1),
+            request: Request::ReadRaw { reads: vec![read; parts], target },
+        };
+        for parts in [1, RAW_TRANSFERS_MAX] {
+            let bytes = message(parts).encode().unwrap();
+            assert_eq!(RequestMessage::decode(&bytes).unwrap(), message(parts));
+        }
+        for parts in [0, RAW_TRANSFERS_MAX + 1] {
+            let error = RequestMessage::decode(&message(parts).encode().unwrap()).unwrap_err().to_string();
+            assert!(error.contains(&format!("of {parts} parts")), "{error}");
+        }
+    }
+
+    #[test]
+    fn memory_for_encoded_messages_can_be_used_again() {
+        let message = RequestMessage { id: RequestId(7), request: Request::Stop };
+        let mut bytes = message.encode().unwrap();
+        let length = bytes.len();
+        message.encode_into(&mut bytes).unwrap();
+        assert_eq!(RequestMessage::decode(&bytes[length..]).unwrap(), message);
     }
 }

@@ -58,6 +58,14 @@ pub enum StartError {
         /// What is wrong.
         fault: CatalogFault,
     },
+    /// The scratch area.
+    #[error("scratch on device {path}: {reason}", path = path.display())]
+    Scratch {
+        /// The device.
+        path: PathBuf,
+        /// What is missing or failed.
+        reason: String,
+    },
     /// The catalog could not be encoded for readers.
     #[error("encoding the catalog: {0}")]
     Encode(#[from] CodecError),

@@ -6,10 +6,18 @@
 
 use std::time::Duration;
 
-use rackscan_format::limits::{FETCH_PAGES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES};
+use rackscan_format::limits::{FETCH_PAGES_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES};
 
 /// Reactor threads of a node.
 pub const REACTORS_MAX: u16 = 64;
+/// Connection pollers of a node, each of which is a reactor over another kind of IO.
+pub const POLLERS_MAX: u16 = REACTORS_MAX;
+/// Threads that read devices for one reactor or poller.
+pub const IO_THREADS_MAX: u16 = 256;
+/// Threads that read devices, of the whole node; also the most that the bridge `dynamic` may come to have at a time.
+pub const IO_THREADS_NODE_MAX: usize = 8192;
+/// Bytes of the smallest scratch area: one of the largest raw transfers.
+pub const SCRATCH_BYTES_MIN: u64 = RAW_BYTES_MAX as u64;
 /// Scan workers of a node.
 pub const SCAN_WORKERS_MAX: u16 = 256;
 /// Scans that wait for a worker.
@@ -95,6 +103,9 @@ const _: () = assert!(
     CONNECTIONS_PER_REACTOR_MAX + rackscan_fabric::limits::HANDSHAKES_MAX < SENDERS_PER_REACTOR_MAX as usize
 );
 const _: () = assert!(IO_DEPTH_MAX <= rackscan_device::limits::RING_DEPTH_MAX);
+const _: () = assert!(IO_THREADS_MAX as usize <= rackscan_device::limits::IO_THREADS_MAX);
+// A part of a raw request is staged whole.
+const _: () = assert!(RAW_BYTES_MAX as usize <= BUFFER_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES_MAX <= rackscan_device::limits::BUFFER_BYTES_MAX);
 // A reactor watches its connections, its bell and the listeners.
 const _: () = assert!(

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use rackscan_device::{DeviceIo, Interest, Repeat, Ring, Token, Watch, WatchId};
+use rackscan_device::{DeviceIo, Interest, Repeat, Token, Watch, WatchId};
 use rackscan_fabric::{
     Access, Connection, Event, Operation, PostError, RawSlice, Region, RegionSlice, RegisterError,
     RemoteRegion, Wire, inbox::SenderId,
@@ -229,7 +229,7 @@ impl Link {
     ///
     /// The watch is for one report and looks at the descriptor as it is: an event between the last poll and this moment would
     /// not be reported again by a watch that reports changes only.
-    pub(crate) fn arm(&mut self, ring: &mut Ring) -> bool {
+    pub(crate) fn arm(&mut self, io: &mut impl DeviceIo) -> bool {
         if !self.connection.arm() {
             return false;
         }
@@ -237,7 +237,7 @@ impl Link {
             let fd = self.connection.wait_fd();
             let token = Token(WATCH | self.id.0);
             let watch = Watch { fd, interest: Interest::Readable, repeat: Repeat::Once, token };
-            self.watch = ring.watch(watch).ok();
+            self.watch = io.watch(watch).ok();
         }
         self.watch.is_some()
     }

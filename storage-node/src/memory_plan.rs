@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! cache      as configured, or an eighth of the budget if the rest can spare it; of what is left:
-//! staging    6/16   pages and results on their way to a requester or from one      (a fabric region per reactor; two
+//! staging    6/16   pages and results on their way to a requester or from one      (a fabric region per reactor or poller; two
 //!                   buffers are enough where every wire lets the requester's memory be mapped here)
 //! scans      6/16   half of it pages being scanned, half the scan's own memory     (a pool per worker)
-//! appends    1/16   pages being checked and written                                (a pool per reactor)
+//! appends    1/16   pages being checked and written                                (a pool per reactor or poller)
 //! metadata   2/16   directories of the tables, twice: parsed and as the catalog
 //! wires      1/16   the inboxes of the reactors, and what each connection has of its own
 //! ```
@@ -60,7 +60,8 @@ pub(crate) struct MemoryPlan {
 /// A budget that is too small for its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "at least {least_bytes} bytes for {reactors} reactors and {scan_workers} scan workers beside a cache of {cache_bytes} bytes"
+    "at least {least_bytes} bytes for {reactors} reactors (or pollers) and {scan_workers} scan workers beside a cache of \
+     {cache_bytes} bytes"
 )]
 pub(crate) struct TooSmall {
     least_bytes: u64,
@@ -72,7 +73,7 @@ pub(crate) struct TooSmall {
 impl MemoryPlan {
     /// Divides the budget of a configuration.
     pub(crate) fn of(config: &Config) -> Result<Self, TooSmall> {
-        let (reactors, workers) = (u64::from(config.reactors.max(1)), u64::from(config.scan_workers.max(1)));
+        let (reactors, workers) = (u64::from(config.pollers().max(1)), u64::from(config.scan_workers.max(1)));
         let buffer = BUFFER_BYTES_MAX as u64;
         let budget_bytes = config.memory_budget.0;
         let inbox_bytes = inbox_config(config).memory_bytes() * reactors;
@@ -92,7 +93,7 @@ impl MemoryPlan {
             return Err(TooSmall {
                 least_bytes: least_bytes + cache_bytes,
                 cache_bytes,
-                reactors: config.reactors,
+                reactors: config.pollers(),
                 scan_workers: config.scan_workers,
             });
         }
@@ -146,7 +147,7 @@ fn maps_all_memory(config: &Config) -> bool {
 mod tests {
     use super::*;
     use crate::config::{ByteSize, ClusterId, DeviceConfig};
-    use rackscan_format::ids::NodeId;
+    use rackscan_format::{ids::NodeId, message::BridgeKind};
 
     fn config(budget_bytes: u64, reactors: u16, scan_workers: u16) -> Config {
         let device = DeviceConfig { path: "device".into(), size: None, reserve: false };
@@ -190,6 +191,15 @@ mod tests {
                 assert!(plan.staging_bytes >= 2 * BUFFER_BYTES_MAX && plan.append_bytes >= BUFFER_BYTES_MAX);
                 assert!(plan.scan_page_bytes >= 2 * BUFFER_BYTES_MAX && plan.connections >= 4);
             }
+        }
+    }
+
+    #[test]
+    fn pollers_count_as_the_reactors_whose_place_they_take() {
+        let reactors = config(1 << 30, 8, 1);
+        for bridge in [BridgeKind::Static, BridgeKind::Dynamic] {
+            let pollers = Config { bridge, reactors: 1, pollers: 8, ..reactors.clone() };
+            assert_eq!(MemoryPlan::of(&pollers), MemoryPlan::of(&reactors));
         }
     }
 

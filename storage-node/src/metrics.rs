@@ -29,6 +29,7 @@ metrics!(
     fetch_requests,
     process_requests,
     append_requests,
+    raw_requests,
     other_requests,
     refused_requests,
     bounced_requests,

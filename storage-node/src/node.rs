@@ -14,14 +14,14 @@ use std::{
     time::Instant,
 };
 
-use rackscan_device::{BufferPool, BufferRegistration, Ring, RingConfig, RingReport, pin_current_thread};
+use rackscan_device::{BufferPool, BufferRegistration, pin_current_thread};
 use rackscan_fabric::{
     Address, ClusterKey, Listener, Region,
     inbox::{Inbox, InboxHandle},
 };
 
 use crate::{
-    bridge::{Core, Intake, NodeParts, Reactor, ReactorParts},
+    bridge::{BridgeIo, Core, Intake, NodeParts, Reactor, ReactorParts},
     cache::NodeCache,
     config::Config,
     error::{StartError, Stopped},
@@ -63,7 +63,7 @@ impl Node {
         let lifecycle = Arc::new(Lifecycle::default());
         let (store, file) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
         let store = Arc::new(store);
-        let cache = NodeCache::new(plan.cache_bytes, config.reactors.into())?;
+        let cache = NodeCache::new(plan.cache_bytes, config.pollers().into())?;
         if let Some(cache) = &cache {
             store.keep_in_step(Arc::clone(cache.pages()));
             metrics.memory_taken(plan.cache_bytes);
@@ -80,12 +80,12 @@ impl Node {
         let (publisher, thread) =
             Publisher::start(&config, Arc::clone(&store), file, Arc::clone(&lifecycle))?;
         handle.others.push(thread);
-        let mailboxes = (0..config.reactors)
+        let mailboxes = (0..config.pollers())
             .map(|_| Mailbox::new().map(Arc::new))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| StartError::Os { action: "make a mailbox", source })?;
         lifecycle.watch_over(mailboxes.clone());
-        let inboxes = (0..config.reactors)
+        let inboxes = (0..config.pollers())
             .map(|_| Inbox::new(inbox_config(&config)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| StartError::Memory { reason: format!("inboxes for requests: {error}") })?;
@@ -198,18 +198,13 @@ fn boot_id() -> Result<String, StartError> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(read)?.trim().to_owned())
 }
 
-/// The core of the thread with this number: reactors first, then scan workers, in turn.
-fn core_of(config: &Config, thread: usize) -> Option<usize> {
-    config.pin_cores.get(thread % config.pin_cores.len().max(1)).copied()
-}
-
 fn start_workers(
     handle: &mut NodeHandle,
     config: &Config,
     plan: &MemoryPlan,
     store: &Arc<Store>,
     metrics: &Arc<Metrics>,
-) -> Result<Vec<RingReport>, StartError> {
+) -> Result<Vec<BufferRegistration>, StartError> {
     let programs = Arc::new(Programs::default());
     let mut reports = Vec::new();
     for worker in 0..config.scan_workers {
@@ -222,18 +217,18 @@ fn start_workers(
             work_bytes: plan.scan_work_bytes,
             metrics: Arc::clone(metrics),
             lifecycle: Arc::clone(&handle.lifecycle),
-            core: core_of(config, usize::from(config.reactors) + usize::from(worker)),
+            core: config.core_of(usize::from(config.pollers()) + usize::from(worker)),
         };
         let (thread, report) = scan_pool::start(&format!("n{}-scan{worker}", config.node), parts)?;
         handle.others.push(thread);
-        reports.push(report);
+        reports.push(report.buffers);
     }
     Ok(reports)
 }
 
 /// Whether every ring could register its buffers, and what to do if not.
-fn registration(reports: &[RingReport]) -> Result<(), String> {
-    let refused = reports.iter().find_map(|report| match report.buffers {
+fn registration(reports: &[BufferRegistration]) -> Result<(), String> {
+    let refused = reports.iter().find_map(|report| match *report {
         BufferRegistration::Refused { needed_bytes, limit_bytes, source } => {
             let limit = limit_bytes.map_or_else(|| "none".to_owned(), |bytes| bytes.to_string());
             Some(format!(
@@ -260,7 +255,7 @@ struct ReactorStart {
 
 impl ReactorStart {
     /// Starts the thread; returns when it is ready.
-    fn spawn(self, parts: ReactorParts) -> Result<(JoinHandle<()>, RingReport), StartError> {
+    fn spawn(self, parts: ReactorParts) -> Result<(JoinHandle<()>, BufferRegistration), StartError> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let name = format!("n{}-reactor{}", self.node.config.node, self.number);
         let run = move || {
@@ -286,21 +281,17 @@ impl ReactorStart {
         Ok((thread, report))
     }
 
-    fn build(self, parts: ReactorParts) -> Result<(Reactor, RingReport), StartError> {
+    fn build(self, parts: ReactorParts) -> Result<(Reactor, BufferRegistration), StartError> {
         let Self { number, node, publisher, mailbox, intake } = self;
-        if let Some(core) = core_of(&node.config, number.into()) {
+        if let Some(core) = node.config.core_of(number.into()) {
             pin_current_thread(core)?;
         }
         let pool = BufferPool::new(node.plan.append_bytes, BUFFER_BYTES_MAX)?;
-        let ring = Ring::new(RingConfig {
-            depth: node.config.reactor_depth,
-            devices: node.store.devices().to_vec(),
-            buffers: Some(pool.clone()),
-        })?;
-        let report = ring.report();
+        let io = BridgeIo::new(&node, number, pool.clone())?;
+        let report = io.registration();
         let staging = Staging::new(node.plan.staging_bytes, Arc::clone(&node.metrics))?;
         let echo = Region::allocate(ECHO_BYTES)?;
-        let core = Core { node, publisher, mailbox, ring, pool, staging, echo, links: Vec::new() };
+        let core = Core { node, publisher, mailbox, io, pool, staging, echo, links: Vec::new() };
         let reactor = Reactor::new(core, intake, parts, number)
             .map_err(|source| StartError::Os { action: "watch the reactor's descriptors", source })?;
         Ok((reactor, report))

@@ -13,7 +13,7 @@ use rackscan_format::{
 use crate::{
     bridge::Core,
     metrics::Metrics,
-    request::{append, cache, catalog, drop, echo, fetch, process, publish, status, stop},
+    request::{append, cache, catalog, drop, echo, fetch, process, publish, raw, status, stop},
     task::{Place, Work},
 };
 
@@ -48,6 +48,8 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::Echo { bytes, target } => echo::start(bytes, target),
         Request::OpenCache => cache::open(core, place),
         Request::CacheUsed { places } => cache::used(core, &places),
+        Request::ReadRaw { reads, target } => raw::read(core, place, &reads, &target),
+        Request::WriteRaw { writes, source } => raw::write(core, place, &writes, &source),
         Request::Stop => stop::start(),
     }
 }
@@ -67,12 +69,15 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::Echo { .. } => ("echo", None, None),
         Request::OpenCache => ("open cache", None, None),
         Request::CacheUsed { .. } => ("cache used", None, None),
+        Request::ReadRaw { .. } => ("read-raw", None, None),
+        Request::WriteRaw { .. } => ("write-raw", None, None),
         Request::Stop => ("stop", None, None),
     };
     let counter: fn(&Metrics) -> &AtomicU64 = match request {
         Request::Fetch { .. } => |metrics| &metrics.fetch_requests,
         Request::Process { .. } => |metrics| &metrics.process_requests,
         Request::Append { .. } => |metrics| &metrics.append_requests,
+        Request::ReadRaw { .. } | Request::WriteRaw { .. } => |metrics| &metrics.raw_requests,
         _ => |metrics| &metrics.other_requests,
     };
     Kind { name, table, segment, counter }

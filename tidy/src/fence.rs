@@ -9,7 +9,7 @@ use crate::lex::{code_of, has_word};
 /// Where `unsafe` may be written, and why.
 pub const UNSAFE_FOLDERS: [(&str, &str); 2] = [
     ("fabric/", "maps memory that another process writes, and hands it to RDMA adapters"),
-    ("device/", "hands buffers to the kernel through io_uring"),
+    ("device/", "hands buffers to the kernel, through io_uring and in system calls"),
 ];
 
 /// Fails unless a crate's root file, outside the fence, forbids unsafe code.

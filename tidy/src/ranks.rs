@@ -40,7 +40,11 @@ pub struct Upward {
 }
 
 /// The uses that tests make against the direction of the ranks.
-pub const DEV_UPWARD: &[Upward] = &[];
+pub const DEV_UPWARD: &[Upward] = &[Upward {
+    from: "rackscan-client",
+    to: "rackscan-storage-node",
+    reason: "what a direct line reads and writes is seen on a real node's device",
+}];
 
 /// A dependency from outside the workspace that only some crates may know.
 #[derive(Debug, Clone, Copy)]

@@ -11,6 +11,7 @@
 //! devices = [{ path = "node0/device0", size = "64GiB" }]
 //! listen = ["shm:node0/socket", "tcp:10.0.0.1:7410"]
 //! memory_budget = "512MiB"        # optional, as everything else that a node can be told
+//! bridge = "static"               # who waits for the devices; with io, io_threads, pollers, pin_cores
 //! ```
 //!
 //! Invariants
@@ -187,6 +188,17 @@ mod tests {
         assert_eq!(file.members[0].config.node.0, 0);
         assert_eq!(file.members[1].config.listen[0].to_string(), "shm:/data/node1/socket");
         assert_eq!(file.members[1].config.key_file, Path::new("/data/cluster.key"));
+    }
+
+    #[test]
+    fn a_node_is_told_its_bridge() {
+        let told =
+            "data_dir = \"node1\"\nbridge = \"static\"\npollers = 2\nio_threads = 9\nscratch = \"1GiB\"";
+        let file = parse(&TEXT.replace("data_dir = \"node1\"", told)).unwrap();
+        let shown: Vec<String> =
+            file.members.iter().map(|member| member.config.bridge_status().to_string()).collect();
+        assert_eq!(shown, ["reactor, uring", "static, pread x 9"]);
+        assert_eq!(file.members[1].config.pollers(), 2);
     }
 
     #[test]

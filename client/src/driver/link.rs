@@ -329,7 +329,8 @@ fn target_of(request: &mut Request) -> Option<&mut Target> {
         | Request::Fetch { target, .. }
         | Request::Process { target, .. }
         | Request::Echo { target, .. } => Some(target),
-        Request::Append { source, .. } => Some(source),
+        Request::ReadRaw { target, .. } => Some(target),
+        Request::Append { source, .. } | Request::WriteRaw { source, .. } => Some(source),
         Request::Status
         | Request::OpenCache
         | Request::CacheUsed { .. }

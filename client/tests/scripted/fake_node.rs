@@ -16,8 +16,8 @@ use rackscan_fabric::{Address, ClusterKey, Connection, Event, Listener, Operatio
 use rackscan_format::{
     ids::NodeId,
     message::{
-        Answer, CacheStatus, LoadReport, NodeCounters, NodeStatus, Refusal, RefusalCode, ReplyMessage,
-        Request, RequestMessage, Target,
+        Answer, BridgeStatus, CacheStatus, LoadReport, NodeCounters, NodeStatus, Refusal, RefusalCode,
+        ReplyMessage, Request, RequestMessage, Target,
     },
 };
 
@@ -70,6 +70,7 @@ pub(crate) fn status(node: u16) -> NodeStatus {
         uptime_s: 0,
         devices: Vec::new(),
         reactors: 1,
+        bridge: BridgeStatus::default(),
         scan_workers: 1,
         memory_budget_bytes: 0,
         registered_buffers: Ok(()),

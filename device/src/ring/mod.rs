@@ -1,11 +1,10 @@
 //! How does one thread keep many transfers in flight?
 //!
-//! `queue` is the interface, `uring` the part that talks to the kernel and owns memory in flight, `settle` the decision
-//! what a result means, `watches` the table of foreign descriptors, `locked` the limit of locked memory.
+//! `queue` is the interface, `uring` the part that talks to the kernel and owns memory in flight,
+//! `watches` the table of foreign descriptors, `locked` the limit of locked memory.
 
 mod locked;
 mod queue;
-mod settle;
 mod uring;
 mod watches;
 

@@ -16,12 +16,11 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::locked;
-use super::settle::{Step, settle};
-use super::uring::{Block, Event, Transfer, Uring};
+use super::uring::{Block, Event, Uring};
 use super::watches::{Report, Watches, events_of};
 use crate::check::{self, Extent, Geometry};
 use crate::device::Device;
-use crate::error::{IoFault, ReapError, Refused, RingError, SubmitError};
+use crate::error::{ReapError, Refused, RingError, SubmitError};
 use crate::fault::Operation;
 use crate::io::DeviceIo;
 use crate::limits::{DEVICES_PER_RING_MAX, RING_DEPTH_MAX, WATCHES_PER_RING_MAX};
@@ -29,6 +28,8 @@ use crate::memory::BufferPool;
 use crate::request::{
     Completion, DeviceIndex, Fsync, IoMemory, Read, Repeat, Token, Wait, Watch, WatchId, Write,
 };
+use crate::settle::{Step, settle};
+use crate::transfer::Transfer;
 
 /// What a ring is made of.
 #[derive(Debug, Clone, Default)]
@@ -146,9 +147,7 @@ impl Ring {
     }
 
     fn geometry(&self, device: DeviceIndex) -> Result<Geometry, SubmitError> {
-        let unknown = SubmitError::UnknownDevice { device, devices: self.devices.len() };
-        let device = self.devices.get(usize::from(device.0)).ok_or(unknown)?;
-        Ok(Geometry { bytes: device.bytes(), access: device.access(), alignment: device.alignment() })
+        check::geometry(&self.devices, device)
     }
 
     fn check_room(&self) -> Result<(), SubmitError> {
@@ -176,7 +175,7 @@ impl Ring {
         if let Err(reason) = checked {
             return Err((memory, reason));
         }
-        self.begin(transfer_of(operation, extent, Some(memory), token)).map_err(|(transfer, source)| {
+        self.begin(Transfer::new(operation, extent, Some(memory), token)).map_err(|(transfer, source)| {
             let memory = transfer.memory.expect("it was given with its memory");
             (memory, SubmitError::Enter { source })
         })
@@ -208,24 +207,14 @@ impl Ring {
                     Ok(()) => return,
                     Err((refused, source)) => {
                         transfer = refused;
-                        Err(Box::new(self.os_fault(&transfer, source)))
+                        let device = &self.devices[usize::from(transfer.device.0)];
+                        Err(Box::new(transfer.os_fault(device.path().display().to_string(), source)))
                     }
                 }
             }
         };
         self.settled_transfers += 1;
-        self.settled.push_back(completion_of(transfer, outcome));
-    }
-
-    fn os_fault(&self, transfer: &Transfer, source: Errno) -> IoFault {
-        IoFault::Os {
-            operation: transfer.operation,
-            device: self.devices[usize::from(transfer.device.0)].path().display().to_string(),
-            offset_bytes: transfer.offset_bytes,
-            length_bytes: transfer.length_bytes,
-            source,
-            verdict: crate::fault::verdict(transfer.operation, source),
-        }
+        self.settled.push_back(transfer.into_completion(outcome));
     }
 
     fn fired(&mut self, watch: u32, result: i32, more_to_come: bool) {
@@ -305,7 +294,7 @@ impl DeviceIo for Ring {
         let geometry = self.geometry(device).map_err(refused)?;
         check::writable(geometry, Operation::Fsync, device).map_err(refused)?;
         let extent = Extent { device, offset_bytes: 0, length_bytes: 0 };
-        let begun = self.begin(transfer_of(Operation::Fsync, extent, None, token));
+        let begun = self.begin(Transfer::new(Operation::Fsync, extent, None, token));
         begun.map_err(|(_, source)| refused(SubmitError::Enter { source }))
     }
 
@@ -372,20 +361,6 @@ impl DeviceIo for Ring {
 
     fn device_bytes(&self, device: DeviceIndex) -> Option<u64> {
         self.devices.get(usize::from(device.0)).map(|device| device.bytes())
-    }
-}
-
-fn transfer_of(operation: Operation, extent: Extent, memory: Option<IoMemory>, token: Token) -> Transfer {
-    let Extent { device, offset_bytes, length_bytes } = extent;
-    Transfer { operation, device, offset_bytes, length_bytes, done_bytes: 0, retries: 0, memory, token }
-}
-
-fn completion_of(transfer: Transfer, outcome: Result<(), Box<IoFault>>) -> Completion {
-    let token = transfer.token;
-    match (transfer.operation, transfer.memory) {
-        (Operation::Read, Some(memory)) => Completion::Read { token, memory, outcome },
-        (Operation::Write, Some(memory)) => Completion::Write { token, memory, outcome },
-        (_, _) => Completion::Fsync { token, outcome },
     }
 }
 

@@ -17,25 +17,11 @@ use rustix::io::Errno;
 use crate::fault::Operation;
 use crate::limits::{DEVICES_PER_RING_MAX, REGISTERED_PIECE_BYTES, REGISTERED_PIECES_MAX};
 use crate::memory::BufferPool;
-use crate::request::{DeviceIndex, IoMemory, Token};
+use crate::request::{DeviceIndex, IoMemory};
+use crate::transfer::Transfer;
 
 const WATCH_BIT: u64 = 1 << 63;
 const IGNORED: u64 = u64::MAX;
-
-/// A read, write or flush on its way.
-#[derive(Debug)]
-pub(super) struct Transfer {
-    pub(super) operation: Operation,
-    pub(super) device: DeviceIndex,
-    pub(super) offset_bytes: u64,
-    pub(super) length_bytes: u32,
-    /// Bytes moved by earlier, short attempts.
-    pub(super) done_bytes: u32,
-    pub(super) retries: u8,
-    /// `None` for a flush.
-    pub(super) memory: Option<IoMemory>,
-    pub(super) token: Token,
-}
 
 /// What the kernel reported.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rackscan_device::{
-    Access, BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoMemory, Ring, RingConfig, Token, Wait,
-    Write,
+    Access, BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoMemory, PreadPool, Ring, RingConfig,
+    ThreadPerRequest, ThreadedConfig, Token, Wait, Write,
 };
 use tempfile::TempDir;
 
@@ -34,6 +34,30 @@ pub(crate) fn pool() -> BufferPool {
 pub(crate) fn ring(depth: u32, device: &Arc<Device>, pool: Option<&BufferPool>) -> Ring {
     let devices = vec![Arc::clone(device)];
     Ring::new(RingConfig { depth, devices, buffers: pool.cloned() }).expect("io_uring is allowed")
+}
+
+/// Every way to read and write devices, one after the other: rings with and without registered buffers, few and many threads, a
+/// thread for each request.
+pub(crate) fn each(
+    depth: u32,
+    device: &Arc<Device>,
+    pool: &BufferPool,
+    mut promise: impl FnMut(&str, Box<dyn DeviceIo>),
+) {
+    let config = || ThreadedConfig {
+        depth,
+        devices: vec![Arc::clone(device)],
+        cores: Vec::new(),
+        name: "promise".to_owned(),
+    };
+    promise("a registered ring", Box::new(ring(depth, device, Some(pool))));
+    promise("a ring", Box::new(ring(depth, device, None)));
+    for threads in [1, 5] {
+        let io = PreadPool::new(config(), threads).expect("threads can be made");
+        promise(&format!("{threads} threads"), Box::new(io));
+    }
+    let io = ThreadPerRequest::new(config()).expect("threads can be made");
+    promise("a thread for each request", Box::new(io));
 }
 
 /// Creates a device of `bytes` and fills it with the pattern through direct writes.

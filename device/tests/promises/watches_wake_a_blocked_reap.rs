@@ -1,10 +1,10 @@
-//! Promise: a thread blocked in `reap` wakes for foreign descriptors as well as for devices, over the ring and over the
-//! simulator alike.
+//! Promise: a thread blocked in `reap` wakes for foreign descriptors as well as for devices, over rings, threads and
+//! the simulator alike.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::support::{patterned, pool, ring, scratch};
+use crate::support::{each, patterned, pool, scratch};
 use rackscan_device::sim::{SimConfig, SimDisk, SimIo};
 use rackscan_device::{
     Completion, DeviceIndex, DeviceIo, Interest, Read, Readiness, Repeat, Token, Wait, Watch,
@@ -23,11 +23,11 @@ fn silence(bell: &OwnedFd) {
     rustix::io::read(bell, &mut [0_u8; 8]).expect("the bell was rung");
 }
 
-/// Both implementations, over a small device.
-fn with_both(promise: impl Fn(&mut dyn DeviceIo)) {
+/// Every implementation, over a small device.
+fn with_all(promise: impl Fn(&mut dyn DeviceIo)) {
     let folder = scratch();
     let (_, device) = patterned(&folder, 1 << 20);
-    promise(&mut ring(8, &device, None));
+    each(8, &device, &pool(), |_, mut io| promise(&mut *io));
     promise(&mut SimIo::new(SimConfig::seeded(1), vec![SimDisk::zeroed(1 << 20)]));
 }
 
@@ -46,7 +46,7 @@ const READABLE: Readiness = Readiness { readable: true, writable: false, hung_up
 
 #[test]
 fn a_bell_rung_by_another_thread_ends_a_blocking_wait() {
-    with_both(|io| {
+    with_all(|io| {
         let bell = bell();
         let watch =
             Watch { fd: bell.as_fd(), interest: Interest::Readable, repeat: Repeat::Once, token: Token(77) };
@@ -64,7 +64,7 @@ fn a_bell_rung_by_another_thread_ends_a_blocking_wait() {
 
 #[test]
 fn a_descriptor_that_is_ready_already_is_reported_at_once() {
-    with_both(|io| {
+    with_all(|io| {
         let bell = bell();
         ring_bell(&bell);
         for token in [Token(1), Token(2)] {
@@ -77,7 +77,7 @@ fn a_descriptor_that_is_ready_already_is_reported_at_once() {
 
 #[test]
 fn a_repeated_watch_reports_every_change_until_unwatched() {
-    with_both(|io| {
+    with_all(|io| {
         let bell = bell();
         let repeat = Repeat::EveryChange;
         let watch = Watch { fd: bell.as_fd(), interest: Interest::Readable, repeat, token: Token(5) };
@@ -98,7 +98,7 @@ fn a_repeated_watch_reports_every_change_until_unwatched() {
 
 #[test]
 fn a_closed_connection_is_reported_as_hung_up() {
-    with_both(|io| {
+    with_all(|io| {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let repeat = Repeat::EveryChange;
         io.watch(Watch { fd: ours.as_fd(), interest: Interest::Readable, repeat, token: Token(3) }).unwrap();
@@ -113,19 +113,21 @@ fn devices_and_bells_share_one_wait() {
     let folder = scratch();
     let (_, device) = patterned(&folder, 1 << 20);
     let pool = pool();
-    let mut ring = ring(8, &device, Some(&pool));
-    let bell = bell();
-    let watch =
-        Watch { fd: bell.as_fd(), interest: Interest::Readable, repeat: Repeat::Once, token: Token(1) };
-    ring.watch(watch).unwrap();
-    let into = pool.take(4096).unwrap().into();
-    let read = Read { device: DeviceIndex(0), offset_bytes: 0, length_bytes: 4096, into, token: Token(2) };
-    ring.submit_read(read).unwrap();
-    ring_bell(&bell);
-    let mut tokens = Vec::new();
-    while tokens.len() < 2 {
-        ring.reap(Wait::ForOne, &mut |completion| tokens.push(completion.token())).unwrap();
-    }
-    tokens.sort();
-    assert_eq!(tokens, [Token(1), Token(2)]);
+    each(8, &device, &pool, |name, mut io| {
+        let bell = bell();
+        let watch =
+            Watch { fd: bell.as_fd(), interest: Interest::Readable, repeat: Repeat::Once, token: Token(1) };
+        io.watch(watch).unwrap();
+        let into = pool.take(4096).unwrap().into();
+        let read =
+            Read { device: DeviceIndex(0), offset_bytes: 0, length_bytes: 4096, into, token: Token(2) };
+        io.submit_read(read).unwrap();
+        ring_bell(&bell);
+        let mut tokens = Vec::new();
+        while tokens.len() < 2 {
+            io.reap(Wait::ForOne, &mut |completion| tokens.push(completion.token())).unwrap();
+        }
+        tokens.sort();
+        assert_eq!(tokens, [Token(1), Token(2)], "{name}");
+    });
 }

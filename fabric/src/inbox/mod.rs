@@ -62,11 +62,11 @@
 //!
 //! On `verbs` an inbox is a shared receive queue: the adapter puts each packet into the next free slot, from whichever sender it
 //! comes. An inbox has one such queue for each adapter of its listeners, made when the first of them is bound, with as many slots as
-//! one of its rings holds packets. It is heard in turn with the rings, so listeners on several wires may share an inbox. The
+//! one of its rings holds packets, or more and shorter ones: a packet takes a whole slot. It is heard in turn with the rings, so listeners on several wires may share an inbox. The
 //! table has one ring for all senders of an adapter and nobody is moved, because the adapter chooses the slot. Two things
 //! are different for the owner. Word of room goes out when the accepted connection is polled, for which its owner is woken
 //! ([`crate::Connection::arm`]); and senders tell of their stalls and refusals with their next packet. With [`WhenFull::Stall`] a sender
-//! may have half of the slots, and if all are used the adapters make it wait as well. With [`WhenFull::Refuse`] each sender has slots
+//! may fill all slots, and if others have, the adapters make it wait as well. With [`WhenFull::Refuse`] each sender has slots
 //! that no other takes, so that it knows itself whether there is room: the queue then has at least `senders_max` slots.
 
 mod arrive;
@@ -335,7 +335,7 @@ impl Inboxes {
         Self { handles, next: AtomicUsize::new(0) }
     }
 
-    /// Finds a place for a caller, in turn: `None` if there are no inboxes, an error if none has a place.
+    /// Finds a place for a caller, where the fewest others have one and in turn where as many have: `None` if there are no inboxes, an error if none has a place.
     pub(crate) fn seat(
         &self,
         mut join: impl FnMut(&InboxHandle) -> Result<Membership, JoinError>,
@@ -343,8 +343,10 @@ impl Inboxes {
         let count = self.handles.len();
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let mut refusal = None;
-        for step in 0..count {
-            let which = (first + step) % count;
+        let mut order: Vec<usize> = (0..count).map(|step| (first + step) % count).collect();
+        // The order of those with as many is kept.
+        order.sort_by_key(|which| self.handles[*which].members());
+        for which in order {
             match join(&self.handles[which]) {
                 Ok(membership) => return Some(Ok((which, membership))),
                 Err(error) => refusal = Some(Err(error)),

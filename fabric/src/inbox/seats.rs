@@ -198,6 +198,13 @@ impl Shared {
 }
 
 impl InboxHandle {
+    /// Senders that have a place and have not left it.
+    pub(crate) fn members(&self) -> usize {
+        let table = self.shared.table.lock();
+        let taken = table.slots.iter().filter(|slot| slot.seat.is_some()).count();
+        taken.saturating_sub(table.departures.len())
+    }
+
     /// Gives a connection the name of a sender. `room_bell` wakes the sender, `owner_bell` the connection's owner.
     pub(crate) fn join(
         &self,

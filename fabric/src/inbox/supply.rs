@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     error::{OutOfBounds, RegionError},
-    limits::INBOX_LOOKS_PER_CALL_MAX,
+    limits::{INBOX_LOOKS_PER_CALL_MAX, VERBS_SLOT_BYTES_MAX},
     operation::Report,
 };
 
@@ -44,16 +44,18 @@ pub(crate) struct SupplySize {
 impl SupplySize {
     fn of(shape: &Shape) -> Self {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let per_ring = shape.ring_bytes / shape.packet_bytes;
+        // A packet takes a whole slot, however short it is, so slots are no longer than makes them many.
+        let packet_bytes = shape.packet_bytes.min(VERBS_SLOT_BYTES_MAX);
+        let per_ring = shape.ring_bytes / packet_bytes;
         let (slots, allotment) = match shape.when_full {
-            // Half, so that one sender finds slots while those of its packets before are offered again. All senders together
-            // may have more than there are slots: then the adapter makes them wait.
-            WhenFull::Stall => (per_ring, (per_ring / 2).max(1)),
+            // One sender alone may fill all slots. All senders together may have more than there are slots: then the adapter
+            // makes them wait.
+            WhenFull::Stall => (per_ring, per_ring),
             // A sender must know by itself that there is no room, so each has slots that no other takes.
             WhenFull::Refuse => (per_ring.max(shape.senders), per_ring.max(shape.senders) / shape.senders),
         };
         Self {
-            packet_bytes: count(shape.packet_bytes),
+            packet_bytes: count(packet_bytes),
             slots: count(slots),
             allotment: count(allotment),
             refuses: shape.when_full == WhenFull::Refuse,
@@ -248,7 +250,9 @@ impl Inbox {
         }
         let state = self.senders.get(usize::from(index)).filter(|state| state.generation == generation)?;
         let count = |word, messages: u8| {
-            if let Ok(word) = self.map.line(index, word) {
+            if messages > 0
+                && let Ok(word) = self.map.line(index, word)
+            {
                 word.fetch_add(u64::from(messages), Ordering::Relaxed);
             }
         };

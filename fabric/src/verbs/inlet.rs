@@ -6,9 +6,10 @@
 use std::{io, sync::Arc};
 
 use super::{
+    membership::Membership,
     packet::Sent,
     receive::Receiver,
-    shared_receive::{Membership, Seats},
+    shared_receive::Seats,
     sys::{QueuePair, Step},
 };
 use crate::{completion::Event, doorbell::Doorbell, inbox};

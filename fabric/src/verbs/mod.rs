@@ -20,6 +20,7 @@ mod flight;
 mod inbox;
 mod inlet;
 mod lifeline;
+mod membership;
 mod packet;
 mod queue;
 mod receive;

@@ -18,12 +18,13 @@ use std::{
     os::fd::BorrowedFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
 use super::{
     device::Device,
+    membership::{Membership, worth_giving},
     packet::{PacketHead, PacketKind, PacketSource, Sent},
     ring::announced,
     sys::{
@@ -40,110 +41,11 @@ use crate::{
     region::Region,
 };
 
-/// What the receiving thread and a sender's connection tell each other.
+/// What has arrived from a sender.
 #[derive(Debug)]
-pub(super) struct Membership {
-    sender: SenderId,
-    /// Packets whose slots were offered again and that are not yet credited to the sender.
-    released: AtomicU32,
-    /// Units of the sender's own ring that it has given back.
-    returned: AtomicU32,
-    /// Packets that have arrived since the start.
-    arrived: AtomicU64,
-    /// How many the connection waits for: all that the sender had sent when it left.
-    awaited: AtomicU64,
-    /// The connection's owner sleeps, or is about to.
-    sleeps: AtomicBool,
-    /// Why the connection must end.
-    fault: Guarded<Option<String>>,
-    has_fault: AtomicBool,
-    allotment: u32,
-    bell: Arc<Doorbell>,
-}
-
-impl Membership {
-    fn new(sender: SenderId, allotment: u32, bell: Arc<Doorbell>) -> Self {
-        Self {
-            sender,
-            released: AtomicU32::new(0),
-            returned: AtomicU32::new(0),
-            arrived: AtomicU64::new(0),
-            awaited: AtomicU64::new(u64::MAX),
-            sleeps: AtomicBool::new(false),
-            fault: Guarded::default(),
-            has_fault: AtomicBool::new(false),
-            allotment,
-            bell,
-        }
-    }
-
-    /// Readable when the connection has something to do for the receiving thread.
-    pub(super) fn bell(&self) -> &Doorbell {
-        &self.bell
-    }
-
-    /// The connection must look for credits that are due after it has said that it sleeps.
-    pub(super) fn say_sleeping(&self, sleeps: bool) {
-        self.sleeps.store(sleeps, Ordering::SeqCst);
-    }
-
-    pub(super) fn arrived(&self) -> u64 {
-        self.arrived.load(Ordering::SeqCst)
-    }
-
-    /// Whether so many packets have arrived; if not, the bell is rung when they have.
-    pub(super) fn has_arrived(&self, packets: u64) -> bool {
-        // Said first, looked after: `note_arrival` does it the other way round.
-        self.awaited.store(packets, Ordering::SeqCst);
-        self.arrived() >= packets
-    }
-
-    fn note_arrival(&self) {
-        let arrived = self.arrived.fetch_add(1, Ordering::SeqCst) + 1;
-        if arrived >= self.awaited.load(Ordering::SeqCst) {
-            self.bell.ring();
-        }
-    }
-
-    /// Units that the peer has given back of the ring that we write into.
-    pub(super) fn take_returned(&self) -> u32 {
-        // Most polls find nothing, and a load leaves the line where it is.
-        if self.returned.load(Ordering::Relaxed) == 0 { 0 } else { self.returned.swap(0, Ordering::AcqRel) }
-    }
-
-    fn credits_worth_giving(&self) -> u32 {
-        (self.allotment / 4).max(1)
-    }
-
-    /// Packets to credit to the peer now, if it is time.
-    pub(super) fn credit_due(&self) -> Option<u32> {
-        let released = self.released.load(Ordering::SeqCst);
-        (released >= self.credits_worth_giving()).then_some(released)
-    }
-
-    /// They were credited.
-    pub(super) fn credited(&self, packets: u32) {
-        self.released.fetch_sub(packets, Ordering::SeqCst);
-    }
-
-    /// A slot with a packet of this sender was offered again.
-    fn note_release(&self) {
-        let released = self.released.fetch_add(1, Ordering::SeqCst) + 1;
-        if released >= self.credits_worth_giving() && self.sleeps.swap(false, Ordering::SeqCst) {
-            self.bell.ring();
-        }
-    }
-
-    /// What the peer did wrong, if anything.
-    pub(super) fn take_fault(&self) -> Option<String> {
-        if self.has_fault.load(Ordering::Acquire) { self.fault.lock().take() } else { None }
-    }
-
-    fn blame(&self, fault: impl ToString) {
-        self.fault.lock().get_or_insert(fault.to_string());
-        self.has_fault.store(true, Ordering::Release);
-        self.bell.ring();
-    }
+struct Source {
+    packets: PacketSource,
+    membership: Arc<Membership>,
 }
 
 /// A sender whose connection has ended: its queue pair, in its error state, and its place in the inbox.
@@ -209,18 +111,21 @@ impl Seats {
     }
 }
 
-/// Slots are offered anew so many at a time, or a quarter of all.
-const REPOST_COUNT: usize = 16;
+/// Slots are offered anew so many at a time, or a quarter of all. A sender that has used its allotment is not left waiting: of
+/// its packets, fewer than that lie in slots that are not offered yet, so credit for the rest is due.
+const REPOST_COUNT: u32 = 16;
 
 /// The receiving thread's side.
 #[derive(Debug)]
 pub(super) struct SharedReceive {
     seats: Arc<Seats>,
     memory: Arc<MemoryRegion>,
-    /// What has arrived from each queue pair.
-    sources: HashMap<u32, (PacketSource, Arc<Membership>)>,
-    /// By the sender's index, for releases.
-    senders: HashMap<SenderId, u32>,
+    /// What has arrived from each sender, by its index.
+    sources: Vec<Option<Source>>,
+    /// The sender behind each queue pair.
+    senders: HashMap<u32, SenderId>,
+    /// The one that was heard last, which the next packet is often from.
+    last: Option<(u32, SenderId)>,
     /// Slots to be offered again, and whose packets were in them.
     free: Vec<(u32, Option<Arc<Membership>>)>,
     found: Vec<Completion>,
@@ -257,8 +162,9 @@ impl SharedReceive {
         let mut receive = Self {
             seats,
             memory,
-            sources: HashMap::new(),
+            sources: Vec::new(),
             senders: HashMap::new(),
+            last: None,
             free: (0..size.slots).map(|slot| (slot, None)).collect(),
             found: Vec::new(),
             pending: VecDeque::new(),
@@ -279,7 +185,8 @@ impl SharedReceive {
     }
 
     fn repost(&mut self, all: bool) -> io::Result<()> {
-        let many = REPOST_COUNT.min(self.seats.size.slots as usize / 4).max(1);
+        let size = self.seats.size;
+        let many = worth_giving(size.allotment).min(size.slots / 4).clamp(1, REPOST_COUNT) as usize;
         if self.free.is_empty() || (!all && self.free.len() < many) {
             return Ok(());
         }
@@ -320,7 +227,7 @@ impl SharedReceive {
         if self.seats.has_departed.load(Ordering::Relaxed) {
             self.retire();
         }
-        if let Err(error) = self.repost(self.pending.is_empty()) {
+        if let Err(error) = self.repost(false) {
             self.fail("post slots", &error);
         }
     }
@@ -353,8 +260,12 @@ impl SharedReceive {
         for (pair, member) in departed {
             // Another queue pair can have the number only when this one is gone.
             self.seats.members.lock().remove(&pair.number());
-            self.sources.remove(&pair.number());
-            self.senders.remove(&member.id());
+            self.last = None;
+            if let Some(sender) = self.senders.remove(&pair.number())
+                && let Some(source) = self.sources.get_mut(usize::from(sender.index()))
+            {
+                source.take_if(|source| source.membership.sender() == sender);
+            }
             self.pending.push_back(Supplied::Left(member));
         }
     }
@@ -372,19 +283,34 @@ impl SharedReceive {
     }
 
     /// What is known of the peer of a queue pair; `None` if it has left.
-    fn source(&mut self, queue_pair: u32) -> Option<&mut (PacketSource, Arc<Membership>)> {
-        if !self.sources.contains_key(&queue_pair) {
-            let membership = Arc::clone(self.seats.members.lock().get(&queue_pair)?);
-            self.senders.insert(membership.sender, queue_pair);
-            self.sources.insert(queue_pair, (PacketSource::new(membership.allotment), membership));
+    fn source(&mut self, queue_pair: u32) -> Option<&mut Source> {
+        let sender = match self.last {
+            Some((last, sender)) if last == queue_pair => sender,
+            _ => self.sender(queue_pair)?,
+        };
+        self.last = Some((queue_pair, sender));
+        self.sources.get_mut(usize::from(sender.index()))?.as_mut()
+    }
+
+    fn sender(&mut self, queue_pair: u32) -> Option<SenderId> {
+        if let Some(sender) = self.senders.get(&queue_pair) {
+            return Some(*sender);
         }
-        self.sources.get_mut(&queue_pair)
+        let membership = Arc::clone(self.seats.members.lock().get(&queue_pair)?);
+        let (sender, packets) = (membership.sender(), PacketSource::new(membership.allotment()));
+        let index = usize::from(sender.index());
+        if self.sources.len() <= index {
+            self.sources.resize_with(index + 1, || None);
+        }
+        self.sources[index] = Some(Source { packets, membership });
+        self.senders.insert(queue_pair, sender);
+        Some(sender)
     }
 
     /// The packet that arrived in a slot; `None` if it is none, or comes from nobody that we know.
     fn accept(&mut self, completion: &Completion, slot: u32) -> Option<SuppliedPacket> {
-        let (source, membership) = self.source(completion.queue_pair)?;
-        if membership.has_fault.load(Ordering::Acquire) || completion.status == STATUS_FLUSHED {
+        let Source { packets, membership } = self.source(completion.queue_pair)?;
+        if membership.is_blamed() || completion.status == STATUS_FLUSHED {
             return None;
         }
         if completion.status != 0 {
@@ -399,12 +325,11 @@ impl SharedReceive {
         let head = match Sent::from_immediate(completion.immediate) {
             Sent::Packet(head) => head,
             Sent::Credit(units) => {
-                membership.returned.fetch_add(units, Ordering::AcqRel);
-                membership.bell.ring();
+                membership.note_returned(units);
                 return None;
             }
         };
-        let offset = match source.arrived(head, completion.bytes) {
+        let offset = match packets.arrived(head, completion.bytes) {
             Ok(offset) => offset,
             Err(fault) => {
                 membership.blame(fault);
@@ -412,7 +337,7 @@ impl SharedReceive {
             }
         };
         membership.note_arrival();
-        let (sender, bytes) = (membership.sender, completion.bytes);
+        let (sender, bytes) = (membership.sender(), completion.bytes);
         let content = self.content(head, offset, slot)?;
         let PacketHead { waited, refused, .. } = head;
         Some(SuppliedPacket { sender, content, bytes, slot, waited, refused })
@@ -448,9 +373,10 @@ impl Supply for SharedReceive {
 
     fn release(&mut self, packet: SuppliedPacket) {
         self.in_use -= 1;
-        let source = self.senders.get(&packet.sender).and_then(|number| self.sources.get_mut(number));
-        let membership = source.map(|(source, membership)| {
-            source.credited(1);
+        let source = self.sources.get_mut(usize::from(packet.sender.index())).and_then(Option::as_mut);
+        let source = source.filter(|source| source.membership.sender() == packet.sender);
+        let membership = source.map(|Source { packets, membership }| {
+            packets.credited(1);
             Arc::clone(membership)
         });
         self.free.push((packet.slot, membership));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rackscan_fabric::{
     Access, Done, Event, Operation, Region, RemoteRegion, Report,
     inbox::{ArrivalKind, AssignError, Inbox, InboxConfig, Ring, WhenFull},
-    limits::MESSAGE_BYTES_MAX,
+    limits::{MESSAGE_BYTES_MAX, VERBS_SLOT_BYTES_MAX},
 };
 
 use crate::stage::{
@@ -117,7 +117,10 @@ pub(crate) fn the_longest_messages_pass_with_and_without_an_inbox(wire: TestWire
         assert!(theirs.contains(&moved(1)) && ours == [moved(2)]);
     }
     let traffic = inbox.traffic()[0];
-    let cut = (MESSAGE_BYTES_MAX / InboxConfig::default().packet_bytes) as u64;
+    // The slots of adapters are shorter.
+    let packet_bytes = InboxConfig::default().packet_bytes;
+    let packet_bytes = if wire.fills_rings() { packet_bytes } else { packet_bytes.min(VERBS_SLOT_BYTES_MAX) };
+    let cut = (MESSAGE_BYTES_MAX / packet_bytes) as u64;
     // Over tcp the one that is reported whole was not cut.
     let packets = if wire == TestWire::Tcp { cut + 1 } else { 2 * cut };
     assert_eq!((traffic.messages, traffic.packets), (2, packets));
@@ -182,6 +185,26 @@ pub(crate) fn callers_are_dealt_to_the_inboxes_in_turn(wire: TestWire) {
         );
         drop((caller, accepted));
         assert_eq!(inboxes[which].wait(&mut bytes, soon()).expect("it leaves").kind, ArrivalKind::Left);
+    }
+}
+
+pub(crate) fn a_caller_goes_where_the_fewest_are(wire: TestWire) {
+    let mut inboxes: Vec<_> = (0..3).map(|_| Inbox::new(small()).expect("an inbox")).collect();
+    let mut listener = listen(wire, &inboxes.iter().collect::<Vec<_>>());
+    let mut meet = || {
+        let caller = call(&listener).expect("connect");
+        let accepted = accept(&mut listener);
+        let (which, _) = accepted.inbox().expect("a place");
+        (which, caller, accepted)
+    };
+    let mut here: Vec<_> = (0..3).map(|_| Some(meet())).collect();
+    // In turn the next ones would go to the first inbox.
+    for leaving in [2, 1, 2] {
+        drop(here[leaving].take());
+        let mut bytes = Vec::new();
+        assert_eq!(inboxes[leaving].wait(&mut bytes, soon()).expect("it leaves").kind, ArrivalKind::Left);
+        here[leaving] = Some(meet());
+        assert_eq!(here[leaving].as_ref().map(|(which, ..)| *which), Some(leaving));
     }
 }
 

@@ -1,6 +1,6 @@
 //! What may a request use while it is served?
 //!
-//! The ring, the memory and the connections of one reactor, apart from the table of its requests, so that a request can be
+//! The way to the devices, the memory and the connections of one reactor, apart from the table of its requests, so that a request can be
 //! given both itself and these.
 //!
 //! Invariants
@@ -10,8 +10,8 @@
 use std::{os::fd::BorrowedFd, sync::Arc, time::Instant};
 
 use rackscan_device::{
-    Buffer, BufferPool, DeviceIndex, DeviceIo, Interest, IoFault, IoMemory, Read, Repeat, Ring, SubmitError,
-    Token, Watch, Write,
+    Buffer, BufferPool, DeviceIndex, DeviceIo, Interest, IoFault, IoMemory, Read, Repeat, SubmitError, Token,
+    Watch, Write,
 };
 use rackscan_fabric::{Region, RegionSlice};
 use rackscan_format::{
@@ -20,6 +20,7 @@ use rackscan_format::{
 };
 use rustix::io::Errno;
 
+use super::io::BridgeIo;
 use crate::{
     cache::NodeCache,
     config::Config,
@@ -57,7 +58,7 @@ pub(crate) struct NodeParts {
 pub(crate) enum Submitted {
     /// It will be reported.
     Underway,
-    /// The ring is full; the memory is back.
+    /// The queue is full; the memory is back.
     NoRoom(IoMemory),
     /// It cannot be done.
     Refused(Refusal),
@@ -68,7 +69,7 @@ pub(crate) struct Core {
     pub(crate) node: Arc<NodeParts>,
     pub(crate) publisher: Publisher,
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) ring: Ring,
+    pub(crate) io: BridgeIo,
     /// Pages being checked before they are written.
     pub(crate) pool: BufferPool,
     pub(crate) staging: Staging,
@@ -98,12 +99,12 @@ impl Core {
     pub(crate) fn watch(&mut self, fd: BorrowedFd<'_>) -> Result<(), std::io::Error> {
         let (interest, repeat) = (Interest::Readable, Repeat::EveryChange);
         let watch = Watch { fd, interest, repeat, token: Token(WATCH) };
-        self.ring.watch(watch).map(drop).map_err(std::io::Error::other)
+        self.io.watch(watch).map(drop).map_err(std::io::Error::other)
     }
 
     /// Whether a device operation would be accepted.
     pub(crate) fn has_room(&self) -> bool {
-        self.ring.in_flight() < self.ring.depth()
+        self.io.in_flight() < self.io.depth()
     }
 
     /// Reads an extent of a device.
@@ -115,7 +116,7 @@ impl Core {
             into,
             token: Token(place.operation(part)),
         };
-        match self.ring.submit_read(read) {
+        match self.io.submit_read(read) {
             Ok(()) => Submitted::Underway,
             Err(refused) => submitted(refused.reason, refused.request.into),
         }
@@ -131,7 +132,7 @@ impl Core {
             from,
             token: Token(place.operation(part)),
         };
-        match self.ring.submit_write(write) {
+        match self.io.submit_write(write) {
             Ok(()) => Submitted::Underway,
             Err(refused) => submitted(refused.reason, refused.request.from),
         }
@@ -233,7 +234,7 @@ impl Core {
             scans_queued: short(queued),
             scans_running: short(running),
             scan_workers: self.node.config.scan_workers,
-            reads_in_flight: short(self.ring.in_flight() as usize),
+            reads_in_flight: short(self.io.in_flight() as usize),
         }
     }
 }

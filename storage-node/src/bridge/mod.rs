@@ -1,16 +1,20 @@
 //! How do requests get from the wire to the devices and back?
 //!
-//! The `reactor` bridge: static threads, each owning a ring and a share of the connections, so that a request becomes
-//! reads and reads become one-sided writes without a hand-off between threads.
+//! By threads that each own a share of the connections and a way to the devices. With the bridge `reactor` that way is a ring of
+//! the thread's own, so that a request becomes reads and reads become one-sided writes without a hand-off between
+//! threads. With `static` and `dynamic` other threads wait for the devices (`io`), as in the systems that the reactor is
+//! measured against; the rest is the same code.
 //!
 //! Invariants
 //! - A reactor's parts belong to its thread; other threads reach it through its mailbox only.
 
 mod core;
 mod intake;
+mod io;
 mod outcome;
 mod reactor;
 
 pub(crate) use self::core::{Core, NodeParts, Submitted};
 pub(crate) use intake::Intake;
+pub(crate) use io::BridgeIo;
 pub(crate) use reactor::{Reactor, ReactorParts};

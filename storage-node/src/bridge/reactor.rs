@@ -130,8 +130,8 @@ impl Reactor {
 
     /// Sleeps until a device, a connection, a listener or another thread has something.
     fn sleep(&mut self) {
-        let Core { links, ring, .. } = &mut self.core;
-        let armed = self.intake.arm() && links.iter_mut().flatten().all(|link| link.arm(ring));
+        let Core { links, io, .. } = &mut self.core;
+        let armed = self.intake.arm() && links.iter_mut().flatten().all(|link| link.arm(io));
         if !armed || self.core.mailbox.has_mail() {
             return;
         }
@@ -141,7 +141,7 @@ impl Reactor {
 
     fn reap(&mut self, wait: Wait) -> bool {
         let mut ended = Vec::new();
-        let reaped = self.core.ring.reap(wait, &mut |completion| ended.push(completion));
+        let reaped = self.core.io.reap(wait, &mut |completion| ended.push(completion));
         if let Err(error) = reaped {
             self.core.node.lifecycle.fail(&format!("a reactor cannot wait for its devices: {error}"));
             // Without its ring nothing that is under way can be waited for.
@@ -340,7 +340,7 @@ impl Reactor {
             self.intake.gone(sender);
         }
         if let Some(watch) = link.watch()
-            && let Err(error) = self.core.ring.unwatch(watch)
+            && let Err(error) = self.core.io.unwatch(watch)
         {
             // It may still wake us, for nothing.
             tracing::debug!(%error, "a watch could not be ended");

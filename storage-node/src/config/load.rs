@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::Address;
-use rackscan_format::limits::NODE_DEVICES_MAX;
+use rackscan_format::{limits::NODE_DEVICES_MAX, message::BridgeKind};
 
 use super::Config;
 use crate::limits;
@@ -111,10 +111,12 @@ impl Config {
         let fault = |key: &'static str, found: String, expected: String| {
             Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
         };
-        let counts: [(&'static str, usize, usize); 6] = [
+        let counts: [(&'static str, usize, usize); 8] = [
             ("devices", self.devices.len(), NODE_DEVICES_MAX),
             ("listen", self.listen.len(), limits::LISTENERS_MAX),
             ("reactors", self.reactors.into(), limits::REACTORS_MAX.into()),
+            ("pollers", self.pollers.into(), limits::POLLERS_MAX.into()),
+            ("io_threads", self.io_threads.into(), limits::IO_THREADS_MAX.into()),
             ("scan_workers", self.scan_workers.into(), limits::SCAN_WORKERS_MAX.into()),
             ("reactor_depth", self.reactor_depth as usize, limits::IO_DEPTH_MAX as usize),
             ("scan_depth", self.scan_depth as usize, limits::IO_DEPTH_MAX as usize),
@@ -137,6 +139,23 @@ impl Config {
                 self.private_rings.to_string(),
                 format!("0 to {}", limits::PRIVATE_RINGS_MAX),
             );
+        }
+        let (key, each) = match self.bridge {
+            BridgeKind::Dynamic => ("reactor_depth", self.reactor_depth as usize),
+            BridgeKind::Reactor | BridgeKind::Static => {
+                ("io_threads", usize::from(self.bridge_status().io_threads))
+            }
+        };
+        let (all, most) = (each * usize::from(self.pollers()), limits::IO_THREADS_NODE_MAX);
+        if all > most {
+            let expected = format!("at most {most} threads that read devices in all, not {all}");
+            return fault(key, each.to_string(), expected);
+        }
+        if let Some(size) = self.scratch
+            && size.0 < limits::SCRATCH_BYTES_MIN
+        {
+            let expected = format!("at least {} bytes", limits::SCRATCH_BYTES_MIN);
+            return fault("scratch", size.to_string(), expected);
         }
         for (index, device) in self.devices.iter().enumerate() {
             if self.devices[..index].iter().any(|other| other.path == device.path) {
@@ -235,6 +254,12 @@ mod tests {
         for (extra, parts) in [
             ("reactors = 0", ["reactors is 0", "1 to"]),
             ("memory_budget = \"1MiB\"", ["memory_budget is 1MiB", "at least"]),
+            ("bridge = \"bogus\"", ["bogus", "reactor"]),
+            ("pollers = 65", ["pollers is 65", "1 to 64"]),
+            ("io_threads = 257", ["io_threads is 257", "1 to 256"]),
+            ("scratch = 4096", ["scratch is 4KiB", "at least"]),
+            ("bridge = \"static\"\npollers = 64\nio_threads = 200", ["io_threads is 200", "12800"]),
+            ("bridge = \"dynamic\"\npollers = 64\nreactor_depth = 512", ["reactor_depth is 512", "32768"]),
             ("scan_queue = 65535", ["scan_queue is 65535", "1 to"]),
             ("cache = 4096", ["cache is 4KiB", "0, or 65536 to"]),
             ("cache = \"480MiB\"", ["memory_budget is 512MiB", "beside a cache of 503316480 bytes"]),

@@ -12,6 +12,11 @@
 //! reactors = 1
 //! scan_workers = 2
 //! pin_cores = [0, 1]
+//! bridge = "reactor"                # or "static", "dynamic": who serves connections and who waits for devices
+//! io = "uring"                      # below reactors: or "pread"
+//! io_threads = 4                    # for each reactor or poller that reads by pread
+//! pollers = 4                       # of the bridges "static" and "dynamic", in place of reactors
+//! scratch = "1GiB"                  # an area of the first device for the laboratory; none by default
 //! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
 //! ```
 //!
@@ -30,7 +35,10 @@ pub use load::ConfigError;
 use std::path::PathBuf;
 
 use rackscan_fabric::Address;
-use rackscan_format::ids::NodeId;
+use rackscan_format::{
+    ids::NodeId,
+    message::{BridgeKind, BridgeStatus, IoKind},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -79,7 +87,24 @@ pub struct Config {
     /// Threads that scan; by default as many as there are cores.
     #[serde(default = "defaults::scan_workers")]
     pub scan_workers: u16,
-    /// Cores to pin threads to, reactors first and then scan workers, in turn; none are pinned if empty.
+    /// Which threads stand between connections and devices.
+    #[serde(default)]
+    pub bridge: BridgeKind,
+    /// How reactors read devices; the other bridges read by threads of their own.
+    #[serde(default)]
+    pub io: IoKind,
+    /// Threads that read devices for each reactor (with `io = "pread"`) or poller (of the bridge `static`).
+    #[serde(default = "defaults::io_threads")]
+    pub io_threads: u16,
+    /// Threads that serve connections with the bridges `static` and `dynamic`: connections are dealt among them, one to
+    /// each as long as there are enough.
+    #[serde(default = "defaults::pollers")]
+    pub pollers: u16,
+    /// Bytes of an area of the first device into which anybody may write; none by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<ByteSize>,
+    /// Cores to pin threads to: reactors (or pollers) first, then scan workers, then the threads that read devices, poller
+    /// by poller; in turn. None are pinned if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pin_cores: Vec<usize>,
     /// Receive rings of each reactor for clients that ask often; all others share one.
@@ -111,6 +136,14 @@ mod defaults {
     pub(super) fn scan_workers() -> u16 {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         u16::try_from(cores).unwrap_or(u16::MAX).min(super::limits::SCAN_WORKERS_MAX)
+    }
+
+    pub(super) fn io_threads() -> u16 {
+        4
+    }
+
+    pub(super) fn pollers() -> u16 {
+        4
     }
 
     pub(super) fn private_rings() -> u16 {
@@ -151,11 +184,74 @@ impl Config {
             cache: None,
             reactors: defaults::reactors(),
             scan_workers: defaults::scan_workers(),
+            bridge: BridgeKind::default(),
+            io: IoKind::default(),
+            io_threads: defaults::io_threads(),
+            pollers: defaults::pollers(),
+            scratch: None,
             pin_cores: Vec::new(),
             private_rings: defaults::private_rings(),
             reactor_depth: defaults::reactor_depth(),
             scan_depth: defaults::scan_depth(),
             scan_queue: defaults::scan_queue(),
         }
+    }
+
+    /// Threads that serve connections.
+    #[must_use]
+    pub fn pollers(&self) -> u16 {
+        match self.bridge {
+            BridgeKind::Reactor => self.reactors,
+            BridgeKind::Static | BridgeKind::Dynamic => self.pollers,
+        }
+    }
+
+    /// What is below them.
+    #[must_use]
+    pub fn bridge_status(&self) -> BridgeStatus {
+        let (io, io_threads) = match (self.bridge, self.io) {
+            (BridgeKind::Reactor, IoKind::Uring) => (IoKind::Uring, 0),
+            (BridgeKind::Dynamic, _) => (IoKind::Pread, 0),
+            (BridgeKind::Reactor, IoKind::Pread) | (BridgeKind::Static, _) => {
+                (IoKind::Pread, self.io_threads)
+            }
+        };
+        BridgeStatus { kind: self.bridge, io, io_threads }
+    }
+
+    /// The core of the thread with this number, in the order of [`Config::pin_cores`].
+    pub(crate) fn core_of(&self, thread: usize) -> Option<usize> {
+        self.pin_cores.get(thread % self.pin_cores.len().max(1)).copied()
+    }
+
+    /// The cores of the threads that read devices for one poller, in turn.
+    pub(crate) fn cores_of_io(&self, poller: u16) -> Vec<usize> {
+        let before = usize::from(self.pollers()) + usize::from(self.scan_workers);
+        let each = usize::from(self.bridge_status().io_threads).max(1);
+        let first = before + usize::from(poller) * each;
+        (0..self.pin_cores.len()).filter_map(|thread| self.core_of(first + thread)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_take_the_cores_in_turn_pollers_first_and_those_that_read_devices_last() {
+        let device = DeviceConfig { path: "device".into(), size: None, reserve: false };
+        let mut config = Config::new(NodeId(0), ClusterId(1), "data".into(), device, "key".into());
+        assert_eq!((config.core_of(0), config.cores_of_io(0)), (None, vec![]));
+        config.pin_cores = vec![0, 1, 2, 3, 4];
+        (config.bridge, config.pollers, config.io_threads, config.scan_workers) =
+            (BridgeKind::Static, 2, 2, 1);
+        assert_eq!([config.core_of(0), config.core_of(1), config.core_of(2)], [Some(0), Some(1), Some(2)]);
+        assert_eq!(config.cores_of_io(0)[..2], [3, 4]);
+        assert_eq!(config.cores_of_io(1)[..2], [0, 1]);
+        config.bridge = BridgeKind::Dynamic;
+        assert_eq!(
+            (config.cores_of_io(0), config.cores_of_io(1)),
+            (vec![3, 4, 0, 1, 2], vec![4, 0, 1, 2, 3])
+        );
     }
 }

@@ -8,5 +8,6 @@ pub(crate) mod echo;
 pub(crate) mod fetch;
 pub(crate) mod process;
 pub(crate) mod publish;
+pub(crate) mod raw;
 pub(crate) mod status;
 pub(crate) mod stop;

@@ -134,6 +134,18 @@ impl Space {
         device.take_at(extent.offset_bytes, extent.length_bytes.into())
     }
 
+    /// Takes exactly this range of a device; false if it is outside or not free.
+    pub(crate) fn claim_range(&self, device: usize, offset_bytes: u64, length_bytes: u64) -> bool {
+        self.free().get_mut(device).is_some_and(|device| device.take_at(offset_bytes, length_bytes))
+    }
+
+    /// Takes a range of a device for good; if there is none in one piece, how many bytes are free in all.
+    pub(crate) fn reserve(&self, device: usize, length_bytes: u64) -> Result<u64, u64> {
+        let mut free = self.free();
+        let device = free.get_mut(device).ok_or(0_u64)?;
+        device.take(length_bytes).ok_or(device.free())
+    }
+
     /// Extents for pages of these lengths, in order; nothing is taken on failure.
     pub(crate) fn allocate(&self, first_device: u32, lengths: &[u32]) -> Result<Vec<Extent>, Full> {
         let mut free = self.free();

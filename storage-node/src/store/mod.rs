@@ -18,6 +18,7 @@ mod devices;
 mod loads;
 mod publish;
 mod recover;
+mod scratch;
 mod table;
 
 pub use allocate::MetadataFull;
@@ -38,7 +39,7 @@ use rackscan_format::{
     codec::{self, CodecError, Envelope},
     ids::{DeviceId, NodeId, SegmentId, TableId},
     label::DeviceLabel,
-    message::{DeviceStatus, Refusal, RefusalCode},
+    message::{DeviceStatus, Refusal, RefusalCode, ScratchArea},
     segment::SegmentDirectory,
 };
 
@@ -46,6 +47,7 @@ use crate::{config::Config, error::StartError, metrics::Metrics};
 use allocate::Space;
 use catalog_file::{CatalogContentRef, CatalogFile};
 use loads::Loads;
+use scratch::Scratch;
 use table::{Tables, catalog_of};
 
 /// What readers see: replaced as a whole.
@@ -57,12 +59,26 @@ struct Published {
     generation: u64,
 }
 
+/// What raw requests may do with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RawRoom {
+    pub(crate) capacity_bytes: u64,
+    /// For offsets and lengths.
+    pub(crate) align_bytes: u32,
+    /// For memory.
+    pub(crate) memory_align_bytes: u32,
+    /// Where may be written.
+    pub(crate) scratch: Option<ScratchArea>,
+}
+
 /// The pages and tables of one node.
 #[derive(Debug)]
 pub(crate) struct Store {
     devices: Vec<Arc<Device>>,
     labels: Vec<DeviceLabel>,
     space: Arc<Space>,
+    /// On the first device.
+    scratch: Option<ScratchArea>,
     published: RwLock<Arc<Published>>,
     loads: Mutex<Loads>,
 }
@@ -83,7 +99,7 @@ impl Store {
             file.replace(&CatalogContentRef { device_labels: &labels, cluster, catalog })?;
         }
         recover::complete_labels(&recovered)?;
-        recover::release_free_space(config, &recovered);
+        let scratch = Self::scratch(config, &recovered)?;
         let encoded = encode_for_readers(config.node, &recovered.tables)?;
         let published =
             Published { tables: recovered.tables, encoded: Arc::new(encoded), generation: random_u64()? };
@@ -91,10 +107,24 @@ impl Store {
             devices: recovered.devices,
             labels: recovered.labels,
             space: recovered.space,
+            scratch,
             published: RwLock::new(Arc::new(published)),
             loads: Mutex::default(),
         };
         Ok((store, file))
+    }
+
+    /// Keeps or makes the scratch area; what is free then goes back to the filesystem.
+    fn scratch(config: &Config, recovered: &recover::Recovered) -> Result<Option<ScratchArea>, StartError> {
+        let (Some(device), Some(label)) =
+            (recovered.devices.get(scratch::DEVICE), recovered.labels.get(scratch::DEVICE))
+        else {
+            return Ok(None);
+        };
+        let scratch = Scratch { config, space: &recovered.space, device, device_label: label.label };
+        let kept = scratch.keep();
+        recover::release_free_space(config, recovered);
+        if kept.is_some() { Ok(kept) } else { scratch.make() }
     }
 
     fn published(&self) -> Arc<Published> {
@@ -182,6 +212,18 @@ impl Store {
         stored.map_err(|no_room| Refusal::new(RefusalCode::Full, no_room.to_string()))
     }
 
+    /// What raw requests may do with a device, if there is such a one.
+    pub(crate) fn raw_room(&self, device: DeviceId) -> Option<RawRoom> {
+        let index = usize::from(device.0);
+        let alignment = self.devices.get(index)?.alignment();
+        Some(RawRoom {
+            capacity_bytes: self.labels.get(index)?.capacity_bytes,
+            align_bytes: alignment.offset_bytes,
+            memory_align_bytes: alignment.memory_bytes,
+            scratch: self.scratch.filter(|_| index == scratch::DEVICE),
+        })
+    }
+
     /// The devices as others see them.
     pub(crate) fn device_statuses(&self) -> Vec<DeviceStatus> {
         let devices = self.devices.iter().zip(&self.labels).enumerate();
@@ -192,6 +234,9 @@ impl Store {
                 label: label.label,
                 capacity_bytes: label.capacity_bytes,
                 used_bytes: self.space.used_bytes(index),
+                align_bytes: device.alignment().offset_bytes,
+                memory_align_bytes: device.alignment().memory_bytes,
+                scratch: self.scratch.filter(|_| index == scratch::DEVICE),
             })
             .collect()
     }

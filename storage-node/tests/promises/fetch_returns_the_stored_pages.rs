@@ -4,31 +4,36 @@
 use rackscan_device::resident_bytes;
 use rackscan_format::message::{Answer, Request};
 
-use crate::support::{node::Home, table::Table};
+use crate::support::{
+    node::{BRIDGES, Home},
+    table::Table,
+};
 
 #[test]
 fn every_page_arrives_as_it_was_appended_on_every_wire() {
-    let home = Home::new();
-    let node = home.start();
-    let table = Table::new(1, "t", 2, 5000);
-    table.load(&mut node.shm());
-    for (wire, mut client) in node.both() {
-        for segment in &table.segments {
-            let target = client.target(0, segment.stored_bytes());
-            let answer = client.ask(Request::Fetch {
-                table: table.id(),
-                segment: segment.directory.segment,
-                pages: segment.wanted(),
-                target,
-            });
-            let Ok(Answer::Fetched { cost, .. }) = answer else { panic!("{wire}: {answer:?}") };
-            assert_eq!(cost.pages_read as usize, segment.pages.len(), "{wire}");
-            assert_eq!(cost.disk_bytes, segment.stored_bytes(), "{wire}");
-            let found = client.copy_out(0, segment.stored_bytes());
-            assert!(found == segment.pages.concat(), "{wire}: the pages differ");
+    for bridge in BRIDGES {
+        let home = Home::new();
+        let node = home.start_over(bridge);
+        let table = Table::new(1, "t", 2, 5000);
+        table.load(&mut node.shm());
+        for (wire, mut client) in node.both() {
+            for segment in &table.segments {
+                let target = client.target(0, segment.stored_bytes());
+                let answer = client.ask(Request::Fetch {
+                    table: table.id(),
+                    segment: segment.directory.segment,
+                    pages: segment.wanted(),
+                    target,
+                });
+                let Ok(Answer::Fetched { cost, .. }) = answer else { panic!("{wire}: {answer:?}") };
+                assert_eq!(cost.pages_read as usize, segment.pages.len(), "{wire}");
+                assert_eq!(cost.disk_bytes, segment.stored_bytes(), "{wire}");
+                let found = client.copy_out(0, segment.stored_bytes());
+                assert!(found == segment.pages.concat(), "{wire}: the pages differ");
+            }
         }
+        node.stop();
     }
-    node.stop();
 }
 
 #[test]
@@ -60,25 +65,27 @@ fn tables_loaded_over_tcp_are_the_same_and_pages_go_where_they_are_told() {
 
 #[test]
 fn nothing_of_the_devices_is_in_the_page_cache_after_load_fetch_and_process() {
-    let home = Home::new();
-    let node = home.start();
-    let table = Table::new(1, "t", 1, 5000);
-    let mut client = node.shm();
-    table.load(&mut client);
-    let segment = &table.segments[0];
-    let target = client.target(0, segment.stored_bytes());
-    let (id, segment_id) = (table.id(), segment.directory.segment);
-    let fetched =
-        client.ask(Request::Fetch { table: id, segment: segment_id, pages: segment.wanted(), target });
-    assert!(fetched.is_ok());
-    let program = table.program(500);
-    let target = client.target(0, 4 << 20);
-    let processed = client.ask(Request::Process { program, segment: segment_id, first_block: 0, target });
-    assert!(matches!(processed, Ok(Answer::Processed { rows, .. }) if rows > 0), "{processed:?}");
-    for device in 0..2 {
-        assert_eq!(resident_bytes(home.device(device)).unwrap(), 0, "device {device}");
+    for bridge in BRIDGES {
+        let home = Home::new();
+        let node = home.start_over(bridge);
+        let table = Table::new(1, "t", 1, 5000);
+        let mut client = node.shm();
+        table.load(&mut client);
+        let segment = &table.segments[0];
+        let target = client.target(0, segment.stored_bytes());
+        let (id, segment_id) = (table.id(), segment.directory.segment);
+        let fetched =
+            client.ask(Request::Fetch { table: id, segment: segment_id, pages: segment.wanted(), target });
+        assert!(fetched.is_ok());
+        let program = table.program(500);
+        let target = client.target(0, 4 << 20);
+        let processed = client.ask(Request::Process { program, segment: segment_id, first_block: 0, target });
+        assert!(matches!(processed, Ok(Answer::Processed { rows, .. }) if rows > 0), "{processed:?}");
+        for device in 0..2 {
+            assert_eq!(resident_bytes(home.device(device)).unwrap(), 0, "device {device}");
+        }
+        node.stop();
     }
-    node.stop();
 }
 
 #[test]

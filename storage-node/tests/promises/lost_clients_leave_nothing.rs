@@ -9,7 +9,7 @@ use rackscan_format::{
 
 use crate::support::{
     client::Client,
-    node::{Home, Running},
+    node::{BRIDGES, Home, Running},
     table::Table,
 };
 
@@ -43,43 +43,47 @@ fn ask_for_much(client: &mut Client, table: &Table) {
 
 #[test]
 fn requests_of_a_lost_client_give_everything_back() {
-    let home = Home::new();
-    let node = home.start();
-    let table = Table::new(1, "t", 1, 60_000);
-    table.load(&mut node.shm());
-    let before = node.shm().status();
-    let mut holders = Vec::new();
-    for _ in 0..5 {
-        for connect in [Running::shm, Running::tcp] {
-            let mut client = connect(&node);
-            ask_for_much(&mut client, &table);
-            holders.push(client.region.clone());
-            drop(client);
+    for bridge in BRIDGES {
+        let home = Home::new();
+        let node = home.start_over(bridge);
+        let table = Table::new(1, "t", 1, 60_000);
+        table.load(&mut node.shm());
+        let before = node.shm().status();
+        let mut holders = Vec::new();
+        for _ in 0..5 {
+            for connect in [Running::shm, Running::tcp] {
+                let mut client = connect(&node);
+                ask_for_much(&mut client, &table);
+                holders.push(client.region.clone());
+                drop(client);
+            }
         }
+        settles(&node, &before);
+        for region in holders {
+            assert_eq!(region.holders(), 1, "only this test holds the memory of a lost client");
+        }
+        node.stop();
     }
-    settles(&node, &before);
-    for region in holders {
-        assert_eq!(region.holders(), 1, "only this test holds the memory of a lost client");
-    }
-    node.stop();
 }
 
 #[test]
 fn a_client_that_turns_to_garbage_in_the_middle_of_its_requests_leaves_nothing() {
-    let home = Home::new();
-    let node = home.start();
-    let table = Table::new(1, "t", 1, 60_000);
-    table.load(&mut node.shm());
-    let before = node.shm().status();
-    for connect in [Running::shm, Running::tcp] {
-        let mut client = connect(&node);
-        ask_for_much(&mut client, &table);
-        client.send_bytes(b"nonsense");
-        // Still there, so that only the node can end it.
-        settles(&node, &before);
-        drop(client);
+    for bridge in BRIDGES {
+        let home = Home::new();
+        let node = home.start_over(bridge);
+        let table = Table::new(1, "t", 1, 60_000);
+        table.load(&mut node.shm());
+        let before = node.shm().status();
+        for connect in [Running::shm, Running::tcp] {
+            let mut client = connect(&node);
+            ask_for_much(&mut client, &table);
+            client.send_bytes(b"nonsense");
+            // Still there, so that only the node can end it.
+            settles(&node, &before);
+            drop(client);
+        }
+        node.stop();
     }
-    node.stop();
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! asks it.
 
 mod bad_pages_are_named_and_others_served;
+mod bridges_are_made_as_configured;
 mod budgets_and_queues_hold;
 mod devices_of_others_are_refused;
 mod fetch_returns_the_stored_pages;

@@ -11,13 +11,17 @@ use rackscan_format::{
 
 use crate::support::{
     client::Client,
-    node::{Home, Running},
+    node::{BRIDGES, Bridge, Home, Running},
     table::Table,
 };
 
 fn loaded() -> (Home, Running, Table) {
+    loaded_over(BRIDGES[0])
+}
+
+fn loaded_over(bridge: Bridge) -> (Home, Running, Table) {
     let home = Home::new();
-    let node = home.start();
+    let node = home.start_over(bridge);
     let table = Table::new(1, "t", 1, 3000);
     table.load(&mut node.shm());
     (home, node, table)
@@ -52,84 +56,96 @@ fn things_that_are_not_here_are_not_found() {
 
 #[test]
 fn targets_that_are_not_the_clients_are_refused_as_memory() {
-    let (_home, node, table) = loaded();
-    for (wire, mut client) in node.both() {
-        let good = client.target(0, 1 << 20);
-        let page = table.segments[0].wanted()[0];
-        let read_only = Region::allocate(1 << 20).unwrap();
-        let read_only = client.connection.register(&read_only, Access::Read).unwrap();
-        let targets = [
-            Target { key: good.key ^ 1, ..good },
-            Target { offset_bytes: 32 << 20, ..good },
-            Target { length_bytes: u64::MAX, offset_bytes: 4096, ..good },
-            Target { offset_bytes: u64::MAX - 4095, length_bytes: 1 << 20, ..good },
-            Target { key: read_only.key, offset_bytes: read_only.address, length_bytes: 1 << 20 },
-        ];
-        for target in targets {
-            let requests = [
-                fetch(&table, vec![page], target),
-                Request::Catalog { from_bytes: 0, target },
-                Request::Echo { bytes: 4096, target },
-                Request::Process {
-                    program: table.program(1000),
-                    segment: SegmentId(0),
-                    first_block: 0,
-                    target,
-                },
+    for bridge in BRIDGES {
+        let (_home, node, table) = loaded_over(bridge);
+        for (wire, mut client) in node.both() {
+            let good = client.target(0, 1 << 20);
+            let page = table.segments[0].wanted()[0];
+            let read_only = Region::allocate(1 << 20).unwrap();
+            let read_only = client.connection.register(&read_only, Access::Read).unwrap();
+            let targets = [
+                Target { key: good.key ^ 1, ..good },
+                Target { offset_bytes: 32 << 20, ..good },
+                Target { length_bytes: u64::MAX, offset_bytes: 4096, ..good },
+                Target { offset_bytes: u64::MAX - 4095, length_bytes: 1 << 20, ..good },
+                Target { key: read_only.key, offset_bytes: read_only.address, length_bytes: 1 << 20 },
             ];
-            for request in requests {
-                // On tcp only what is really written is refused, and a region that begins well takes a small answer.
-                let outcome = client.ask(request.clone());
-                let begins_well = target.key == good.key && target.offset_bytes < 32 << 20;
-                match outcome {
-                    Err(refusal) => {
-                        assert_eq!(refusal.code, RefusalCode::Memory, "{wire}: {request:?}: {refusal:?}")
+            for target in targets {
+                let requests = [
+                    fetch(&table, vec![page], target),
+                    Request::Catalog { from_bytes: 0, target },
+                    Request::Echo { bytes: 4096, target },
+                    Request::Process {
+                        program: table.program(1000),
+                        segment: SegmentId(0),
+                        first_block: 0,
+                        target,
+                    },
+                ];
+                for request in requests {
+                    // On tcp only what is really written is refused, and a region that begins well takes a small answer.
+                    let outcome = client.ask(request.clone());
+                    let begins_well = target.key == good.key && target.offset_bytes < 32 << 20;
+                    match outcome {
+                        Err(refusal) => {
+                            assert_eq!(refusal.code, RefusalCode::Memory, "{wire}: {request:?}: {refusal:?}")
+                        }
+                        Ok(answer) => assert!(begins_well, "{wire}: {request:?}: {answer:?}"),
                     }
-                    Ok(answer) => assert!(begins_well, "{wire}: {request:?}: {answer:?}"),
                 }
             }
+            let served = client.ask(fetch(&table, vec![page], good));
+            assert!(served.is_ok(), "{wire}: {served:?}");
         }
-        let served = client.ask(fetch(&table, vec![page], good));
-        assert!(served.is_ok(), "{wire}: {served:?}");
+        node.stop();
     }
-    node.stop();
 }
 
 #[test]
 fn requests_that_break_a_rule_are_malformed() {
-    let (_home, node, table) = loaded();
-    for (wire, mut client) in node.both() {
-        let target = client.target(0, 8192);
-        let page = table.segments[0].wanted()[0];
-        let at = |target_offset_bytes| vec![PageWanted { target_offset_bytes, ..page }];
-        let mut wrong_input = table.program(1);
-        wrong_input.inputs[0].column = ColumnId(99);
-        let mut forward = table.program(1);
-        forward.nodes[0] = Node::Not(4);
-        let mut huge = table.definition.clone();
-        huge.id = TableId(8);
-        huge.page_size = 1;
-        let process =
-            |program, first_block| Request::Process { program, segment: SegmentId(0), first_block, target };
-        let requests = [
-            fetch(&table, at(8192), target),
-            fetch(&table, at(100), target),
-            fetch(&table, at(u64::MAX - 4095), target),
-            process(wrong_input, 0),
-            process(forward, 0),
-            process(table.program(1), 1_000_000),
-            Request::Echo { bytes: 8193, target },
-            Request::Catalog { from_bytes: 1 << 40, target },
-            Request::Append { load: TableId(9), directory_bytes: 0, source: target },
-            Request::Append { load: TableId(9), directory_bytes: u32::MAX, source: target },
-            Request::Append { load: TableId(9), directory_bytes: 100, source: target },
-            Request::PreparePublish { definition: huge, segments: 0 },
-        ];
-        for request in requests {
-            assert_eq!(client.refusal_code(request.clone()), RefusalCode::Malformed, "{wire}: {request:?}");
+    for bridge in BRIDGES {
+        let (_home, node, table) = loaded_over(bridge);
+        for (wire, mut client) in node.both() {
+            let target = client.target(0, 8192);
+            let page = table.segments[0].wanted()[0];
+            let at = |target_offset_bytes| vec![PageWanted { target_offset_bytes, ..page }];
+            let mut wrong_input = table.program(1);
+            wrong_input.inputs[0].column = ColumnId(99);
+            let mut forward = table.program(1);
+            forward.nodes[0] = Node::Not(4);
+            let mut huge = table.definition.clone();
+            huge.id = TableId(8);
+            huge.page_size = 1;
+            let process = |program, first_block| Request::Process {
+                program,
+                segment: SegmentId(0),
+                first_block,
+                target,
+            };
+            let requests = [
+                fetch(&table, at(8192), target),
+                fetch(&table, at(100), target),
+                fetch(&table, at(u64::MAX - 4095), target),
+                process(wrong_input, 0),
+                process(forward, 0),
+                process(table.program(1), 1_000_000),
+                Request::Echo { bytes: 8193, target },
+                Request::Catalog { from_bytes: 1 << 40, target },
+                Request::Append { load: TableId(9), directory_bytes: 0, source: target },
+                Request::Append { load: TableId(9), directory_bytes: u32::MAX, source: target },
+                Request::Append { load: TableId(9), directory_bytes: 100, source: target },
+                Request::PreparePublish { definition: huge, segments: 0 },
+            ];
+            for request in requests {
+                assert_eq!(
+                    client.refusal_code(request.clone()),
+                    RefusalCode::Malformed,
+                    "{wire}: {request:?}"
+                );
+            }
         }
+        node.stop();
     }
-    node.stop();
 }
 
 #[test]
@@ -157,21 +173,23 @@ fn pages_that_are_not_what_the_directory_says_are_not_stored() {
 
 #[test]
 fn garbage_ends_the_connection_and_nothing_else() {
-    let (_home, node, _) = loaded();
-    let mut witness = node.shm();
-    let well_formed = RequestMessage { id: rackscan_format::ids::RequestId(1), request: Request::Status };
-    let mut too_long = well_formed.encode().unwrap();
-    too_long.push(0);
-    for garbage in [b"".to_vec(), b"GET / HTTP/1.1".to_vec(), vec![0xff; 60_000], too_long] {
-        for (wire, mut client) in node.both() {
-            client.send_bytes(&garbage);
-            let deadline = Instant::now() + Duration::from_secs(10);
-            while client.poll(deadline) {}
-            assert!(client.connection.ended().is_some(), "{wire}: the connection goes on");
+    for bridge in BRIDGES {
+        let (_home, node, _) = loaded_over(bridge);
+        let mut witness = node.shm();
+        let well_formed = RequestMessage { id: rackscan_format::ids::RequestId(1), request: Request::Status };
+        let mut too_long = well_formed.encode().unwrap();
+        too_long.push(0);
+        for garbage in [b"".to_vec(), b"GET / HTTP/1.1".to_vec(), vec![0xff; 60_000], too_long] {
+            for (wire, mut client) in node.both() {
+                client.send_bytes(&garbage);
+                let deadline = Instant::now() + Duration::from_secs(10);
+                while client.poll(deadline) {}
+                assert!(client.connection.ended().is_some(), "{wire}: the connection goes on");
+            }
+            assert_eq!(witness.status().counters.connections_open, 1);
         }
-        assert_eq!(witness.status().counters.connections_open, 1);
+        node.stop();
     }
-    node.stop();
 }
 
 #[test]
@@ -211,11 +229,13 @@ fn what_a_client_does_with_the_fabric_alone_disturbs_nobody() {
 
 #[test]
 fn a_node_told_to_stop_answers_and_then_refuses() {
-    let (_home, node, _) = loaded();
-    let mut client: Client = node.shm();
-    client.done(Request::Stop);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while client.poll(deadline) {}
-    assert!(client.connection.ended().is_some());
-    node.handle.wait().unwrap();
+    for bridge in BRIDGES {
+        let (_home, node, _) = loaded_over(bridge);
+        let mut client: Client = node.shm();
+        client.done(Request::Stop);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while client.poll(deadline) {}
+        assert!(client.connection.ended().is_some());
+        node.handle.wait().unwrap();
+    }
 }

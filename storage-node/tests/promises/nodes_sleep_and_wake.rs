@@ -8,7 +8,7 @@ use std::{
 use rackscan_format::message::{Answer, Request};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::support::node::{Home, Running};
+use crate::support::node::{BRIDGES, Bridge, Home, Running};
 
 /// Set in the process that measures itself: other tests would be measured with it.
 const ALONE: &str = "RACKSCAN_NODE_ALONE";
@@ -35,8 +35,12 @@ fn a_node_without_work_uses_less_than_one_percent_of_a_core() {
         assert!(output.status.success() && said.contains("1 passed"), "{said}");
         return;
     }
+    BRIDGES.into_iter().for_each(costs_nothing);
+}
+
+fn costs_nothing(bridge: Bridge) {
     let home = Home::new();
-    let mut config = home.config();
+    let mut config = home.config_over(bridge);
     (config.reactors, config.scan_workers) = (2, 2);
     config.memory_budget = rackscan_storage_node::ByteSize(256 << 20);
     let node = home.start_with(config).expect("the node starts");
@@ -47,22 +51,27 @@ fn a_node_without_work_uses_less_than_one_percent_of_a_core() {
     }
     std::thread::sleep(Duration::from_millis(200));
     let (before, began) = (processor_time(), Instant::now());
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(2));
     let (spent, time) = (processor_time().saturating_sub(before), began.elapsed());
-    assert!(spent < time / 100, "{spent:?} of processor time in {time:?} without work");
+    assert!(spent < time / 100, "{spent:?} of processor time in {time:?} without work, {bridge:?}");
     drop(clients);
     node.stop();
 }
 
 #[test]
 fn a_request_is_answered_however_it_meets_a_reactor_that_falls_asleep() {
+    falls_asleep(BRIDGES[0], 4000);
+    BRIDGES[1..].iter().for_each(|bridge| falls_asleep(*bridge, 1000));
+}
+
+fn falls_asleep(bridge: Bridge, rounds: u64) {
     let home = Home::new();
-    let node = home.start();
+    let node = home.start_over(bridge);
     for connect in [Running::shm, Running::tcp] {
         // A reactor polls for some microseconds after its last work: pauses from none to twice as long meet every step. Two
         // clients in turn: what one is told must not depend on the other's wake-up.
         let mut clients = [connect(&node), connect(&node)];
-        for round in 0..4000_u64 {
+        for round in 0..rounds {
             let until = Instant::now() + Duration::from_nanos(round % 80 * 500);
             while Instant::now() < until {
                 std::hint::spin_loop();
@@ -72,7 +81,11 @@ fn a_request_is_answered_however_it_meets_a_reactor_that_falls_asleep() {
             let asked = Instant::now();
             assert_eq!(client.ask(Request::Echo { bytes: 0, target }), Ok(Answer::Done));
             // A lost wake-up would last until the client gives up; nothing else takes seconds.
-            assert!(asked.elapsed() < Duration::from_secs(5), "round {round}: {:?}", asked.elapsed());
+            assert!(
+                asked.elapsed() < Duration::from_secs(5),
+                "{bridge:?}, round {round}: {:?}",
+                asked.elapsed()
+            );
         }
     }
     node.stop();

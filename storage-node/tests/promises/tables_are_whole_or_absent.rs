@@ -6,7 +6,7 @@ use rackscan_format::{
 };
 
 use crate::support::{
-    node::{DEVICE_BYTES, Home, Running},
+    node::{BRIDGES, DEVICE_BYTES, Home, Running},
     table::Table,
 };
 
@@ -74,43 +74,49 @@ fn a_prepared_table_survives_a_restart_and_can_still_be_committed_or_aborted() {
 
 #[test]
 fn a_crash_at_any_step_of_a_load_leaves_the_table_whole_or_absent() {
-    let home = Home::new();
-    let node = home.start();
-    let mut client = node.shm();
-    Table::new(1, "t", 1, 3000).load(&mut client);
-    let successor = Table::new(2, "t", 2, 3000);
-    let mut crashes = vec![home.copy()];
-    successor.segments[0].append(&mut client).unwrap();
-    crashes.push(home.copy());
-    successor.segments[1].append(&mut client).unwrap();
-    crashes.push(home.copy());
-    successor.prepare(&mut client);
-    crashes.push(home.copy());
-    client.done(Request::CommitPublish { load: successor.id() });
-    crashes.push(home.copy());
-    client.done(Request::Drop { table: successor.id() });
-    crashes.push(home.copy());
-    drop(client);
-    node.stop();
-    let expected: [&[(u32, bool)]; 6] =
-        [&[(1, true)], &[(1, true)], &[(1, true)], &[(1, true), (2, false)], &[(2, true)], &[]];
-    for (step, (crashed, expected)) in crashes.iter().zip(expected).enumerate() {
-        let node = crashed.start();
-        assert_eq!(names(&node), expected, "step {step}");
+    for bridge in BRIDGES {
+        let home = Home::new();
+        let node = home.start_over(bridge);
         let mut client = node.shm();
-        for (id, _) in expected {
-            let table = Table::new(*id, "t", *id, 3000);
-            for segment in &table.segments {
-                let (pages, target) = (segment.wanted(), client.target(0, segment.stored_bytes()));
-                let request =
-                    Request::Fetch { table: table.id(), segment: segment.directory.segment, pages, target };
-                assert!(matches!(client.ask(request), Ok(Answer::Fetched { .. })), "step {step}");
-                let found = client.copy_out(0, segment.stored_bytes());
-                assert!(found == segment.pages.concat(), "step {step}, table {id}");
-            }
-        }
+        Table::new(1, "t", 1, 3000).load(&mut client);
+        let successor = Table::new(2, "t", 2, 3000);
+        let mut crashes = vec![home.copy()];
+        successor.segments[0].append(&mut client).unwrap();
+        crashes.push(home.copy());
+        successor.segments[1].append(&mut client).unwrap();
+        crashes.push(home.copy());
+        successor.prepare(&mut client);
+        crashes.push(home.copy());
+        client.done(Request::CommitPublish { load: successor.id() });
+        crashes.push(home.copy());
+        client.done(Request::Drop { table: successor.id() });
+        crashes.push(home.copy());
         drop(client);
         node.stop();
+        let expected: [&[(u32, bool)]; 6] =
+            [&[(1, true)], &[(1, true)], &[(1, true)], &[(1, true), (2, false)], &[(2, true)], &[]];
+        for (step, (crashed, expected)) in crashes.iter().zip(expected).enumerate() {
+            let node = crashed.start();
+            assert_eq!(names(&node), expected, "step {step}");
+            let mut client = node.shm();
+            for (id, _) in expected {
+                let table = Table::new(*id, "t", *id, 3000);
+                for segment in &table.segments {
+                    let (pages, target) = (segment.wanted(), client.target(0, segment.stored_bytes()));
+                    let request = Request::Fetch {
+                        table: table.id(),
+                        segment: segment.directory.segment,
+                        pages,
+                        target,
+                    };
+                    assert!(matches!(client.ask(request), Ok(Answer::Fetched { .. })), "step {step}");
+                    let found = client.copy_out(0, segment.stored_bytes());
+                    assert!(found == segment.pages.concat(), "step {step}, table {id}");
+                }
+            }
+            drop(client);
+            node.stop();
+        }
     }
 }
 

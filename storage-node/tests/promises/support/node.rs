@@ -3,13 +3,31 @@
 use std::path::PathBuf;
 
 use rackscan_fabric::{Address, ClusterKey};
-use rackscan_format::ids::NodeId;
+use rackscan_format::{
+    ids::NodeId,
+    message::{BridgeKind, IoKind},
+};
 use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle, StartError};
 use tempfile::TempDir;
 
 use super::client::Client;
 
 pub(crate) const DEVICE_BYTES: u64 = 16 << 20;
+
+/// Which threads stand between a node's connections and its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bridge {
+    pub(crate) kind: BridgeKind,
+    pub(crate) io: IoKind,
+}
+
+/// Every kind there is.
+pub(crate) const BRIDGES: [Bridge; 4] = [
+    Bridge { kind: BridgeKind::Reactor, io: IoKind::Uring },
+    Bridge { kind: BridgeKind::Reactor, io: IoKind::Pread },
+    Bridge { kind: BridgeKind::Static, io: IoKind::Pread },
+    Bridge { kind: BridgeKind::Dynamic, io: IoKind::Pread },
+];
 
 /// A node's folder, which outlives the node.
 pub(crate) struct Home {
@@ -64,6 +82,21 @@ impl Home {
         config.memory_budget = ByteSize(64 << 20);
         config.scan_workers = 1;
         config
+    }
+
+    /// The same, with the memory that two pollers need.
+    pub(crate) fn config_over(&self, bridge: Bridge) -> Config {
+        let mut config = self.config();
+        let Bridge { kind, io } = bridge;
+        (config.bridge, config.io, config.pollers, config.io_threads) = (kind, io, 2, 3);
+        if kind != BridgeKind::Reactor {
+            config.memory_budget = ByteSize(128 << 20);
+        }
+        config
+    }
+
+    pub(crate) fn start_over(&self, bridge: Bridge) -> Running {
+        self.start_with(self.config_over(bridge)).expect("the node starts")
     }
 
     pub(crate) fn start(&self) -> Running {

@@ -1,18 +1,18 @@
-//! What does the kernel's result for a transfer mean?
+//! What does the kernel's result for a transfer mean, whether it came from a ring or from a system call?
 //!
 //! Pure: done, once more (a transient refusal, or the rest of a short transfer), or a fault. Invariant: a transfer
 //! goes on only if it made progress or has retries left, so it ends.
 
 use rustix::io::Errno;
 
-use super::uring::Transfer;
 use crate::error::IoFault;
 use crate::fault::{Disposition, Operation, verdict};
 use crate::limits::RETRIES_MAX;
+use crate::transfer::Transfer;
 
 /// What to do with a transfer whose completion has come.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Everything was moved.
     Done,
     /// Submit again with these counters.
@@ -22,7 +22,7 @@ pub(super) enum Step {
 }
 
 /// Decides from `result` (bytes moved, or a negated errno). `align_bytes` is the device's offset alignment.
-pub(super) fn settle(
+pub(crate) fn settle(
     transfer: &Transfer,
     result: i32,
     align_bytes: u32,
@@ -35,15 +35,7 @@ pub(super) fn settle(
         if verdict.disposition == Disposition::Retry && retries < RETRIES_MAX {
             return Step::Again { done_bytes, retries: retries + 1 };
         }
-        let device = device();
-        return Step::Fault(Box::new(IoFault::Os {
-            operation,
-            device,
-            offset_bytes,
-            length_bytes,
-            source,
-            verdict,
-        }));
+        return Step::Fault(Box::new(transfer.os_fault(device(), source)));
     };
     let total_bytes = done_bytes.saturating_add(moved_bytes);
     if operation == Operation::Fsync || total_bytes >= length_bytes {

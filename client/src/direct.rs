@@ -1,0 +1,570 @@
+//! How does one thread drive one node, with as little as possible in between?
+//!
+//! ```text
+//! read / write / echo   encode into memory that is used again            nothing is sent yet
+//! flush                 hand all of them to the wire together            one wake-up or doorbell
+//! reap                  flush, then take the replies that are there      or wait for one
+//! ```
+//!
+//! For the laboratory and for replay: no other thread, no executor, no table of futures. What a request costs here is its
+//! encoding (about 100 ns for one part, 20 ns for each further one), and the one allocation that the fabric makes for a reply.
+//!
+//! Invariants
+//! - The line and its memory belong to one thread. Which part of the memory which request uses is the caller's business; the
+//!   node may write a part from the request's submission until its reply.
+//! - Requests outstanding are bounded by [`DIRECT_DEPTH_MAX`]; every one is answered, or the line ends with an error.
+//! - A line that has ended says so again whatever it is asked.
+
+mod cached;
+mod error;
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rackscan_cache::View;
+use rackscan_device::Wait;
+use rackscan_fabric::{
+    Access, Address, BatchError, ClusterKey, Connection, Event, Operation, PostError, Region, RemoteRegion,
+};
+use rackscan_format::{
+    ids::{NodeId, RequestId},
+    limits::RAW_TRANSFERS_MAX,
+    message::{
+        Answer, CachePlace, CacheRegion, Cost, LoadReport, NodeStatus, RawRead, RawWrite, Refusal,
+        ReplyMessage, Request, RequestMessage, Target,
+    },
+};
+
+use crate::{
+    ClientError,
+    cache::Opened,
+    cluster::{kind_of, unexpected},
+    dial::{Dial, Line},
+    limits::DIRECT_DEPTH_MAX,
+};
+use cached::{Cached, Taken};
+pub use error::DirectError;
+
+/// What the messages of a direct line are called in errors.
+const DURING: &str = "direct";
+/// The number of a request for the status; callers' numbers are never it.
+const STATUS: u64 = u64::MAX;
+/// The number of a request for the node's cache.
+const CACHE: u64 = u64::MAX - 1;
+/// The number of messages that tell which cached parts were used; nobody waits for their replies.
+const USED: u64 = u64::MAX - 2;
+
+/// Whom to reach, and with how much memory.
+#[derive(Debug, Clone)]
+pub struct DirectOptions {
+    /// The node that must answer there.
+    pub node: NodeId,
+    /// Where.
+    pub address: Address,
+    /// The cluster's key.
+    pub key: ClusterKey,
+    /// Registered memory for what is read and written; a positive multiple of 4 KiB.
+    pub memory_bytes: usize,
+    /// How long the node may be silent while it owes replies.
+    pub patience: Duration,
+}
+
+/// The end of one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectDone {
+    /// What the caller named it.
+    pub id: u64,
+    /// What it took (nothing for an echo), or why the node did not do it.
+    pub outcome: Result<Cost, Box<Refusal>>,
+    /// How busy the node was when it last said so.
+    pub load: LoadReport,
+    /// Whether it was taken out of the node's cache without asking.
+    pub is_one_sided: bool,
+}
+
+/// Requests that are encoded and not handed to the wire.
+#[derive(Debug, Default)]
+struct Queued {
+    bytes: Vec<u8>,
+    /// Where each message ends.
+    ends: Vec<usize>,
+    /// Messages that the wire has taken.
+    sent: usize,
+}
+
+/// A connection to one node, owned by one thread.
+#[derive(Debug)]
+pub struct DirectLine {
+    node: NodeId,
+    address: Address,
+    connection: Connection,
+    region: Region,
+    target: Target,
+    status: NodeStatus,
+    patience: Duration,
+    outstanding: Vec<u64>,
+    queued: Queued,
+    /// The node's page cache, once it was opened.
+    cached: Option<Cached>,
+    /// Parts whose place in the cache the reply will tell: requests of one part.
+    asked: HashMap<u64, RawRead>,
+    /// What has ended without a reply.
+    ready: Vec<u64>,
+    load: LoadReport,
+    /// Memory for the next request's parts.
+    reads: Vec<RawRead>,
+    writes: Vec<RawWrite>,
+    events: Vec<Event>,
+    /// The last moment at which the node owed nothing or replied.
+    heard: Instant,
+    fresh_status: Option<NodeStatus>,
+    ended: Option<ClientError>,
+}
+
+impl DirectLine {
+    /// Connects, registers memory and makes sure that it is the node that was meant.
+    ///
+    /// # Errors
+    /// Memory that cannot be had, or a node that cannot be reached until the deadline, is another one, or refuses.
+    pub fn connect(options: &DirectOptions, deadline: Instant) -> Result<Self, DirectError> {
+        let DirectOptions { node, address, key, memory_bytes, patience } = options;
+        let region = Region::allocate(*memory_bytes)
+            .map_err(|source| DirectError::Memory { bytes: *memory_bytes, source })?;
+        let dial = Dial {
+            node: *node,
+            address: address.clone(),
+            key: key.clone(),
+            memory: region.clone(),
+            cache: Arc::default(),
+            reads_cache: false,
+            cluster: None,
+        };
+        let Line { connection, target, status, .. } = dial.dial_until(deadline)?;
+        let RemoteRegion { key, address: offset_bytes, length: length_bytes } = target;
+        Ok(Self {
+            node: *node,
+            address: address.clone(),
+            connection,
+            region,
+            target: Target { key, offset_bytes, length_bytes },
+            status,
+            patience: *patience,
+            outstanding: Vec::with_capacity(DIRECT_DEPTH_MAX),
+            queued: Queued::default(),
+            cached: None,
+            asked: HashMap::new(),
+            ready: Vec::new(),
+            load: LoadReport::default(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            events: Vec::new(),
+            heard: Instant::now(),
+            fresh_status: None,
+            ended: None,
+        })
+    }
+
+    /// What the node said of itself when the line was made or last asked: its devices, alignments and scratch area.
+    #[must_use]
+    pub fn status(&self) -> &NodeStatus {
+        &self.status
+    }
+
+    /// The registered memory, to copy in and out.
+    #[must_use]
+    pub fn memory(&self) -> &Region {
+        &self.region
+    }
+
+    /// Requests submitted whose reply has not been reaped.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Requests that may still be submitted before one must be reaped.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        DIRECT_DEPTH_MAX - self.outstanding.len()
+    }
+
+    /// Queues a request for parts of the node's devices, each to its place in the registered memory.
+    ///
+    /// # Errors
+    /// Too many requests or parts, memory that is not there, or a line that has ended.
+    pub fn read(&mut self, id: u64, parts: &[RawRead]) -> Result<(), DirectError> {
+        let places = parts.iter().map(|part| (part.target_offset_bytes, part.length_bytes));
+        self.check(id, parts.len(), places)?;
+        if let ([part], Some(cached)) = (parts, &mut self.cached) {
+            let taken = cached.take(id, part, &self.region, &mut self.connection);
+            if taken == Taken::Unknown {
+                self.asked.insert(id, *part);
+            } else {
+                self.expect(id);
+                self.ready.extend((taken == Taken::Here).then_some(id));
+                return Ok(());
+            }
+        }
+        self.ask_to_read(id, parts)
+    }
+
+    fn ask_to_read(&mut self, id: u64, parts: &[RawRead]) -> Result<(), DirectError> {
+        let mut reads = std::mem::take(&mut self.reads);
+        reads.clear();
+        reads.extend_from_slice(parts);
+        let message =
+            RequestMessage { id: RequestId(id), request: Request::ReadRaw { reads, target: self.target } };
+        let encoded = self.encode(&message);
+        if let Request::ReadRaw { reads, .. } = message.request {
+            self.reads = reads;
+        }
+        encoded
+    }
+
+    /// Queues a request to write parts of the registered memory into the node's scratch area.
+    ///
+    /// # Errors
+    /// Too many requests or parts, memory that is not there, or a line that has ended.
+    pub fn write(&mut self, id: u64, parts: &[RawWrite]) -> Result<(), DirectError> {
+        let places = parts.iter().map(|part| (part.source_offset_bytes, part.length_bytes));
+        self.check(id, parts.len(), places)?;
+        let mut writes = std::mem::take(&mut self.writes);
+        writes.clear();
+        writes.extend_from_slice(parts);
+        let request = Request::WriteRaw { writes, source: self.target };
+        let message = RequestMessage { id: RequestId(id), request };
+        let encoded = self.encode(&message);
+        if let Request::WriteRaw { writes, .. } = message.request {
+            self.writes = writes;
+        }
+        encoded
+    }
+
+    /// Queues a request for `length_bytes` of no meaning at a place of the registered memory: the wire alone.
+    ///
+    /// # Errors
+    /// Too many requests, memory that is not there, or a line that has ended.
+    pub fn echo(&mut self, id: u64, offset_bytes: u64, length_bytes: u32) -> Result<(), DirectError> {
+        self.check(id, 1, std::iter::once((offset_bytes, length_bytes)))?;
+        let bytes = u64::from(length_bytes);
+        let offset_bytes = self.target.offset_bytes + offset_bytes;
+        let target = Target { offset_bytes, length_bytes: bytes, ..self.target };
+        self.encode(&RequestMessage { id: RequestId(id), request: Request::Echo { bytes, target } })
+    }
+
+    /// Hands what is queued to the wire, as far as it takes it now.
+    ///
+    /// # Errors
+    /// A line that has ended.
+    pub fn flush(&mut self) -> Result<(), DirectError> {
+        self.check_open()?;
+        let Queued { bytes, ends, sent } = &mut self.queued;
+        if *sent == ends.len() {
+            return Ok(());
+        }
+        let message = |index: usize| {
+            let begin = if index == 0 { 0 } else { ends[index - 1] };
+            Operation::Send { bytes: &bytes[begin..ends[index]] }
+        };
+        let outcome = if *sent + 1 == ends.len() {
+            self.connection.post(0, message(*sent)).map_err(|error| BatchError { accepted: 0, error })
+        } else {
+            let batch: Vec<(u64, Operation<'_>)> =
+                (*sent..ends.len()).map(|index| (0, message(index))).collect();
+            self.connection.post_batch(&batch)
+        };
+        match outcome {
+            Ok(()) => {
+                bytes.clear();
+                ends.clear();
+                *sent = 0;
+                Ok(())
+            }
+            Err(BatchError { accepted, error: PostError::QueueFull { .. } }) => {
+                *sent += accepted;
+                Ok(())
+            }
+            Err(BatchError { error, .. }) => Err(self.lost(&error.to_string())),
+        }
+    }
+
+    /// Hands over what is queued and appends the replies that have come to `done`; says how many. Waits as told: `ForOne` returns
+    /// at once if nothing is outstanding, `Until` sleeps until the instant even then.
+    ///
+    /// # Errors
+    /// A line that has ended, or that ends because the node is lost, silent for longer than it may be, or talks nonsense.
+    pub fn reap(&mut self, wait: Wait, done: &mut Vec<DirectDone>) -> Result<usize, DirectError> {
+        self.flush()?;
+        let before = done.len();
+        self.poll(done)?;
+        while done.len() == before {
+            let until = match wait {
+                Wait::Now => None,
+                Wait::ForOne if self.outstanding.is_empty() => None,
+                Wait::ForOne => Some(self.heard + self.patience),
+                Wait::Until(instant) => Some(instant),
+            };
+            let now = Instant::now();
+            let silent_since = (!self.outstanding.is_empty()).then(|| self.heard + self.patience);
+            if silent_since.is_some_and(|end| now >= end) {
+                return Err(self.timed_out());
+            }
+            let Some(until) = until.filter(|until| now < *until) else { return Ok(0) };
+            let until = silent_since.map_or(until, |end| until.min(end));
+            self.connection.wait(&mut self.events, until);
+            self.take_events(done)?;
+        }
+        Ok(done.len() - before)
+    }
+
+    /// Asks the node how it is now, and waits for its answer.
+    ///
+    /// # Errors
+    /// [`DirectError::Unfinished`] while other requests are outstanding; a line that has ended or ends.
+    pub fn ask_status(&mut self) -> Result<&NodeStatus, DirectError> {
+        if let Some(places) = self.cached.as_mut().and_then(Cached::untold) {
+            // Told first, so that the counts are true.
+            self.tell_used(places)?;
+        }
+        self.ask_alone(STATUS, Request::Status)?;
+        if let Some(status) = self.fresh_status.take() {
+            self.status = status;
+        }
+        Ok(&self.status)
+    }
+
+    /// Opens the node's page cache: from now on reads of one part are taken from there without asking, if it is known where they
+    /// lie. False if the node has no cache.
+    ///
+    /// # Errors
+    /// [`DirectError::Unfinished`] while other requests are outstanding; a node that cannot; a line that has ended or ends.
+    pub fn open_cache(&mut self) -> Result<bool, DirectError> {
+        self.ask_alone(CACHE, Request::OpenCache)?;
+        Ok(self.cached.is_some())
+    }
+
+    /// Sends one request of the line's own and waits for its reply.
+    fn ask_alone(&mut self, id: u64, request: Request) -> Result<(), DirectError> {
+        if !self.outstanding.is_empty() {
+            return Err(DirectError::Unfinished { outstanding: self.outstanding.len() });
+        }
+        self.check_open()?;
+        let during = kind_of(&request);
+        self.encode(&RequestMessage { id: RequestId(id), request })?;
+        let mut done = Vec::new();
+        while done.is_empty() {
+            self.reap(Wait::ForOne, &mut done)?;
+        }
+        match done.pop() {
+            Some(DirectDone { outcome: Err(refusal), .. }) => {
+                Err(ClientError::Refused { node: self.node, during, refusal }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the node which parts of its cache were used.
+    fn tell_used(&mut self, places: Vec<CachePlace>) -> Result<(), DirectError> {
+        let request = Request::CacheUsed { places };
+        self.encode_only(&RequestMessage { id: RequestId(USED), request })
+    }
+
+    /// Ends the line on purpose. Dropping it does the same.
+    pub fn close(self) {
+        self.connection.close();
+    }
+
+    fn check_open(&self) -> Result<(), DirectError> {
+        self.ended.clone().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn check(
+        &self,
+        id: u64,
+        parts: usize,
+        places: impl Iterator<Item = (u64, u32)>,
+    ) -> Result<(), DirectError> {
+        self.check_open()?;
+        let (outstanding, depth_max) = (self.outstanding.len(), DIRECT_DEPTH_MAX);
+        if outstanding >= depth_max {
+            return Err(DirectError::QueueFull { outstanding, depth_max });
+        }
+        if id >= USED || self.outstanding.contains(&id) {
+            return Err(DirectError::InUse { id });
+        }
+        if parts == 0 || parts > RAW_TRANSFERS_MAX {
+            return Err(DirectError::Parts { parts, parts_max: RAW_TRANSFERS_MAX });
+        }
+        let memory_bytes = self.region.bytes() as u64;
+        for (offset_bytes, length_bytes) in places {
+            let end = offset_bytes.checked_add(length_bytes.into());
+            if end.is_none_or(|end| end > memory_bytes) {
+                return Err(DirectError::Outside { offset_bytes, length_bytes, memory_bytes });
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, message: &RequestMessage) -> Result<(), DirectError> {
+        self.encode_only(message)?;
+        self.expect(message.id.0);
+        Ok(())
+    }
+
+    /// The end of a request is owed.
+    fn expect(&mut self, id: u64) {
+        if self.outstanding.is_empty() {
+            self.heard = Instant::now();
+        }
+        self.outstanding.push(id);
+    }
+
+    fn encode_only(&mut self, message: &RequestMessage) -> Result<(), DirectError> {
+        let Queued { bytes, ends, .. } = &mut self.queued;
+        let before = bytes.len();
+        if let Err(source) = message.encode_into(bytes) {
+            bytes.truncate(before);
+            return Err(ClientError::TooLarge { node: self.node, during: DURING, source }.into());
+        }
+        ends.push(bytes.len());
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
+        for id in std::mem::take(&mut self.ready) {
+            self.taken(id, done);
+        }
+        if let Some(places) = self.cached.as_mut().and_then(Cached::told) {
+            self.tell_used(places)?;
+        }
+        self.connection.poll(&mut self.events);
+        self.take_events(done)
+    }
+
+    fn take_events(&mut self, done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
+        if self.events.is_empty() {
+            return Ok(());
+        }
+        let mut events = std::mem::take(&mut self.events);
+        let mut outcome = Ok(());
+        for event in events.drain(..) {
+            if outcome.is_ok() {
+                outcome = self.take_event(event, done);
+            }
+        }
+        self.events = events;
+        outcome?;
+        // Completions may have made room for what had none.
+        self.flush()
+    }
+
+    fn take_event(&mut self, event: Event, done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
+        match event {
+            Event::Message { bytes } => self.replied(&bytes, done),
+            Event::Closed(ending) => Err(self.lost(&ending.to_string())),
+            Event::Completed { id: name, outcome } if name > 0 => {
+                self.read_ended(name, outcome.is_ok(), done)
+            }
+            // A message that was not delivered shows in the connection's end, which follows.
+            Event::Completed { .. } | Event::Immediate { .. } => Ok(()),
+        }
+    }
+
+    /// A read of the cache has ended; what it brought is asked for if it must not be used.
+    fn read_ended(
+        &mut self,
+        name: u64,
+        is_done: bool,
+        done: &mut Vec<DirectDone>,
+    ) -> Result<(), DirectError> {
+        let ended = self.cached.as_mut().and_then(|cached| cached.completed(name, is_done, &self.region));
+        let Some((id, part, is_here)) = ended else { return Ok(()) };
+        if is_here {
+            self.taken(id, done);
+            return Ok(());
+        }
+        self.outstanding.retain(|outstanding| *outstanding != id);
+        self.asked.insert(id, part);
+        self.ask_to_read(id, &[part])
+    }
+
+    /// A part was taken out of the cache.
+    fn taken(&mut self, id: u64, done: &mut Vec<DirectDone>) {
+        self.outstanding.retain(|outstanding| *outstanding != id);
+        self.heard = Instant::now();
+        let cost = Cost { pages_cached: 1, ..Cost::default() };
+        done.push(DirectDone { id, outcome: Ok(cost), load: self.load, is_one_sided: true });
+    }
+
+    /// The node's cache, as it describes it.
+    fn opened(&mut self, region: Option<&CacheRegion>) -> Result<(), DirectError> {
+        let Some(view) = region.and_then(View::new) else { return Ok(()) };
+        let (memory, length) = (view.memory(), view.memory().length);
+        let mapped = self.connection.map_remote(memory, 0, length, Access::Read);
+        self.cached = Some(Cached::new(Opened { view, mapped })?);
+        Ok(())
+    }
+
+    fn replied(&mut self, bytes: &[u8], done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
+        let ReplyMessage { id: RequestId(id), outcome, load } = match ReplyMessage::decode(bytes) {
+            Ok(reply) => reply,
+            Err(source) => {
+                return Err(self.end(ClientError::Codec { node: self.node, during: DURING, source }));
+            }
+        };
+        self.load = load;
+        if id == USED {
+            return Ok(());
+        }
+        let Some(place) = self.outstanding.iter().position(|outstanding| *outstanding == id) else {
+            return Err(self.end(ClientError::BadAnswer {
+                node: self.node,
+                during: DURING,
+                found: format!("a reply to request {id}"),
+                expected: "one that is outstanding".to_owned(),
+            }));
+        };
+        self.outstanding.swap_remove(place);
+        self.heard = Instant::now();
+        let part = self.asked.remove(&id);
+        let outcome = match outcome {
+            Ok(Answer::Transferred { cost, places }) => {
+                if let (Some(part), Some(cached)) = (part, &mut self.cached) {
+                    cached.learn(part, &places);
+                }
+                Ok(cost)
+            }
+            Ok(Answer::Cache(region)) if id == CACHE => {
+                self.opened(region.as_ref())?;
+                Ok(Cost::default())
+            }
+            Ok(Answer::Done) => Ok(Cost::default()),
+            Ok(Answer::Status(status)) if id == STATUS => {
+                self.fresh_status = Some(*status);
+                Ok(Cost::default())
+            }
+            Ok(other) => return Err(self.end(unexpected(self.node, DURING, &other, "what was asked for"))),
+            Err(refusal) => Err(Box::new(refusal)),
+        };
+        done.push(DirectDone { id, outcome, load, is_one_sided: false });
+        Ok(())
+    }
+
+    fn lost(&mut self, reason: &str) -> DirectError {
+        let (node, address, during) = (self.node, self.address.clone(), DURING);
+        self.end(ClientError::NodeLost { node, address, during, reason: reason.to_owned() })
+    }
+
+    fn timed_out(&mut self) -> DirectError {
+        let (node, address, waited) = (self.node, self.address.clone(), self.patience);
+        self.end(ClientError::TimedOut { node, address, during: DURING, waited })
+    }
+
+    fn end(&mut self, error: ClientError) -> DirectError {
+        self.ended = Some(error.clone());
+        error.into()
+    }
+}

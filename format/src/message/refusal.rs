@@ -1,0 +1,55 @@
+//! Why does a node not do what it was asked?
+//!
+//! Invariants
+//! - The code decides what a client does next; the text is for people, and bounded.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::REFUSAL_BYTES_MAX;
+
+/// Why a node did not do as asked. The code decides what a client does next; the text is for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusalCode {
+    /// The request does not parse or breaks a limit: a bug or another version.
+    Malformed,
+    /// No such table, segment, column or page here.
+    NotFound,
+    /// The scan queue or the memory budget is full: fetch the segment instead, or ask again.
+    Busy,
+    /// The device failed or a page on it is wrong.
+    Storage,
+    /// No room on the devices.
+    Full,
+    /// The target is too small for even one block's result; `needed_bytes` says what would do.
+    TargetTooSmall,
+    /// The computation failed, as it would in the engine (overflow, a cast that does not fit).
+    Computation,
+    /// The requester's memory could not be written or read.
+    Memory,
+    /// The node is stopping.
+    Stopping,
+}
+
+/// A request that was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people: the thing, what was found, what was expected, what to do.
+    pub text: String,
+    /// With [`RefusalCode::TargetTooSmall`]: how large a target would do. Else 0.
+    pub needed_bytes: u64,
+}
+
+impl Refusal {
+    /// A refusal whose text is cut to what a reply may carry.
+    #[must_use]
+    pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        if text.len() > REFUSAL_BYTES_MAX {
+            let cut = (0..=REFUSAL_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+            text.truncate(cut);
+        }
+        Self { code, text, needed_bytes: 0 }
+    }
+}

@@ -1,0 +1,535 @@
+//! How do parts of devices get to a requester, or from it into the scratch area, as they are?
+//!
+//! As pages do (`fetch`): out of the cache or through it, straight between the device and the requester's memory where that is mapped here (`shm`), through
+//! staging memory elsewhere. But each part is an operation of its own: what is asked for is what the device is asked.
+//!
+//! Invariants
+//! - Every part is held against device, alignment, scratch area and memory before the first operation begins.
+//! - The reply follows the last byte. An operation that fails ends the request after those under way.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use rackscan_cache::{Fill, Look, Pin};
+use rackscan_device::{ExternalMemory, IoFault, IoMemory};
+use rackscan_fabric::{Access, OperationError, RegionSlice};
+use rackscan_format::{
+    ids::DeviceId,
+    limits::RAW_BYTES_MAX,
+    message::{Answer, CachePlace, Cost, RawRead, RawWrite, Refusal, Target},
+    segment::Extent,
+};
+
+use crate::{
+    bridge::{Core, Submitted},
+    metrics::add,
+    staging::Slot,
+    store::RawRoom,
+    task::{Place, Progress, Work, bad_memory, malformed},
+};
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// From the device to the requester.
+    Read,
+    /// From the requester to the scratch area.
+    Write,
+}
+
+/// One operation of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    extent: Extent,
+    /// In the requester's memory.
+    memory_offset: u64,
+}
+
+/// How bytes pass between the device and the requester's memory.
+enum Route {
+    Mapped(ExternalMemory),
+    Staged,
+}
+
+/// Where the bytes of a part are on their way, if not in the requester's memory.
+enum Via {
+    Staging(Slot),
+    /// A slot of the cache that the device fills.
+    Filling(Fill),
+    /// A slot of the cache with the bytes in it.
+    Cached(Pin),
+}
+
+struct Raw {
+    direction: Direction,
+    parts: Vec<Part>,
+    next: usize,
+    /// Parts begun and not ended, those in `fetched` included.
+    under_way: usize,
+    /// Parts to be written whose bytes are in their slots and which the device has had no room for.
+    fetched: VecDeque<u32>,
+    vias: Vec<Option<Via>>,
+    /// What the cache decided for the next part, if that was asked and found no room.
+    looked: Option<Look>,
+    places: Vec<Option<CachePlace>>,
+    route: Route,
+    memory: Target,
+    cost: Cost,
+    failed: Option<Refusal>,
+}
+
+/// Begins to read.
+pub(crate) fn read(
+    core: &mut Core,
+    place: Place,
+    reads: &[RawRead],
+    target: &Target,
+) -> Result<Box<dyn Work>, Refusal> {
+    let parts = reads.iter().map(|read| {
+        let &RawRead { device, offset_bytes, length_bytes, target_offset_bytes } = read;
+        Part { extent: Extent { device, offset_bytes, length_bytes }, memory_offset: target_offset_bytes }
+    });
+    start(core, place, Direction::Read, parts.collect(), target)
+}
+
+/// Begins to write.
+pub(crate) fn write(
+    core: &mut Core,
+    place: Place,
+    writes: &[RawWrite],
+    source: &Target,
+) -> Result<Box<dyn Work>, Refusal> {
+    let parts = writes.iter().map(|write| {
+        let &RawWrite { device, offset_bytes, length_bytes, source_offset_bytes } = write;
+        Part { extent: Extent { device, offset_bytes, length_bytes }, memory_offset: source_offset_bytes }
+    });
+    start(core, place, Direction::Write, parts.collect(), source)
+}
+
+fn start(
+    core: &mut Core,
+    place: Place,
+    direction: Direction,
+    parts: Vec<Part>,
+    memory: &Target,
+) -> Result<Box<dyn Work>, Refusal> {
+    let store = &core.node.store;
+    for part in &parts {
+        check(direction, *part, memory, |device| store.raw_room(device)).map_err(malformed)?;
+    }
+    let route = route(core, place, direction, memory)?;
+    let count = parts.len();
+    Ok(Box::new(Raw {
+        direction,
+        parts,
+        next: 0,
+        under_way: 0,
+        fetched: VecDeque::new(),
+        vias: (0..count).map(|_| None).collect(),
+        looked: None,
+        places: vec![None; count],
+        route,
+        memory: *memory,
+        cost: Cost::default(),
+        failed: None,
+    }))
+}
+
+/// Whether a part can be done at all; if not, why.
+fn check(
+    direction: Direction,
+    part: Part,
+    memory: &Target,
+    room: impl Fn(DeviceId) -> Option<RawRoom>,
+) -> Result<(), String> {
+    let Part { extent: Extent { device, offset_bytes, length_bytes }, memory_offset } = part;
+    let what = match direction {
+        Direction::Read => "a raw read",
+        Direction::Write => "a raw write",
+    };
+    let named = || format!("{what} of {length_bytes} bytes at byte {offset_bytes} of device {device}");
+    let length = u64::from(length_bytes);
+    let Some(room) = room(device) else {
+        return Err(format!("{}: this node has no such device", named()));
+    };
+    let align = u64::from(room.align_bytes);
+    if length_bytes == 0 || length_bytes > RAW_BYTES_MAX {
+        return Err(format!("{}: expected 1 to {RAW_BYTES_MAX} bytes", named()));
+    }
+    if !offset_bytes.is_multiple_of(align) || !length.is_multiple_of(align) {
+        return Err(format!("{}: expected multiples of {align}, the device's alignment", named()));
+    }
+    if offset_bytes.checked_add(length).is_none_or(|end| end > room.capacity_bytes) {
+        return Err(format!("{}: the device has {} bytes", named(), room.capacity_bytes));
+    }
+    if direction == Direction::Write {
+        match room.scratch {
+            None => return Err(format!("{}: the device has no scratch area; configure scratch", named())),
+            Some(area) if !area.holds(offset_bytes, length) => {
+                let (begin, bytes) = (area.offset_bytes, area.length_bytes);
+                return Err(format!("{}: the scratch area is bytes {begin}..+{bytes}", named()));
+            }
+            Some(_) => {}
+        }
+    }
+    if memory_offset.checked_add(length).is_none_or(|end| end > memory.length_bytes) {
+        let bytes = memory.length_bytes;
+        return Err(format!("{}: at byte {memory_offset} of {bytes} bytes of memory", named()));
+    }
+    let address = memory.offset_bytes.checked_add(memory_offset);
+    let memory_align = u64::from(room.memory_align_bytes);
+    if address.is_none_or(|address| !address.is_multiple_of(memory_align)) {
+        let begin = memory.offset_bytes;
+        return Err(format!(
+            "{}: its memory is at byte {memory_offset} from byte {begin}, expected a multiple of {memory_align}",
+            named()
+        ));
+    }
+    Ok(())
+}
+
+fn route(core: &mut Core, place: Place, direction: Direction, memory: &Target) -> Result<Route, Refusal> {
+    let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
+    if !link.maps_memory() {
+        return Ok(Route::Staged);
+    }
+    let access = match direction {
+        Direction::Read => Access::Write,
+        Direction::Write => Access::Read,
+    };
+    let Some(mapped) = link.map(memory, access) else {
+        return Err(bad_memory(format!(
+            "the memory {:#018x}, bytes {}..+{}, is not registered for {} on this connection",
+            memory.key,
+            memory.offset_bytes,
+            memory.length_bytes,
+            if direction == Direction::Read { "writing" } else { "reading" },
+        )));
+    };
+    // What may only be read here cannot be named to a device, which does not know reading from writing.
+    let bytes = mapped.into_shared_bytes();
+    Ok(bytes.map_or(Route::Staged, |bytes| Route::Mapped(ExternalMemory::of_bytes(Arc::new(bytes)))))
+}
+
+impl Raw {
+    /// Begins the next part. False if there is no room or memory for it now.
+    fn begin(&mut self, core: &mut Core, place: Place) -> bool {
+        let index = self.next;
+        let Part { extent, memory_offset } = self.parts[index];
+        let (part, length) = (u32::try_from(index).unwrap_or(u32::MAX), extent.length_bytes as usize);
+        let look = self.look(core, &extent);
+        if let Some(Look::Hit(pin)) = look {
+            return self.begin_cached(core, place, part, pin);
+        }
+        if !core.has_room() {
+            self.looked = look;
+            return false;
+        }
+        let memory = match (look, &self.route) {
+            (Some(Look::Fill(fill)), _) => {
+                let memory = core.node.cache.as_ref().and_then(|cache| cache.memory(&fill));
+                self.vias[index] = Some(Via::Filling(fill));
+                memory
+            }
+            (_, Route::Mapped(mapped)) => {
+                let offset = usize::try_from(memory_offset).unwrap_or(usize::MAX);
+                mapped.part(offset, length)
+            }
+            (_, Route::Staged) => {
+                let Some(slot) = core.take_slot(place, length) else {
+                    self.looked = Some(Look::Bypass);
+                    return false;
+                };
+                let memory = core.staging.memory(&slot);
+                self.vias[index] = Some(Via::Staging(slot));
+                memory
+            }
+        };
+        let Some(memory) = memory.map(IoMemory::External) else {
+            self.fail(bad_memory(format!("no {length} bytes at byte {memory_offset}")));
+            return false;
+        };
+        let begun = match (self.direction, &self.route) {
+            (Direction::Read, _) => core.read(place, part, extent, memory),
+            (Direction::Write, Route::Mapped(_)) => core.write(place, part, extent, memory),
+            (Direction::Write, Route::Staged) => {
+                drop(memory);
+                let fetched = self.slice(core, part);
+                match fetched.and_then(|into| core.fetch(place, part, &self.memory, memory_offset, into)) {
+                    Ok(()) => Submitted::Underway,
+                    Err(refusal) => Submitted::Refused(refusal),
+                }
+            }
+        };
+        match begun {
+            Submitted::Underway => {
+                self.next += 1;
+                self.under_way += 1;
+                return true;
+            }
+            Submitted::NoRoom(_) => {
+                self.looked = match self.vias[index].take() {
+                    Some(Via::Filling(fill)) => Some(Look::Fill(fill)),
+                    via => {
+                        self.vias[index] = via;
+                        Some(Look::Bypass)
+                    }
+                };
+            }
+            Submitted::Refused(refusal) => self.fail(refusal),
+        }
+        self.release(core, place, part);
+        false
+    }
+
+    /// What the cache does for the next part to be read; asked once for each.
+    fn look(&mut self, core: &Core, extent: &Extent) -> Option<Look> {
+        let cache = core.node.cache.as_ref().filter(|_| self.direction == Direction::Read)?;
+        self.looked.take().or_else(|| Some(cache.look(extent)))
+    }
+
+    /// Sends a part out of the cache. False if that is not possible.
+    fn begin_cached(&mut self, core: &mut Core, place: Place, part: u32, pin: Pin) -> bool {
+        self.cost.pages_cached += 1;
+        self.places[part as usize] = pin.place();
+        self.vias[part as usize] = Some(Via::Cached(pin));
+        let sent = self.send(core, place, part);
+        let is_sent = sent.is_ok();
+        match sent {
+            Ok(()) => {
+                self.next += 1;
+                self.under_way += 1;
+            }
+            Err(refusal) => {
+                self.fail(refusal);
+                self.release(core, place, part);
+            }
+        }
+        is_sent
+    }
+
+    /// Begins to send a part whose bytes are in its slot.
+    fn send(&mut self, core: &mut Core, place: Place, part: u32) -> Result<(), Refusal> {
+        let bytes = self.slice(core, part)?;
+        core.send(place, part, bytes, &self.memory, self.parts[part as usize].memory_offset)
+    }
+
+    /// Writes a part whose bytes are in its slot. False if the device has no room now.
+    fn write_fetched(&mut self, core: &mut Core, place: Place, part: u32) -> bool {
+        let extent = self.parts[part as usize].extent;
+        let memory = match &self.vias[part as usize] {
+            Some(Via::Staging(slot)) => core.staging.memory(slot),
+            Some(Via::Filling(_) | Via::Cached(_)) | None => None,
+        };
+        let submitted = match memory {
+            Some(memory) => core.write(place, part, extent, IoMemory::External(memory)),
+            None => Submitted::Refused(bad_memory("a write without a slot")),
+        };
+        match submitted {
+            Submitted::Underway => return true,
+            Submitted::NoRoom(_) => return false,
+            Submitted::Refused(refusal) => self.fail(refusal),
+        }
+        self.ended(core, place, part);
+        true
+    }
+
+    /// The bytes of a part in its slot, for the wire.
+    fn slice(&self, core: &Core, part: u32) -> Result<RegionSlice, Refusal> {
+        let length = self.parts[part as usize].extent.length_bytes as usize;
+        let slice = match &self.vias[part as usize] {
+            Some(Via::Staging(slot)) => core.staging.slice(slot, length),
+            Some(Via::Cached(pin)) => pin.slice(),
+            Some(Via::Filling(_)) | None => return Err(bad_memory("a part without a slot")),
+        };
+        slice.map_err(|error| bad_memory(error.to_string()))
+    }
+
+    fn release(&mut self, core: &mut Core, place: Place, part: u32) {
+        // Slots of the cache know what to do when they are let go.
+        if let Some(Via::Staging(slot)) = self.vias[part as usize].take() {
+            core.give_back(place, &slot);
+        }
+    }
+
+    fn ended(&mut self, core: &mut Core, place: Place, part: u32) {
+        self.under_way -= 1;
+        self.release(core, place, part);
+    }
+
+    fn fail(&mut self, refusal: Refusal) {
+        self.failed.get_or_insert(refusal);
+    }
+
+    fn count(&mut self, core: &Core, bytes: u64, is_direct: bool) {
+        self.cost.pages_read += 1;
+        self.cost.disk_bytes += bytes;
+        let (metrics, mapped) = (&core.node.metrics, is_direct);
+        match self.direction {
+            Direction::Read => {
+                add(&metrics.pages_read, 1);
+                add(&metrics.disk_read_bytes, bytes);
+                add(&metrics.wire_written_bytes, if mapped { bytes } else { 0 });
+            }
+            Direction::Write => {
+                add(&metrics.disk_written_bytes, bytes);
+                add(&metrics.wire_read_bytes, if mapped { bytes } else { 0 });
+            }
+        }
+    }
+}
+
+impl Work for Raw {
+    fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
+        if core.link(place).is_none() {
+            self.fail(bad_memory("the connection is gone"));
+        }
+        while let Some(part) = self.fetched.front().copied() {
+            if self.failed.is_some() {
+                self.ended(core, place, part);
+            } else if !self.write_fetched(core, place, part) {
+                break;
+            }
+            self.fetched.pop_front();
+        }
+        while self.failed.is_none() && self.fetched.is_empty() && self.next < self.parts.len() {
+            if !self.begin(core, place) {
+                break;
+            }
+        }
+        if self.under_way > self.fetched.len() {
+            return Progress::Working;
+        }
+        if self.fetched.is_empty()
+            && let Some(refusal) = self.failed.take()
+        {
+            return Progress::Finished(Err(refusal));
+        }
+        if self.under_way > 0 || self.next < self.parts.len() {
+            return Progress::Starved;
+        }
+        let places = std::mem::take(&mut self.places);
+        let places = if places.iter().any(Option::is_some) { places } else { Vec::new() };
+        Progress::Finished(Ok(Answer::Transferred { cost: self.cost, places }))
+    }
+
+    fn device_done(
+        &mut self,
+        core: &mut Core,
+        place: Place,
+        part: u32,
+        _memory: IoMemory,
+        outcome: Result<(), Box<IoFault>>,
+    ) {
+        let extent = self.parts[part as usize].extent;
+        if self.direction == Direction::Write {
+            core.written(&extent);
+        }
+        let via = self.vias[part as usize].take();
+        let is_direct = via.is_none();
+        self.vias[part as usize] = match via {
+            Some(Via::Filling(fill)) if outcome.is_ok() => {
+                let pin = fill.publish();
+                self.places[part as usize] = pin.place();
+                Some(Via::Cached(pin))
+            }
+            via => via,
+        };
+        match outcome {
+            Err(fault) => {
+                let what = if self.direction == Direction::Read { "a raw read" } else { "a raw write" };
+                self.fail(core.storage_fault(&what, &fault));
+            }
+            Ok(()) => {
+                self.count(core, extent.length_bytes.into(), is_direct);
+                if self.direction == Direction::Read && !is_direct {
+                    match self.send(core, place, part) {
+                        Ok(()) => return,
+                        Err(refusal) => self.fail(refusal),
+                    }
+                }
+            }
+        }
+        self.ended(core, place, part);
+    }
+
+    fn wire_done(&mut self, core: &mut Core, place: Place, part: u32, outcome: Result<(), OperationError>) {
+        match (self.direction, outcome) {
+            (Direction::Write, Ok(())) => {
+                // The next `advance` writes it.
+                self.fetched.push_back(part);
+                return;
+            }
+            (Direction::Read, Ok(())) => {}
+            (Direction::Read, Err(error)) => self.fail(bad_memory(format!("writing the target: {error}"))),
+            (Direction::Write, Err(error)) => self.fail(bad_memory(format!("reading the source: {error}"))),
+        }
+        self.ended(core, place, part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_format::message::ScratchArea;
+
+    const ROOM: RawRoom = RawRoom {
+        capacity_bytes: 1 << 20,
+        align_bytes: 512,
+        memory_align_bytes: 4,
+        scratch: Some(ScratchArea { offset_bytes: 65_536, length_bytes: 65_536 }),
+    };
+    const MEMORY: Target = Target { key: 1, offset_bytes: 4096, length_bytes: 65_536 };
+
+    fn checked(
+        direction: Direction,
+        offset_bytes: u64,
+        length_bytes: u32,
+        memory: u64,
+    ) -> Result<(), String> {
+        let extent = Extent { device: DeviceId(0), offset_bytes, length_bytes };
+        let room = |device: DeviceId| (device.0 == 0).then_some(ROOM);
+        check(direction, Part { extent, memory_offset: memory }, &MEMORY, room)
+    }
+
+    #[test]
+    fn parts_that_a_device_can_do_pass_and_others_are_refused_with_numbers() {
+        use Direction::{Read, Write};
+        for (direction, offset, length, memory) in [
+            (Read, 0, 512, 0),
+            (Read, (1 << 20) - 512, 512, 65_024),
+            (Write, 65_536, 65_536, 0),
+            (Read, 512, 1024, 4),
+        ] {
+            assert_eq!(checked(direction, offset, length, memory), Ok(()), "{direction:?} {offset}+{length}");
+        }
+        for (direction, offset, length, memory, part) in [
+            (Read, 100, 512, 0, "multiples of 512"),
+            (Read, 512, 100, 0, "multiples of 512"),
+            (Read, 0, 0, 0, "expected 1 to 4194304"),
+            (Read, 0, u32::MAX, 0, "expected 1 to 4194304"),
+            (Read, 1 << 20, 512, 0, "has 1048576 bytes"),
+            (Read, u64::MAX - 511, 512, 0, "has 1048576 bytes"),
+            (Read, 0, 1024, 65_024, "65536 bytes of memory"),
+            (Read, 0, 512, u64::MAX, "65536 bytes of memory"),
+            (Read, 0, 512, 2, "multiple of 4"),
+            (Write, 65_024, 1024, 0, "bytes 65536..+65536"),
+            (Write, 0, 512, 0, "bytes 65536..+65536"),
+            (Write, 131_072 - 512, 1024, 0, "bytes 65536..+65536"),
+        ] {
+            let refused = checked(direction, offset, length, memory).unwrap_err();
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_and_one_without_scratch_are_named() {
+        let part = |device| Part {
+            extent: Extent { device: DeviceId(device), offset_bytes: 65_536, length_bytes: 512 },
+            memory_offset: 0,
+        };
+        let bare = |device: DeviceId| (device.0 == 0).then_some(RawRoom { scratch: None, ..ROOM });
+        assert!(check(Direction::Read, part(1), &MEMORY, bare).unwrap_err().contains("no such device"));
+        assert!(check(Direction::Write, part(0), &MEMORY, bare).unwrap_err().contains("configure scratch"));
+        assert_eq!(check(Direction::Read, part(0), &MEMORY, bare), Ok(()));
+    }
+}

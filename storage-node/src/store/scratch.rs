@@ -1,0 +1,208 @@
+//! Where may anybody write anything?
+//!
+//! In the scratch area: a part of the first device that no table ever uses. Laboratory and replay write there, and read what
+//! was really written: blocks that a filesystem has only reserved are read without the disk.
+//!
+//! ```text
+//! start: read DATA/scratch -> still ours? keep it
+//!                          -> else take free space, fill it, flush it, write DATA/scratch
+//! ```
+//!
+//! Invariants
+//! - The area is taken before any load can be; tables that the catalog lists are taken before it, and have precedence.
+//! - DATA/scratch says that an area is filled, and is written after it was. Losing it costs a new filling and nothing else, so a
+//!   file that does not parse is a warning.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use rackscan_device::{
+    BufferPool, Completion, Device, DeviceIndex, DeviceIo, Fsync, IoMemory, Ring, RingConfig, Token, Wait,
+    Write,
+};
+use rackscan_format::{
+    codec::{self, Envelope},
+    limits::SECTOR_BYTES,
+    message::ScratchArea,
+};
+use serde::{Deserialize, Serialize};
+
+use super::allocate::Space;
+use crate::{config::Config, error::StartError};
+
+const NAME: &str = "scratch";
+const NAME_NEW: &str = "scratch.new";
+/// The device it lies on.
+pub(super) const DEVICE: usize = 0;
+/// Bytes of one write while it is filled.
+const PIECE_BYTES: u32 = 1 << 20;
+/// Such writes in flight.
+const DEPTH: u32 = 8;
+/// Lines of the log while it is filled.
+const PROGRESS_LINES: u64 = 10;
+
+/// What DATA/scratch says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    /// The label of the device that was filled.
+    device_label: u64,
+    area: ScratchArea,
+}
+
+/// The way from the configuration to an area.
+#[derive(Debug)]
+pub(super) struct Scratch<'n> {
+    pub(super) config: &'n Config,
+    pub(super) space: &'n Space,
+    pub(super) device: &'n Arc<Device>,
+    pub(super) device_label: u64,
+}
+
+impl Scratch<'_> {
+    /// The area of an earlier start, if it is as large as configured and nothing lies there; taken then.
+    pub(super) fn keep(&self) -> Option<ScratchArea> {
+        let Record { device_label, area } = self.recorded()?;
+        let wanted = self.wanted_bytes()?;
+        let kept = device_label == self.device_label
+            && area.length_bytes == wanted
+            && area.offset_bytes.is_multiple_of(SECTOR_BYTES.into())
+            && self.space.claim_range(DEVICE, area.offset_bytes, area.length_bytes);
+        kept.then_some(area)
+    }
+
+    /// Takes and fills an area, if one is configured.
+    pub(super) fn make(&self) -> Result<Option<ScratchArea>, StartError> {
+        let Some(length_bytes) = self.wanted_bytes() else {
+            // An area that is not configured any more is free; the next start must not think that it is filled.
+            let _absent = fs::remove_file(self.config.data_dir.join(NAME));
+            return Ok(None);
+        };
+        let no_room = |free_bytes| StartError::Scratch {
+            path: self.device.path().to_owned(),
+            reason: format!(
+                "{length_bytes} bytes in one piece are needed, {free_bytes} bytes are free; drop a table, \
+                 make the device larger or scratch smaller"
+            ),
+        };
+        let offset_bytes = self.space.reserve(DEVICE, length_bytes).map_err(no_room)?;
+        let area = ScratchArea { offset_bytes, length_bytes };
+        tracing::info!(device = %self.device.path().display(), length_bytes, offset_bytes, "filling the scratch area");
+        fill(self.device, area).map_err(|reason| StartError::Scratch {
+            path: self.device.path().to_owned(),
+            reason: format!("filling it failed: {reason}"),
+        })?;
+        self.record(Record { device_label: self.device_label, area })?;
+        Ok(Some(area))
+    }
+
+    /// Whole sectors.
+    fn wanted_bytes(&self) -> Option<u64> {
+        self.config.scratch.map(|size| size.0.next_multiple_of(SECTOR_BYTES.into()))
+    }
+
+    fn recorded(&self) -> Option<Record> {
+        let file = self.config.data_dir.join(NAME);
+        let bytes = fs::read(&file).ok()?;
+        match codec::unseal(Envelope::Scratch, "the scratch record", &bytes) {
+            Ok(record) => Some(record),
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "the scratch area is filled anew");
+                None
+            }
+        }
+    }
+
+    fn record(&self, record: Record) -> Result<(), StartError> {
+        let (new, file) = (self.config.data_dir.join(NAME_NEW), self.config.data_dir.join(NAME));
+        let write = |new: &PathBuf| {
+            let bytes = codec::seal(Envelope::Scratch, &record).map_err(std::io::Error::other)?;
+            let mut to = File::create(new)?;
+            to.write_all(&bytes)?;
+            to.sync_all()?;
+            fs::rename(new, file)
+        };
+        write(&new)
+            .map_err(|source| StartError::Os { action: "write the record of the scratch area", source })
+    }
+}
+
+/// Writes bytes that are neither zero nor alike from sector to sector, and makes them durable.
+fn fill(device: &Arc<Device>, area: ScratchArea) -> Result<(), String> {
+    let pool =
+        BufferPool::new((PIECE_BYTES * DEPTH) as usize, PIECE_BYTES as usize).map_err(|e| e.to_string())?;
+    let config = RingConfig { depth: DEPTH, devices: vec![Arc::clone(device)], buffers: None };
+    let mut ring = Ring::new(config).map_err(|error| error.to_string())?;
+    let (mut begun, mut ended, mut told) = (0, 0, 0);
+    while ended < area.length_bytes {
+        while begun < area.length_bytes && ring.in_flight() < DEPTH {
+            let length = (area.length_bytes - begun).min(PIECE_BYTES.into());
+            let mut buffer = pool.take(PIECE_BYTES as usize).map_err(|error| error.to_string())?;
+            mark(&mut buffer, area.offset_bytes + begun);
+            let write = Write {
+                device: DeviceIndex(0),
+                offset_bytes: area.offset_bytes + begun,
+                length_bytes: u32::try_from(length).unwrap_or(PIECE_BYTES),
+                from: IoMemory::Buffer(buffer),
+                token: Token(length),
+            };
+            ring.submit_write(write).map_err(|refused| refused.reason.to_string())?;
+            begun += length;
+        }
+        ended += finish(&mut ring)?;
+        if ended * PROGRESS_LINES / area.length_bytes > told {
+            told = ended * PROGRESS_LINES / area.length_bytes;
+            tracing::info!(percent = told * 100 / PROGRESS_LINES, "filling the scratch area");
+        }
+    }
+    let fsync = Fsync { device: DeviceIndex(0), token: Token(0) };
+    ring.submit_fsync(fsync).map_err(|refused| refused.reason.to_string())?;
+    finish(&mut ring).map(drop)
+}
+
+/// Waits for at least one operation; the bytes written by those that have ended.
+fn finish(ring: &mut Ring) -> Result<u64, String> {
+    let mut outcome = Ok(0);
+    let reaped = ring.reap(Wait::ForOne, &mut |completion| match completion {
+        Completion::Read { token, outcome: ended, .. }
+        | Completion::Write { token, outcome: ended, .. }
+        | Completion::Fsync { token, outcome: ended } => match (ended, &mut outcome) {
+            (Ok(()), Ok(bytes)) => *bytes += token.0,
+            (Err(fault), Ok(_)) => outcome = Err(fault.to_string()),
+            (_, Err(_)) => {}
+        },
+        Completion::Ready { .. } => {}
+    });
+    reaped.map_err(|error| error.to_string())?;
+    outcome
+}
+
+/// Words of no pattern that a device could compress or a filesystem share, different at every place.
+fn mark(bytes: &mut [u8], place: u64) {
+    let mut state = place.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    for word in bytes.chunks_exact_mut(8) {
+        // xorshift64*: never zero from a seed that is not.
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        word.copy_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sector_of_a_filled_area_is_zero_or_like_another() {
+        let mut bytes = vec![0; 65_536];
+        mark(&mut bytes[..32_768], 0);
+        mark(&mut bytes[32_768..], 32_768);
+        let sectors: std::collections::BTreeSet<&[u8]> = bytes.chunks(512).collect();
+        assert_eq!(sectors.len(), 128);
+        assert!(sectors.iter().all(|sector| sector.iter().any(|byte| *byte != 0)));
+    }
+}
