@@ -386,3 +386,108 @@ impl Drop for Fill {
         self.cache.free(&mut shard, self.frames);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_format::ids::DeviceId;
+
+    fn extent(nth: u64) -> Extent {
+        Extent { device: DeviceId(0), offset_bytes: nth * 4096, length_bytes: 4096 }
+    }
+
+    fn cache() -> Arc<PageCache> {
+        PageCache::new(64 << 10, 1, 1).unwrap().unwrap()
+    }
+
+    fn fill(cache: &Arc<PageCache>, nth: u64) -> Fill {
+        match cache.look(&extent(nth)) {
+            Look::Fill(fill) => fill,
+            other => panic!("a page that was not there is to be filled, not {other:?}"),
+        }
+    }
+
+    fn is_hit(cache: &Arc<PageCache>, nth: u64) -> bool {
+        matches!(cache.look(&extent(nth)), Look::Hit(_))
+    }
+
+    #[test]
+    fn a_look_never_waits_for_a_lock() {
+        let cache = cache();
+        drop(fill(&cache, 1).publish());
+        let held = cache.lock(0);
+        assert!(
+            matches!(cache.look(&extent(1)), Look::Bypass) && matches!(cache.look(&extent(2)), Look::Bypass)
+        );
+        cache.used(CachePlace { frame: 0, version: 2 });
+        drop(held);
+        assert!(is_hit(&cache, 1));
+        assert_eq!((cache.status().hits, cache.status().misses), (1, 3));
+    }
+
+    #[test]
+    fn a_page_is_there_once_it_is_published_and_not_while_it_is_filled_or_after_that_failed() {
+        let cache = cache();
+        let filling = fill(&cache, 1);
+        assert!(matches!(cache.look(&extent(1)), Look::Bypass));
+        drop(filling);
+        assert_eq!((cache.status().pages, cache.status().used_bytes), (0, 0));
+        let pin = fill(&cache, 1).publish();
+        assert!(is_hit(&cache, 1) && pin.place().is_some());
+    }
+
+    #[test]
+    fn a_slot_that_is_withdrawn_in_use_is_told_to_nobody_and_free_when_its_last_user_lets_go() {
+        let cache = cache();
+        let filling = fill(&cache, 1);
+        cache.withdraw(&extent(1));
+        assert_eq!((cache.status().pages, cache.status().used_bytes), (0, 4096));
+        let pin = filling.publish();
+        assert_eq!(pin.place(), None);
+        let other = fill(&cache, 1).publish();
+        let again = match cache.look(&extent(1)) {
+            Look::Hit(pin) => pin,
+            other => panic!("it was published, not {other:?}"),
+        };
+        cache.withdraw(&extent(1));
+        drop((pin, other));
+        assert_eq!(cache.status().used_bytes, 4096, "somebody still sends from it");
+        drop(again);
+        assert_eq!(cache.status().used_bytes, 0);
+    }
+
+    #[test]
+    fn versions_of_a_frame_only_grow() {
+        let cache = cache();
+        let mut last = 0;
+        for _ in 0..10 {
+            let place = fill(&cache, 1).publish().place().unwrap();
+            assert!(place.frame == 0 && place.version > last && place.version.is_multiple_of(2));
+            last = place.version;
+            cache.withdraw(&extent(1));
+            let word = cache.region.load_u64(0).unwrap();
+            assert!(word > last && !word.is_multiple_of(2));
+        }
+    }
+
+    #[test]
+    fn pages_that_readers_take_themselves_stay_and_others_go() {
+        let cache = cache();
+        let frames = u64::from(cache.geometry().frames());
+        let places: Vec<CachePlace> =
+            (0..frames).map(|nth| fill(&cache, nth).publish().place().unwrap()).collect();
+        for _ in 0..3 {
+            cache.used(places[0]);
+        }
+        for nth in frames..4 * frames {
+            assert!(matches!(cache.look(&extent(nth)), Look::Bypass), "seen for the first time");
+            drop(fill(&cache, nth).publish());
+        }
+        assert!(is_hit(&cache, 0) && !is_hit(&cache, 1));
+        // Places that mean nothing, from a reader that may say anything.
+        for (frame, version) in [(0, 0), (0, 1), (u32::MAX, 2), (3, u64::MAX)] {
+            cache.used(CachePlace { frame, version });
+        }
+        assert_eq!(cache.status().one_sided_hits, 7);
+    }
+}

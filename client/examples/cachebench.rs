@@ -53,10 +53,8 @@ fn start(folder: &tempfile::TempDir, name: &str, cache_bytes: u64) -> Result<Nod
     let size = Some(ByteSize(SCRATCH_BYTES + (64 << 20)));
     let device = DeviceConfig { path: path("device"), size, reserve: true };
     let mut config = Config::new(NodeId(1), ClusterId(1), path("data"), device, path("key"));
-    config.listen = vec![
-        Address::Shm { path: path("socket") },
-        Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
-    ];
+    config.listen =
+        vec![Address::Shm { path: path("socket") }, Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }];
     config.scratch = Some(ByteSize(SCRATCH_BYTES));
     config.cache = Some(ByteSize(cache_bytes));
     config.scan_workers = 1;

@@ -72,6 +72,8 @@ async fn connect_one(
     let mut options = ClusterOptions::new(endpoint, file.key()?);
     options.wire = global.wire.map(Into::into);
     options.memory_bytes = rackscan_client::limits::MEMORY_BYTES_MIN;
+    // Nobody fetches pages over this connection.
+    options.reads_caches = false;
     Ok(rackscan_client::Cluster::connect(options).await?)
 }
 

@@ -157,6 +157,18 @@ impl Config {
             let expected = format!("at least {} bytes", limits::SCRATCH_BYTES_MIN);
             return fault("scratch", size.to_string(), expected);
         }
+        self.check_devices(file)?;
+        if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
+            return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
+        }
+        Ok(())
+    }
+
+    /// The devices and what is kept of them in memory.
+    fn check_devices(&self, file: &Path) -> Result<(), ConfigError> {
+        let fault = |key: &'static str, found: String, expected: String| {
+            Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
+        };
         for (index, device) in self.devices.iter().enumerate() {
             if self.devices[..index].iter().any(|other| other.path == device.path) {
                 return fault("devices", format!("{} twice", device.path.display()), "each once".to_owned());
@@ -164,25 +176,16 @@ impl Config {
             if let Some(size) = device.size
                 && size.0 < limits::DEVICE_BYTES_MIN
             {
-                return fault(
-                    "devices.size",
-                    size.to_string(),
-                    format!("at least {} bytes", limits::DEVICE_BYTES_MIN),
-                );
+                let expected = format!("at least {} bytes", limits::DEVICE_BYTES_MIN);
+                return fault("devices.size", size.to_string(), expected);
             }
         }
         if let Some(cache) = self.cache
             && cache.0 != 0
             && !(CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&cache.0)
         {
-            return fault(
-                "cache",
-                cache.to_string(),
-                format!("0, or {CACHE_BYTES_MIN} to {CACHE_BYTES_MAX} bytes"),
-            );
-        }
-        if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
-            return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
+            let expected = format!("0, or {CACHE_BYTES_MIN} to {CACHE_BYTES_MAX} bytes");
+            return fault("cache", cache.to_string(), expected);
         }
         Ok(())
     }
