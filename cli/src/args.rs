@@ -49,6 +49,9 @@ pub(crate) struct Global {
     /// Threads the engine computes with [default: one per core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+    /// Memory in which the engine keeps pages that it has fetched, beside what the nodes keep (`64MiB`) [default: none]
+    #[arg(long, global = true, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = bytes)]
+    pub(crate) engine_cache: u64,
     /// What to log on standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,
@@ -372,6 +375,11 @@ pub(crate) struct Calibrate {
     /// The table to measure with [default: lineitem, loading TPC-H at scale 0.1 if it is not there]
     #[arg(long, default_value = "lineitem")]
     pub(crate) table: String,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let size: rackscan_storage_node::ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    Ok(size.0)
 }
 
 fn page_size(text: &str) -> Result<u32, String> {

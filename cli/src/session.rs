@@ -48,7 +48,7 @@ impl Session {
         let nodes = Nodes::start(&file)?;
         let runtime = runtime(global)?;
         let engine = runtime.block_on(async {
-            let cluster = connect(&file, global.wire.map(Into::into)).await?;
+            let cluster = connect(&file, global.wire.map(Into::into), global.engine_cache).await?;
             let options = EngineOptions {
                 threads: threads(global),
                 calibration: calibration(&file)?,
@@ -118,13 +118,15 @@ impl Drop for Nodes {
     }
 }
 
-/// Connects to every node of the file.
+/// Connects to every node of the file, with so much memory for pages of our own.
 pub(crate) async fn connect(
     file: &ClusterFile,
     wire: Option<rackscan_fabric::Wire>,
+    page_cache_bytes: u64,
 ) -> Result<Cluster, Failure> {
     let mut options = ClusterOptions::new(file.endpoints(), file.key()?);
     options.wire = wire;
+    options.page_cache_bytes = page_cache_bytes;
     Ok(Cluster::connect(options).await?)
 }
 

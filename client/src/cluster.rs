@@ -20,6 +20,7 @@ use rackscan_format::{
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
+    cache::{OwnPages, RemoteCache},
     dial::{Dial, Line},
     driver::{Driver, Job, Reply},
     error::ClientError,
@@ -52,6 +53,10 @@ pub struct ClusterOptions {
     pub memory_bytes: usize,
     /// How long one request may take.
     pub request_timeout: Duration,
+    /// Whether pages that lie in a node's cache are taken from there without asking it.
+    pub reads_caches: bool,
+    /// Memory for pages that this process keeps itself; 0 for none.
+    pub page_cache_bytes: u64,
 }
 
 impl ClusterOptions {
@@ -64,6 +69,8 @@ impl ClusterOptions {
             wire: None,
             memory_bytes: MEMORY_BYTES_DEFAULT,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
+            reads_caches: true,
+            page_cache_bytes: 0,
         }
     }
 }
@@ -76,20 +83,24 @@ pub struct Cluster {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     statuses: Vec<NodeStatus>,
-    request_timeout: Duration,
-    driver: Driver,
+    pub(crate) request_timeout: Duration,
+    pub(crate) driver: Driver,
     pub(crate) memory: Arc<TargetPool>,
     pub(crate) pages: Arc<PagePool>,
+    /// Pages kept here.
+    pub(crate) own: Option<OwnPages>,
 }
 
 #[derive(Debug)]
-struct Node {
+pub(crate) struct Node {
     id: NodeId,
     address: Address,
     /// Requests that may still be sent before earlier ones are answered.
-    permits: Arc<Semaphore>,
+    pub(crate) permits: Arc<Semaphore>,
+    /// What is known of its page cache.
+    pub(crate) cache: Arc<RemoteCache>,
 }
 
 impl Cluster {
@@ -103,7 +114,8 @@ impl Cluster {
         let mut dialling = Vec::new();
         for (node, address) in endpoints {
             let (key, memory) = (options.key.clone(), memory.region().clone());
-            let dial = Dial { node, address, key, memory, cluster: None };
+            let (cache, reads_cache) = (Arc::default(), options.reads_caches);
+            let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None };
             dialling.push((dial.clone(), dial_apart(dial)?));
         }
         let mut lines: Vec<(Dial, Line)> = Vec::new();
@@ -117,12 +129,14 @@ impl Cluster {
             id: dial.node,
             address: dial.address.clone(),
             permits: Arc::new(Semaphore::new(REQUESTS_PER_NODE_MAX)),
+            cache: Arc::clone(&dial.cache),
         };
         let nodes = lines.iter().map(|(dial, _)| node(dial)).collect();
         let driver = Driver::start(lines, options.request_timeout)?;
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
-        Ok(Self { shared: Arc::new(Shared { nodes, statuses, request_timeout, driver, memory, pages }) })
+        let own = OwnPages::new(options.page_cache_bytes);
+        Ok(Self { shared: Arc::new(Shared { nodes, statuses, request_timeout, driver, memory, pages, own }) })
     }
 
     /// The nodes' ids, ascending.
@@ -148,7 +162,7 @@ impl Cluster {
         self.shared.driver.load(self.position(node).ok()?)
     }
 
-    fn position(&self, node: NodeId) -> Result<usize, ClientError> {
+    pub(crate) fn position(&self, node: NodeId) -> Result<usize, ClientError> {
         self.shared.nodes.iter().position(|known| known.id == node).ok_or_else(|| ClientError::UnknownNode {
             node,
             known: self.nodes().map(|id| id.to_string()).collect::<Vec<_>>().join(", "),
@@ -214,6 +228,7 @@ pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, ex
         Answer::Status(_) => "a status",
         Answer::Catalog { .. } => "a part of a catalog",
         Answer::Fetched { .. } => "pages",
+        Answer::Cache(_) => "a page cache",
         Answer::Processed { .. } => "the result of a scan",
         Answer::Appended { .. } => "a stored segment",
         Answer::Done => "done",
@@ -237,6 +252,8 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::AbortLoad { .. } => "abort",
         Request::Drop { .. } => "drop",
         Request::Echo { .. } => "echo",
+        Request::OpenCache => "open cache",
+        Request::CacheUsed { .. } => "cache used",
         Request::Stop => "stop",
     }
 }

@@ -4,8 +4,12 @@
 //! - A [`Line`] belongs to the node configured at that address; it has access to our target memory.
 //! - Dialling blocks its thread, for at most [`CONNECT_TIME_MAX`]: it has a thread of its own.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use rackscan_cache::View;
 use rackscan_fabric::{
     Access, Address, ClusterKey, ConnectError, Connection, Event, Operation, Region, RegisterError,
     RemoteRegion,
@@ -15,7 +19,12 @@ use rackscan_format::{
     message::{Answer, NodeStatus, ReplyMessage, Request, RequestMessage},
 };
 
-use crate::{ClientError, limits::CONNECT_TIME_MAX};
+use crate::{
+    ClientError,
+    cache::{Opened, RemoteCache},
+    cluster::{kind_of, unexpected},
+    limits::CONNECT_TIME_MAX,
+};
 
 /// Whom to reach, where and with what.
 #[derive(Debug, Clone)]
@@ -25,6 +34,10 @@ pub(crate) struct Dial {
     pub(crate) key: ClusterKey,
     /// What the node may write answers into.
     pub(crate) memory: Region,
+    /// What is known of the node's page cache.
+    pub(crate) cache: Arc<RemoteCache>,
+    /// Whether it is to be read.
+    pub(crate) reads_cache: bool,
     /// The cluster that the node must belong to, once known.
     pub(crate) cluster: Option<u64>,
 }
@@ -36,6 +49,8 @@ pub(crate) struct Line {
     /// Our target memory, as the node names it.
     pub(crate) target: RemoteRegion,
     pub(crate) status: NodeStatus,
+    /// Its page cache, if there is one and it is to be read.
+    pub(crate) cache: Option<Opened>,
 }
 
 /// How long a registration is tried again while the node takes in earlier ones.
@@ -54,8 +69,10 @@ impl Dial {
         let target = self.register(&mut connection, deadline)?;
         let status = self.ask_status(&mut connection, deadline)?;
         self.check(&status)?;
+        let has_cache = self.reads_cache && status.cache.budget_bytes > 0;
+        let cache = if has_cache { self.open_cache(&mut connection, deadline)? } else { None };
         tracing::debug!(node = %self.node, address = %self.address, version = status.version, "connected");
-        Ok(Line { connection, target, status })
+        Ok(Line { connection, target, status, cache })
     }
 
     fn register(&self, connection: &mut Connection, deadline: Instant) -> Result<RemoteRegion, ClientError> {
@@ -72,8 +89,41 @@ impl Dial {
     }
 
     fn ask_status(&self, connection: &mut Connection, deadline: Instant) -> Result<NodeStatus, ClientError> {
-        let during = "status";
-        let request = RequestMessage { id: RequestId(0), request: Request::Status };
+        match self.ask(connection, Request::Status, deadline)? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(unexpected(self.node, "status", &other, "a status")),
+        }
+    }
+
+    /// Asks for the node's cache. A node that cannot let us have it now serves us without.
+    fn open_cache(
+        &self,
+        connection: &mut Connection,
+        deadline: Instant,
+    ) -> Result<Option<Opened>, ClientError> {
+        let region = match self.ask(connection, Request::OpenCache, deadline) {
+            Ok(Answer::Cache(region)) => region,
+            Ok(other) => return Err(unexpected(self.node, "open cache", &other, "a cache")),
+            Err(error @ ClientError::Refused { .. }) => {
+                tracing::info!(node = %self.node, %error, "its page cache is not read");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(view) = region.as_ref().and_then(View::new) else { return Ok(None) };
+        let (memory, length) = (view.memory(), view.memory().length);
+        let mapped = connection.map_remote(memory, 0, length, Access::Read);
+        Ok(Some(Opened { view, mapped }))
+    }
+
+    fn ask(
+        &self,
+        connection: &mut Connection,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<Answer, ClientError> {
+        let during = kind_of(&request);
+        let request = RequestMessage { id: RequestId(0), request };
         let bytes =
             request.encode().map_err(|source| ClientError::TooLarge { node: self.node, during, source })?;
         let sent = connection.post(0, Operation::Send { bytes: &bytes });
@@ -82,7 +132,7 @@ impl Dial {
         while connection.wait(&mut events, deadline) > 0 {
             for event in events.drain(..) {
                 match event {
-                    Event::Message { bytes } => return self.read_status(&bytes),
+                    Event::Message { bytes } => return self.read_answer(during, &bytes),
                     Event::Closed(ending) => {
                         return Err(self.unreachable(ending.to_string(), "see the node's log"));
                     }
@@ -90,23 +140,15 @@ impl Dial {
                 }
             }
         }
-        Err(self.unreachable("it did not say who it is in time".to_owned(), "see the node's log"))
+        Err(self.unreachable(format!("it did not answer a {during} request in time"), "see the node's log"))
     }
 
-    fn read_status(&self, bytes: &[u8]) -> Result<NodeStatus, ClientError> {
-        let (node, during) = (self.node, "status");
+    fn read_answer(&self, during: &'static str, bytes: &[u8]) -> Result<Answer, ClientError> {
+        let node = self.node;
         let reply =
             ReplyMessage::decode(bytes).map_err(|source| ClientError::Codec { node, during, source })?;
-        match reply.outcome {
-            Ok(Answer::Status(status)) => Ok(*status),
-            Ok(_) => Err(ClientError::BadAnswer {
-                node,
-                during,
-                found: "another kind of answer".to_owned(),
-                expected: "a status".to_owned(),
-            }),
-            Err(refusal) => Err(ClientError::Refused { node, during, refusal: Box::new(refusal) }),
-        }
+        let refused = |refusal| ClientError::Refused { node, during, refusal: Box::new(refusal) };
+        reply.outcome.map_err(refused)
     }
 
     fn check(&self, status: &NodeStatus) -> Result<(), ClientError> {

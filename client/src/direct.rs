@@ -16,9 +16,15 @@
 //! - Requests outstanding are bounded by [`DIRECT_DEPTH_MAX`]; every one is answered, or the line ends with an error.
 //! - A line that has ended says so again whatever it is asked.
 
+mod cached;
 mod error;
+mod replies;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rackscan_device::Wait;
 use rackscan_fabric::{
@@ -28,23 +34,27 @@ use rackscan_format::{
     ids::{NodeId, RequestId},
     limits::RAW_TRANSFERS_MAX,
     message::{
-        Answer, Cost, LoadReport, NodeStatus, RawRead, RawWrite, Refusal, ReplyMessage, Request,
-        RequestMessage, Target,
+        CachePlace, Cost, LoadReport, NodeStatus, RawRead, RawWrite, Refusal, Request, RequestMessage, Target,
     },
 };
 
 use crate::{
     ClientError,
-    cluster::unexpected,
+    cluster::kind_of,
     dial::{Dial, Line},
     limits::DIRECT_DEPTH_MAX,
 };
+use cached::{Cached, Taken};
 pub use error::DirectError;
 
 /// What the messages of a direct line are called in errors.
 const DURING: &str = "direct";
 /// The number of a request for the status; callers' numbers are never it.
 const STATUS: u64 = u64::MAX;
+/// The number of a request for the node's cache.
+const CACHE: u64 = u64::MAX - 1;
+/// The number of messages that tell which cached parts were used; nobody waits for their replies.
+const USED: u64 = u64::MAX - 2;
 
 /// Whom to reach, and with how much memory.
 #[derive(Debug, Clone)]
@@ -68,8 +78,10 @@ pub struct DirectDone {
     pub id: u64,
     /// What it took (nothing for an echo), or why the node did not do it.
     pub outcome: Result<Cost, Box<Refusal>>,
-    /// How busy the node is.
+    /// How busy the node was when it last said so.
     pub load: LoadReport,
+    /// Whether it was taken out of the node's cache without asking.
+    pub is_one_sided: bool,
 }
 
 /// Requests that are encoded and not handed to the wire.
@@ -94,6 +106,13 @@ pub struct DirectLine {
     patience: Duration,
     outstanding: Vec<u64>,
     queued: Queued,
+    /// The node's page cache, once it was opened.
+    cached: Option<Cached>,
+    /// Parts whose place in the cache the reply will tell: requests of one part.
+    asked: HashMap<u64, RawRead>,
+    /// What has ended without a reply.
+    ready: Vec<u64>,
+    load: LoadReport,
     /// Memory for the next request's parts.
     reads: Vec<RawRead>,
     writes: Vec<RawWrite>,
@@ -118,9 +137,11 @@ impl DirectLine {
             address: address.clone(),
             key: key.clone(),
             memory: region.clone(),
+            cache: Arc::default(),
+            reads_cache: false,
             cluster: None,
         };
-        let Line { connection, target, status } = dial.dial_until(deadline)?;
+        let Line { connection, target, status, .. } = dial.dial_until(deadline)?;
         let RemoteRegion { key, address: offset_bytes, length: length_bytes } = target;
         Ok(Self {
             node: *node,
@@ -132,6 +153,10 @@ impl DirectLine {
             patience: *patience,
             outstanding: Vec::with_capacity(DIRECT_DEPTH_MAX),
             queued: Queued::default(),
+            cached: None,
+            asked: HashMap::new(),
+            ready: Vec::new(),
+            load: LoadReport::default(),
             reads: Vec::new(),
             writes: Vec::new(),
             events: Vec::new(),
@@ -172,6 +197,20 @@ impl DirectLine {
     pub fn read(&mut self, id: u64, parts: &[RawRead]) -> Result<(), DirectError> {
         let places = parts.iter().map(|part| (part.target_offset_bytes, part.length_bytes));
         self.check(id, parts.len(), places)?;
+        if let ([part], Some(cached)) = (parts, &mut self.cached) {
+            let taken = cached.take(id, part, &self.region, &mut self.connection);
+            if taken == Taken::Unknown {
+                self.asked.insert(id, *part);
+            } else {
+                self.expect(id);
+                self.ready.extend((taken == Taken::Here).then_some(id));
+                return Ok(());
+            }
+        }
+        self.ask_to_read(id, parts)
+    }
+
+    fn ask_to_read(&mut self, id: u64, parts: &[RawRead]) -> Result<(), DirectError> {
         let mut reads = std::mem::take(&mut self.reads);
         reads.clear();
         reads.extend_from_slice(parts);
@@ -285,22 +324,51 @@ impl DirectLine {
     /// # Errors
     /// [`DirectError::Unfinished`] while other requests are outstanding; a line that has ended or ends.
     pub fn ask_status(&mut self) -> Result<&NodeStatus, DirectError> {
-        if !self.outstanding.is_empty() {
-            return Err(DirectError::Unfinished { outstanding: self.outstanding.len() });
+        if let Some(places) = self.cached.as_mut().and_then(Cached::untold) {
+            // Told first, so that the counts are true.
+            self.tell_used(places)?;
         }
-        self.check_open()?;
-        self.encode(&RequestMessage { id: RequestId(STATUS), request: Request::Status })?;
-        let mut done = Vec::new();
-        while self.fresh_status.is_none() {
-            self.reap(Wait::ForOne, &mut done)?;
-            if let Some(DirectDone { outcome: Err(refusal), .. }) = done.pop() {
-                return Err(ClientError::Refused { node: self.node, during: "status", refusal }.into());
-            }
-        }
+        self.ask_alone(STATUS, Request::Status)?;
         if let Some(status) = self.fresh_status.take() {
             self.status = status;
         }
         Ok(&self.status)
+    }
+
+    /// Opens the node's page cache: from now on reads of one part are taken from there without asking, if it is known where they
+    /// lie. False if the node has no cache.
+    ///
+    /// # Errors
+    /// [`DirectError::Unfinished`] while other requests are outstanding; a node that cannot; a line that has ended or ends.
+    pub fn open_cache(&mut self) -> Result<bool, DirectError> {
+        self.ask_alone(CACHE, Request::OpenCache)?;
+        Ok(self.cached.is_some())
+    }
+
+    /// Sends one request of the line's own and waits for its reply.
+    fn ask_alone(&mut self, id: u64, request: Request) -> Result<(), DirectError> {
+        if !self.outstanding.is_empty() {
+            return Err(DirectError::Unfinished { outstanding: self.outstanding.len() });
+        }
+        self.check_open()?;
+        let during = kind_of(&request);
+        self.encode(&RequestMessage { id: RequestId(id), request })?;
+        let mut done = Vec::new();
+        while done.is_empty() {
+            self.reap(Wait::ForOne, &mut done)?;
+        }
+        match done.pop() {
+            Some(DirectDone { outcome: Err(refusal), .. }) => {
+                Err(ClientError::Refused { node: self.node, during, refusal }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the node which parts of its cache were used.
+    fn tell_used(&mut self, places: Vec<CachePlace>) -> Result<(), DirectError> {
+        let request = Request::CacheUsed { places };
+        self.encode_only(&RequestMessage { id: RequestId(USED), request })
     }
 
     /// Ends the line on purpose. Dropping it does the same.
@@ -323,7 +391,7 @@ impl DirectLine {
         if outstanding >= depth_max {
             return Err(DirectError::QueueFull { outstanding, depth_max });
         }
-        if id == STATUS || self.outstanding.contains(&id) {
+        if id >= USED || self.outstanding.contains(&id) {
             return Err(DirectError::InUse { id });
         }
         if parts == 0 || parts > RAW_TRANSFERS_MAX {
@@ -340,6 +408,20 @@ impl DirectLine {
     }
 
     fn encode(&mut self, message: &RequestMessage) -> Result<(), DirectError> {
+        self.encode_only(message)?;
+        self.expect(message.id.0);
+        Ok(())
+    }
+
+    /// The end of a request is owed.
+    fn expect(&mut self, id: u64) {
+        if self.outstanding.is_empty() {
+            self.heard = Instant::now();
+        }
+        self.outstanding.push(id);
+    }
+
+    fn encode_only(&mut self, message: &RequestMessage) -> Result<(), DirectError> {
         let Queued { bytes, ends, .. } = &mut self.queued;
         let before = bytes.len();
         if let Err(source) = message.encode_into(bytes) {
@@ -347,87 +429,6 @@ impl DirectLine {
             return Err(ClientError::TooLarge { node: self.node, during: DURING, source }.into());
         }
         ends.push(bytes.len());
-        if self.outstanding.is_empty() {
-            self.heard = Instant::now();
-        }
-        self.outstanding.push(message.id.0);
         Ok(())
-    }
-
-    fn poll(&mut self, done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
-        self.connection.poll(&mut self.events);
-        self.take_events(done)
-    }
-
-    fn take_events(&mut self, done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
-        if self.events.is_empty() {
-            return Ok(());
-        }
-        let mut events = std::mem::take(&mut self.events);
-        let mut outcome = Ok(());
-        for event in events.drain(..) {
-            if outcome.is_ok() {
-                outcome = self.take_event(event, done);
-            }
-        }
-        self.events = events;
-        outcome?;
-        // Completions may have made room for what had none.
-        self.flush()
-    }
-
-    fn take_event(&mut self, event: Event, done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
-        match event {
-            Event::Message { bytes } => self.replied(&bytes, done),
-            Event::Closed(ending) => Err(self.lost(&ending.to_string())),
-            // A message that was not delivered shows in the connection's end, which follows.
-            Event::Completed { .. } | Event::Immediate { .. } => Ok(()),
-        }
-    }
-
-    fn replied(&mut self, bytes: &[u8], done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
-        let ReplyMessage { id: RequestId(id), outcome, load } = match ReplyMessage::decode(bytes) {
-            Ok(reply) => reply,
-            Err(source) => {
-                return Err(self.end(ClientError::Codec { node: self.node, during: DURING, source }));
-            }
-        };
-        let Some(place) = self.outstanding.iter().position(|outstanding| *outstanding == id) else {
-            return Err(self.end(ClientError::BadAnswer {
-                node: self.node,
-                during: DURING,
-                found: format!("a reply to request {id}"),
-                expected: "one that is outstanding".to_owned(),
-            }));
-        };
-        self.outstanding.swap_remove(place);
-        self.heard = Instant::now();
-        let outcome = match outcome {
-            Ok(Answer::Transferred { cost }) => Ok(cost),
-            Ok(Answer::Done) => Ok(Cost::default()),
-            Ok(Answer::Status(status)) if id == STATUS => {
-                self.fresh_status = Some(*status);
-                Ok(Cost::default())
-            }
-            Ok(other) => return Err(self.end(unexpected(self.node, DURING, &other, "what was asked for"))),
-            Err(refusal) => Err(Box::new(refusal)),
-        };
-        done.push(DirectDone { id, outcome, load });
-        Ok(())
-    }
-
-    fn lost(&mut self, reason: &str) -> DirectError {
-        let (node, address, during) = (self.node, self.address.clone(), DURING);
-        self.end(ClientError::NodeLost { node, address, during, reason: reason.to_owned() })
-    }
-
-    fn timed_out(&mut self) -> DirectError {
-        let (node, address, waited) = (self.node, self.address.clone(), self.patience);
-        self.end(ClientError::TimedOut { node, address, during: DURING, waited })
-    }
-
-    fn end(&mut self, error: ClientError) -> DirectError {
-        self.ended = Some(error.clone());
-        error.into()
     }
 }

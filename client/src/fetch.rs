@@ -1,5 +1,7 @@
 //! How do raw pages come from a node?
 //!
+//! First out of our own memory, then out of the node's cache without asking it, and what is left by a request.
+//!
 //! Invariants
 //! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan` opens them).
 //! - A fetch of many pages takes several requests of bounded size, one after the other.
@@ -10,6 +12,7 @@ use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
     limits::FETCH_PAGES_MAX,
     message::{Answer, Cost, LoadReport, PageWanted as PageRequest, Request},
+    page::PageIdentity,
 };
 use rackscan_scan::PageWanted;
 
@@ -31,8 +34,12 @@ pub struct FetchedPages {
     pub wire_bytes: u64,
     /// Requests that were answered.
     pub round_trips: u32,
-    /// When each page's request was sent.
-    pub asked_at: Vec<Instant>,
+    /// When the node was asked for each page that it read from a device; `None` for pages out of a cache.
+    pub read_at: Vec<Option<Instant>>,
+    /// Pages that were taken out of the node's cache without asking it.
+    pub one_sided_pages: u32,
+    /// Pages that were here already.
+    pub own_pages: u32,
     /// How busy the node was at the end; `None` when no page was asked for.
     pub load: Option<LoadReport>,
 }
@@ -67,6 +74,44 @@ impl Cluster {
         pages: &[PageWanted],
         fetched: &mut FetchedPages,
     ) -> Result<(), ClientError> {
+        let identity = |page: &PageWanted| identity(table, segment, page);
+        let wanted: Vec<_> = pages.iter().map(|page| (identity(page), page.extent)).collect();
+        let mut found: Vec<Option<PageBuffer>> = match &self.shared.own {
+            Some(own) => wanted.iter().map(|(page, _)| own.find(node, *page)).collect(),
+            None => pages.iter().map(|_| None).collect(),
+        };
+        fetched.own_pages += u32::try_from(found.iter().flatten().count()).unwrap_or(u32::MAX);
+        let one_sided = self.take_known(node, &wanted, &mut found).await;
+        fetched.one_sided_pages += one_sided.pages;
+        fetched.wire_bytes += one_sided.bytes;
+        let missing: Vec<usize> = (0..pages.len()).filter(|index| found[*index].is_none()).collect();
+        let mut read_at = vec![None; pages.len()];
+        if !missing.is_empty() {
+            let asked: Vec<PageWanted> = missing.iter().map(|index| pages[*index]).collect();
+            let came = self.request_pages(node, table, segment, &asked, fetched).await?;
+            for (index, (page, at)) in missing.into_iter().zip(came) {
+                (found[index], read_at[index]) = (Some(page), at);
+            }
+        }
+        fetched.read_at.append(&mut read_at);
+        for (page, (identity, _)) in found.into_iter().flatten().zip(&wanted) {
+            fetched.pages.push(match &self.shared.own {
+                Some(own) => own.offer(node, *identity, page),
+                None => page,
+            });
+        }
+        Ok(())
+    }
+
+    /// Asks the node for pages; with each, when, if it was read from a device.
+    async fn request_pages(
+        &self,
+        node: NodeId,
+        table: TableId,
+        segment: SegmentId,
+        pages: &[PageWanted],
+        fetched: &mut FetchedPages,
+    ) -> Result<Vec<(PageBuffer, Option<Instant>)>, ClientError> {
         let during = "fetch";
         let page_bytes = pages.iter().map(stored_bytes).sum();
         let span = self.shared.memory.take(page_bytes, "a fetch of pages").await?;
@@ -78,31 +123,43 @@ impl Cluster {
         });
         let pages_wanted = wanted.collect();
         let request = Request::Fetch { table, segment, pages: pages_wanted, target: target_in(&span) };
-        fetched.asked_at.extend(std::iter::repeat_n(Instant::now(), pages.len()));
+        let asked_at = Instant::now();
         let mut reply = self.ask(node, request, Some(span)).await?;
-        let cost = match taken(node, during, &mut reply)? {
-            Answer::Fetched { cost } => cost,
+        let (cost, places, cached) = match taken(node, during, &mut reply)? {
+            Answer::Fetched { cost, places, cached } => (cost, places, cached),
             other => return Err(unexpected(node, during, &other, "pages")),
         };
+        if let Some(cache) = self.remote_cache(node) {
+            let identity = |page: &PageWanted| identity(table, segment, page);
+            // A node that names more or fewer places than pages names none: they are only hints.
+            let places = if places.len() == pages.len() { places } else { Vec::new() };
+            cache.learn(pages.iter().zip(places).filter_map(|(page, place)| Some((identity(page), place?))));
+        }
         let span = reply.span.ok_or(ClientError::Closed)?;
         let mut offset = 0;
-        for page in pages {
+        let mut came = Vec::with_capacity(pages.len());
+        for (position, page) in (0_u16..).zip(pages) {
             let length = stored_bytes(page);
             let copied = self.shared.pages.filled(length, |bytes| span.copy_out(offset, bytes));
-            fetched.pages.push(copied.map_err(|error| ClientError::BadAnswer {
+            let copied = copied.map_err(|error| ClientError::BadAnswer {
                 node,
                 during,
                 found: error.to_string(),
                 expected: "pages within the target".to_owned(),
-            })?);
+            })?;
+            came.push((copied, (!cached.contains(&position)).then_some(asked_at)));
             offset += length;
         }
         add(&mut fetched.cost, &cost);
         fetched.wire_bytes += reply.message_bytes + offset as u64;
         fetched.round_trips += 1;
         fetched.load = Some(reply.message.load);
-        Ok(())
+        Ok(came)
     }
+}
+
+fn identity(table: TableId, segment: SegmentId, wanted: &PageWanted) -> PageIdentity {
+    PageIdentity { table, segment, column: wanted.column, page: wanted.page }
 }
 
 fn stored_bytes(page: &PageWanted) -> usize {
@@ -122,6 +179,7 @@ fn fitting(pages: &[PageWanted]) -> usize {
 /// Adds what a further request took.
 fn add(sum: &mut Cost, cost: &Cost) {
     sum.pages_read = sum.pages_read.saturating_add(cost.pages_read);
+    sum.pages_cached = sum.pages_cached.saturating_add(cost.pages_cached);
     sum.pages_skipped = sum.pages_skipped.saturating_add(cost.pages_skipped);
     sum.disk_bytes = sum.disk_bytes.saturating_add(cost.disk_bytes);
     sum.rows_scanned = sum.rows_scanned.saturating_add(cost.rows_scanned);

@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod catalog;
 mod cluster;
 mod dial;

@@ -41,6 +41,11 @@ pub const EXPIRY_PERIOD: Duration = Duration::from_millis(10);
 /// How long closing a cluster waits for requests that nobody else waits for (aborts of loads).
 pub const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
+/// One-sided reads of a node's cache that are posted at a time: two for each page.
+pub const READS_POSTED_MAX: usize = 96;
+/// A node learns which of its cached pages were used when there are so many.
+pub const CACHE_USED_TOLD: usize = 64;
+
 /// Freed page buffers kept for the next fetch.
 pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
 
@@ -61,8 +66,11 @@ const _: () = assert!(FETCH_BYTES_MAX >= PAGE_BYTES_MAX as usize && FETCH_BYTES_
 const _: () = assert!(PROCESS_TARGET_BYTES <= MEMORY_BYTES_MIN && CATALOG_TARGET_BYTES <= MEMORY_BYTES_MIN);
 const _: () = assert!(FETCH_PAGES_MAX >= 1);
 // The connection's queue holds every outstanding request, its abandoned ones included.
-const _: () = assert!(2 * REQUESTS_PER_NODE_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+const _: () =
+    assert!(2 * REQUESTS_PER_NODE_MAX + READS_POSTED_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
 const _: () = assert!(DIRECT_DEPTH_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+// What is told at once, with all pages of the call that reached the number, fits one message.
+const _: () = assert!(CACHE_USED_TOLD + FETCH_PAGES_MAX <= rackscan_format::limits::CACHE_USED_MAX);
 // Progress is made with the reserve alone: it holds any page.
 const _: () = assert!(LOCAL_RESERVE_BYTES >= PAGE_BYTES_MAX as usize);
 const _: () =

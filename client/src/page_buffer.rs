@@ -26,6 +26,8 @@ pub struct PageBuffer {
 }
 
 enum Memory {
+    /// A page that others have too.
+    Shared(Arc<PageBuffer>),
     /// What a local device was read into.
     Device(Buffer),
     /// What was copied out of memory that a peer or a device uses again.
@@ -39,10 +41,25 @@ impl PageBuffer {
         Self { memory: Memory::Device(buffer), start: 0, length }
     }
 
+    /// A page that others have too.
+    pub(crate) fn shared(page: Arc<Self>) -> Self {
+        Self { start: 0, length: page.length, memory: Memory::Shared(page) }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match &self.memory {
+            Memory::Shared(page) => page.memory_bytes(),
+            Memory::Device(buffer) => buffer.len(),
+            Memory::Copied { bytes, .. } => bytes.len(),
+        }
+    }
+
     /// The page's stored bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
+            Memory::Shared(page) => page.bytes(),
             Memory::Device(buffer) => &buffer[..self.length],
             Memory::Copied { bytes, .. } => &bytes[self.start..self.start + self.length],
         }

@@ -27,6 +27,10 @@ impl Cluster {
     /// A lost or refusing node.
     pub async fn status(&self, node: NodeId) -> Result<NodeStatus, ClientError> {
         let during = "status";
+        if let Some(cache) = self.remote_cache(node) {
+            // Told first, so that the counts are true.
+            self.tell_used(node, cache.untold());
+        }
         let mut reply = self.ask(node, Request::Status, None).await?;
         match taken(node, during, &mut reply)? {
             Answer::Status(status) => Ok(*status),

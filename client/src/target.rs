@@ -163,6 +163,11 @@ impl Span {
         self.first * SLOT_BYTES
     }
 
+    /// The memory that it is a part of.
+    pub(crate) fn region(&self) -> &Region {
+        &self.pool.region
+    }
+
     /// Length in bytes.
     pub(crate) fn length_bytes(&self) -> usize {
         self.count * SLOT_BYTES

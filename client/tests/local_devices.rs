@@ -9,7 +9,7 @@ use rackscan_device::{
 use rackscan_format::{
     ids::{DeviceId, NodeId},
     label::DeviceLabel,
-    message::{BridgeStatus, DeviceStatus, NodeCounters, NodeStatus},
+    message::{BridgeStatus, CacheStatus, DeviceStatus, NodeCounters, NodeStatus},
     segment::Extent,
 };
 
@@ -70,6 +70,7 @@ fn status(path: &Path, host: &str) -> NodeStatus {
         memory_budget_bytes: 0,
         registered_buffers: Ok(()),
         counters: NodeCounters::default(),
+        cache: CacheStatus::default(),
     }
 }
 

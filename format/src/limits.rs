@@ -48,6 +48,8 @@ pub const PROGRAM_BYTES_MAX: usize = 48 * 1024;
 pub const MESSAGE_BYTES_MAX: usize = 60 * 1024;
 /// Pages asked for by one fetch.
 pub const FETCH_PAGES_MAX: usize = 512;
+/// Places of a node's cache that one message names as used.
+pub const CACHE_USED_MAX: usize = 1024;
 /// Parts of one raw read or write.
 pub const RAW_TRANSFERS_MAX: usize = 64;
 /// Bytes of one part.

@@ -23,12 +23,16 @@ pub use refusal::{Refusal, RefusalCode};
 use crate::{
     codec::{self, CodecError},
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    limits::{FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, RAW_TRANSFERS_MAX},
+    limits::{CACHE_USED_MAX, FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, RAW_TRANSFERS_MAX},
     program::ScanProgram,
     schema::TableDefinition,
     segment::SegmentDirectory,
 };
 use serde::{Deserialize, Serialize};
+
+mod cache;
+
+pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
@@ -149,6 +153,13 @@ pub enum Request {
         /// Where the bytes come from.
         source: Target,
     },
+    /// Where is your page cache? Registers it for reading on this connection. [`Answer::Cache`].
+    OpenCache,
+    /// These pages of your cache were read one-sidedly. [`Answer::Done`].
+    CacheUsed {
+        /// Where they lay, at most `CACHE_USED_MAX`; one that was read twice is named twice.
+        places: Vec<CachePlace>,
+    },
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
 }
@@ -171,7 +182,13 @@ pub enum Answer {
     Fetched {
         /// What it took.
         cost: Cost,
+        /// Where each page lies in the node's cache now, in the order they were asked for; empty if none does.
+        places: Vec<Option<CachePlace>>,
+        /// Positions, in the order they were asked for, of pages that no device was asked for: they lay in the cache.
+        cached: Vec<u16>,
     },
+    /// To [`Request::OpenCache`]: the cache's memory, if there is a cache.
+    Cache(Option<CacheRegion>),
     /// To [`Request::Process`].
     Processed {
         /// Encoded batches in the target, one behind the other.
@@ -198,6 +215,8 @@ pub enum Answer {
     Transferred {
         /// What it took; parts count as pages, written ones too.
         cost: Cost,
+        /// Of a read: where each part lies in the node's cache now, as in [`Answer::Fetched`].
+        places: Vec<Option<CachePlace>>,
     },
 }
 
@@ -206,6 +225,8 @@ pub enum Answer {
 pub struct Cost {
     /// Pages read from devices.
     pub pages_read: u32,
+    /// Pages taken from the node's cache.
+    pub pages_cached: u32,
     /// Pages of the program's columns that zone maps (or an empty selection) made unnecessary.
     pub pages_skipped: u32,
     /// Bytes read from devices.
@@ -356,6 +377,8 @@ pub struct NodeStatus {
     pub registered_buffers: Result<(), String>,
     /// Its counters.
     pub counters: NodeCounters,
+    /// Its page cache.
+    pub cache: CacheStatus,
 }
 
 /// A table as one node keeps it.
@@ -411,6 +434,7 @@ impl RequestMessage {
             Request::Fetch { pages, .. } => ("a fetch", pages.len(), FETCH_PAGES_MAX),
             Request::ReadRaw { reads, .. } => ("a raw read", reads.len(), RAW_TRANSFERS_MAX),
             Request::WriteRaw { writes, .. } => ("a raw write", writes.len(), RAW_TRANSFERS_MAX),
+            Request::CacheUsed { places } => ("a list of used places", places.len(), CACHE_USED_MAX),
             _ => return Ok(message),
         };
         if (1..=most).contains(&parts) {

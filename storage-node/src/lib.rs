@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod cache;
 mod config;
 mod error;
 mod lifecycle;

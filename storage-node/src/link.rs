@@ -16,8 +16,8 @@ use std::{
 
 use rackscan_device::{DeviceIo, Interest, Repeat, Token, Watch, WatchId};
 use rackscan_fabric::{
-    Access, Connection, Event, Operation, PostError, RawSlice, RegionSlice, RemoteRegion, Wire,
-    inbox::SenderId,
+    Access, Connection, Event, Operation, PostError, RawSlice, Region, RegionSlice, RegisterError,
+    RemoteRegion, Wire, inbox::SenderId,
 };
 use rackscan_format::message::Target;
 
@@ -48,6 +48,8 @@ pub(crate) struct Link {
     under_way: Vec<u64>,
     /// Bytes posted and held back, since the reactor last let them go; `None` if nothing is.
     held_bytes: Option<usize>,
+    /// The page cache, if the peer may read it.
+    cache: Option<Target>,
     /// Set when nobody waits for answers any more.
     gone: Arc<AtomicBool>,
     /// Requests in progress.
@@ -71,6 +73,7 @@ impl Link {
             waiting: VecDeque::new(),
             under_way: Vec::new(),
             held_bytes: None,
+            cache: None,
             gone,
             requests: 0,
             staged_bytes: 0,
@@ -118,6 +121,17 @@ impl Link {
     /// The mapped memory of a target; `None` if it does not exist or does not grant that access.
     pub(crate) fn map(&mut self, target: &Target, access: Access) -> Option<RawSlice> {
         self.connection.map_remote(&remote(target), 0, target.length_bytes, access)
+    }
+
+    /// Lets the peer read the page cache, and says by which name.
+    pub(crate) fn grant_cache(&mut self, region: &Region) -> Result<Target, RegisterError> {
+        if let Some(granted) = self.cache {
+            return Ok(granted);
+        }
+        let RemoteRegion { key, address, length } = self.connection.register(region, Access::Read)?;
+        let granted = Target { key, offset_bytes: address, length_bytes: length };
+        self.cache = Some(granted);
+        Ok(granted)
     }
 
     /// Copies a part of our memory into the peer's.

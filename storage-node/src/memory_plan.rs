@@ -1,6 +1,7 @@
 //! Who gets which part of the memory budget?
 //!
 //! ```text
+//! cache      as configured, or an eighth of the budget if the rest can spare it; of what is left:
 //! staging    6/16   pages and results on their way to a requester or from one      (a fabric region per reactor or poller; two
 //!                   buffers are enough where every wire lets the requester's memory be mapped here)
 //! scans      6/16   half of it pages being scanned, half the scan's own memory     (a pool per worker)
@@ -13,6 +14,7 @@
 //! - The parts never exceed the budget; each is taken at start or admitted against its bound.
 //! - Every part is large enough that any single request can make progress alone.
 
+use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::{
     Wire,
     inbox::{InboxConfig, WhenFull},
@@ -24,6 +26,8 @@ use crate::{
     limits::{BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES, INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX},
 };
 
+/// Which share of the budget the cache has, unless the configuration says otherwise.
+const CACHE_SHARE: u64 = 8;
 const PARTS: u64 = 16;
 const STAGING_PARTS: u64 = 6;
 const SCAN_PARTS: u64 = 6;
@@ -37,6 +41,8 @@ const _: () = assert!(STAGING_PARTS + SCAN_PARTS + APPEND_PARTS + METADATA_PARTS
 pub(crate) struct MemoryPlan {
     /// Everything.
     pub(crate) budget_bytes: u64,
+    /// The page cache of the node, its book-keeping included; 0 if there is none.
+    pub(crate) cache_bytes: u64,
     /// Staging of one reactor, without its echo memory.
     pub(crate) staging_bytes: usize,
     /// Append pool of one reactor.
@@ -53,9 +59,13 @@ pub(crate) struct MemoryPlan {
 
 /// A budget that is too small for its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("at least {least_bytes} bytes for {reactors} reactors (or pollers) and {scan_workers} scan workers")]
+#[error(
+    "at least {least_bytes} bytes for {reactors} reactors (or pollers) and {scan_workers} scan workers beside a cache of \
+     {cache_bytes} bytes"
+)]
 pub(crate) struct TooSmall {
     least_bytes: u64,
+    cache_bytes: u64,
     reactors: u16,
     scan_workers: u16,
 }
@@ -67,7 +77,6 @@ impl MemoryPlan {
         let buffer = BUFFER_BYTES_MAX as u64;
         let budget_bytes = config.memory_budget.0;
         let inbox_bytes = inbox_config(config).memory_bytes() * reactors;
-        let part = |parts: u64| budget_bytes / PARTS * parts;
         // Two of the largest buffers are the least that lets one be filled while another is sent.
         let least = [
             (2 * buffer + ECHO_BYTES as u64) * reactors * PARTS / STAGING_PARTS,
@@ -77,9 +86,13 @@ impl MemoryPlan {
         ];
         // Rounding down to whole buffers below must not fall under the least.
         let least_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
-        if budget_bytes < least_bytes {
+        let cache_bytes = cache_bytes(config, least_bytes);
+        let shared_bytes = budget_bytes.saturating_sub(cache_bytes);
+        let part = |parts: u64| shared_bytes / PARTS * parts;
+        if shared_bytes < least_bytes {
             return Err(TooSmall {
-                least_bytes,
+                least_bytes: least_bytes + cache_bytes,
+                cache_bytes,
                 reactors: config.pollers(),
                 scan_workers: config.scan_workers,
             });
@@ -89,6 +102,7 @@ impl MemoryPlan {
         let staging_bytes = whole_buffers(part(STAGING_PARTS) / reactors - ECHO_BYTES as u64);
         Ok(Self {
             budget_bytes,
+            cache_bytes,
             staging_bytes: if maps_all_memory(config) { 2 * BUFFER_BYTES_MAX } else { staging_bytes },
             append_bytes: whole_buffers(part(APPEND_PARTS) / reactors),
             scan_page_bytes: whole_buffers(scan_worker / 2),
@@ -96,6 +110,17 @@ impl MemoryPlan {
             metadata_bytes: part(METADATA_PARTS),
             connections: (part(WIRE_PARTS) - inbox_bytes) / CONNECTION_BYTES,
         })
+    }
+}
+
+/// What the page cache takes.
+fn cache_bytes(config: &Config, least_bytes: u64) -> u64 {
+    let budget_bytes = config.memory_budget.0;
+    let spare_bytes = budget_bytes.saturating_sub(least_bytes);
+    match config.cache {
+        Some(asked) => asked.0,
+        None if spare_bytes < CACHE_BYTES_MIN => 0,
+        None => spare_bytes.min(budget_bytes / CACHE_SHARE).min(CACHE_BYTES_MAX),
     }
 }
 
@@ -135,6 +160,19 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_takes_an_eighth_or_what_the_rest_can_spare_unless_it_is_told() {
+        let cache = |budget_bytes, cache: Option<u64>| {
+            let config = Config { cache: cache.map(ByteSize), ..config(budget_bytes, 1, 1) };
+            MemoryPlan::of(&config).map(|plan| plan.cache_bytes)
+        };
+        assert_eq!(cache(512 << 20, None), Ok(64 << 20));
+        assert_eq!((cache(64 << 20, None), cache(68 << 20, None)), (Ok(0), Ok(4 << 20)));
+        assert_eq!((cache(512 << 20, Some(0)), cache(80 << 20, Some(16 << 20))), (Ok(0), Ok(16 << 20)));
+        let refused = cache(72 << 20, Some(16 << 20)).unwrap_err();
+        assert_eq!(refused.least_bytes, 80 << 20);
+    }
+
+    #[test]
     fn the_parts_of_every_plan_stay_within_its_budget_and_can_hold_a_largest_buffer() {
         for (reactors, workers) in [(1, 1), (1, 2), (4, 16), (64, 256)] {
             let least = MemoryPlan::of(&config(0, reactors, workers)).unwrap_err().least_bytes;
@@ -143,7 +181,8 @@ mod tests {
                 let plan = MemoryPlan::of(&config(budget, reactors, workers)).unwrap();
                 let per_reactor = plan.staging_bytes + plan.append_bytes + ECHO_BYTES;
                 let per_worker = plan.scan_page_bytes + plan.scan_work_bytes;
-                let total = per_reactor as u64 * u64::from(reactors)
+                let total = plan.cache_bytes
+                    + per_reactor as u64 * u64::from(reactors)
                     + per_worker as u64 * u64::from(workers)
                     + plan.metadata_bytes
                     + inbox_config(&config(budget, reactors, workers)).memory_bytes() * u64::from(reactors)

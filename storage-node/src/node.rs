@@ -22,6 +22,7 @@ use rackscan_fabric::{
 
 use crate::{
     bridge::{BridgeIo, Core, Intake, NodeParts, Reactor, ReactorParts},
+    cache::NodeCache,
     config::Config,
     error::{StartError, Stopped},
     lifecycle::Lifecycle,
@@ -62,6 +63,11 @@ impl Node {
         let lifecycle = Arc::new(Lifecycle::default());
         let (store, file) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
         let store = Arc::new(store);
+        let cache = NodeCache::new(plan.cache_bytes, config.pollers().into())?;
+        if let Some(cache) = &cache {
+            store.keep_in_step(Arc::clone(cache.pages()));
+            metrics.memory_taken(plan.cache_bytes);
+        }
         let scans = Arc::new(ScanQueue::new(config.scan_queue.into()));
         let mut handle = NodeHandle {
             addresses: Vec::new(),
@@ -93,6 +99,7 @@ impl Node {
             started: Instant::now(),
             host: boot_id()?,
             store,
+            cache,
             metrics,
             scans,
             lifecycle,

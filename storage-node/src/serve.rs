@@ -13,7 +13,7 @@ use rackscan_format::{
 use crate::{
     bridge::Core,
     metrics::Metrics,
-    request::{append, catalog, drop, echo, fetch, process, publish, raw, status, stop},
+    request::{append, cache, catalog, drop, echo, fetch, process, publish, raw, status, stop},
     task::{Place, Work},
 };
 
@@ -46,6 +46,8 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::AbortLoad { load } => publish::abort(load),
         Request::Drop { table } => drop::start(table),
         Request::Echo { bytes, target } => echo::start(bytes, target),
+        Request::OpenCache => cache::open(core, place),
+        Request::CacheUsed { places } => cache::used(core, &places),
         Request::ReadRaw { reads, target } => raw::read(core, place, &reads, &target),
         Request::WriteRaw { writes, source } => raw::write(core, place, &writes, &source),
         Request::Stop => stop::start(),
@@ -65,6 +67,8 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::AbortLoad { load } => ("abort", Some(*load), None),
         Request::Drop { table } => ("drop", Some(*table), None),
         Request::Echo { .. } => ("echo", None, None),
+        Request::OpenCache => ("open cache", None, None),
+        Request::CacheUsed { .. } => ("cache used", None, None),
         Request::ReadRaw { .. } => ("read-raw", None, None),
         Request::WriteRaw { .. } => ("write-raw", None, None),
         Request::Stop => ("stop", None, None),

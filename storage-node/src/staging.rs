@@ -8,11 +8,12 @@
 
 use std::sync::Arc;
 
+use rackscan_cache::FreeSpace;
 use rackscan_device::ExternalMemory;
 use rackscan_fabric::{OutOfBounds, Region, RegionError, RegionSlice};
 use rackscan_format::limits::SECTOR_BYTES;
 
-use crate::{metrics::Metrics, store::FreeSpace};
+use crate::metrics::Metrics;
 
 /// The staging memory of one reactor.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use crate::Violation;
 
 /// Everything that belongs in the root. Whatever else turns up there is a leftover until it is listed.
-pub const ROOT_ENTRIES: [&str; 27] = [
+pub const ROOT_ENTRIES: [&str; 28] = [
     ".ci",
     ".gitignore",
     "CHANGELOG.md",
@@ -12,6 +12,7 @@ pub const ROOT_ENTRIES: [&str; 27] = [
     "LICENSE",
     "README.md",
     "bench",
+    "cache",
     "client",
     "cli",
     "clippy.toml",

@@ -72,6 +72,8 @@ async fn connect_one(
     let mut options = ClusterOptions::new(endpoint, file.key()?);
     options.wire = global.wire.map(Into::into);
     options.memory_bytes = rackscan_client::limits::MEMORY_BYTES_MIN;
+    // Nobody fetches pages over this connection.
+    options.reads_caches = false;
     Ok(rackscan_client::Cluster::connect(options).await?)
 }
 
@@ -99,6 +101,12 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
         "pages read",
         "from disk",
         "on wire",
+        "cache",
+        "cached",
+        "hits",
+        "one-sided",
+        "misses",
+        "evictions",
         "connections",
         "registered",
     ]);
@@ -158,6 +166,12 @@ fn row(status: &NodeStatus, address: String) -> Vec<Cell> {
         Cell::from(counters.pages_read),
         Cell::Bytes(counters.disk_read_bytes),
         Cell::Bytes(counters.wire_written_bytes + counters.wire_read_bytes),
+        Cell::Bytes(status.cache.budget_bytes),
+        Cell::Bytes(status.cache.used_bytes),
+        Cell::from(status.cache.hits),
+        Cell::from(status.cache.one_sided_hits),
+        Cell::from(status.cache.misses),
+        Cell::from(status.cache.evictions),
         Cell::from(counters.connections_open),
         Cell::from(registered),
     ]

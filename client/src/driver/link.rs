@@ -22,7 +22,10 @@ use rackscan_format::{
     message::{LoadReport, ReplyMessage, Request, RequestMessage, Target},
 };
 
-use super::{Job, Reply};
+use super::{
+    Job, ReadJob, Reply,
+    reads::{READ, Reads},
+};
 use crate::{
     ClientError,
     dial::{Dial, Line},
@@ -37,6 +40,8 @@ pub(super) struct Link {
     waiting: VecDeque<Job>,
     /// Detached requests, each with the number below which everything must have been answered first.
     deferred: VecDeque<(u64, Job)>,
+    /// Reads of the node's cache.
+    reads: Reads,
     next_id: u64,
     request_timeout: Duration,
 }
@@ -64,6 +69,7 @@ enum Peer {
 impl Link {
     pub(super) fn new(mut dial: Dial, line: Line, request_timeout: Duration) -> Self {
         dial.cluster = Some(line.status.cluster);
+        dial.cache.connected(line.cache);
         let state = State::Up { connection: Box::new(line.connection), target: line.target };
         Self {
             dial,
@@ -71,6 +77,7 @@ impl Link {
             outstanding: HashMap::new(),
             waiting: VecDeque::new(),
             deferred: VecDeque::new(),
+            reads: Reads::default(),
             next_id: 1,
             request_timeout,
         }
@@ -97,9 +104,10 @@ impl Link {
     /// The end of an attempt to connect again.
     pub(super) fn dialled(&mut self, line: Result<Line, ClientError>) {
         match line {
-            Ok(Line { connection, target, .. }) => {
+            Ok(Line { connection, target, cache, .. }) => {
                 tracing::info!(node = %self.dial.node, "connected again");
                 self.state = State::Up { connection: Box::new(connection), target };
+                self.dial.cache.connected(cache);
                 self.post_waiting();
             }
             Err(error) => {
@@ -108,6 +116,16 @@ impl Link {
                     answer(job, Err(error.clone()));
                 }
             }
+        }
+    }
+
+    /// Takes pages out of the node's cache. Without the connection that they were heard of over, the job is dropped.
+    pub(super) fn read(&mut self, job: ReadJob) {
+        if let State::Up { connection, .. } = &mut self.state
+            && self.dial.cache.is_still(&job.opened)
+        {
+            self.reads.begin(job);
+            self.reads.post(connection);
         }
     }
 
@@ -166,12 +184,18 @@ impl Link {
                     }
                 }
                 Event::Closed(ending) => self.end(&ending.to_string(), Peer::Gone),
+                Event::Completed { id, outcome } if id & READ != 0 => {
+                    self.reads.completed(id, outcome.is_ok())
+                }
                 // A message that was not delivered shows in the connection's end, which follows.
                 Event::Completed { .. } => {}
                 Event::Immediate { immediate, .. } => {
                     tracing::debug!(node = %self.dial.node, immediate, "a word that means nothing to a client");
                 }
             }
+        }
+        if let State::Up { connection, .. } = &mut self.state {
+            self.reads.post(connection);
         }
         self.post_waiting();
         true
@@ -208,6 +232,8 @@ impl Link {
         }
         // Dropping the connection first ends the access of a peer that is still there.
         self.state = State::Down;
+        self.dial.cache.disconnected();
+        self.reads.abandon();
         let deferred = self.deferred.drain(..).map(|(_, job)| job);
         let waiting = self.waiting.drain(..).chain(deferred).map(|job| (job, Peer::Gone));
         let posted = self.outstanding.drain().map(|(_, outstanding)| (outstanding.job, peer));
@@ -224,6 +250,10 @@ impl Link {
 
     /// Fails what is overdue.
     pub(super) fn expire(&mut self, now: Instant) {
+        if self.reads.deadline().is_some_and(|deadline| deadline <= now) {
+            let reason = format!("it did not let its cache be read within {:?}", self.request_timeout);
+            self.end(&reason, Peer::MayWrite);
+        }
         while let Some(at) = self.waiting.iter().position(|job| job.deadline <= now) {
             if let Some(job) = self.waiting.remove(at) {
                 let error = self.timed_out(job.during);
@@ -265,7 +295,7 @@ impl Link {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.jobs().map(|job| job.deadline).min()
+        self.jobs().map(|job| job.deadline).chain(self.reads.deadline()).min()
     }
 
     /// Whether there are requests that nobody but the closing cluster waits for.
@@ -302,6 +332,8 @@ fn target_of(request: &mut Request) -> Option<&mut Target> {
         Request::ReadRaw { target, .. } => Some(target),
         Request::Append { source, .. } | Request::WriteRaw { source, .. } => Some(source),
         Request::Status
+        | Request::OpenCache
+        | Request::CacheUsed { .. }
         | Request::PreparePublish { .. }
         | Request::CommitPublish { .. }
         | Request::AbortLoad { .. }

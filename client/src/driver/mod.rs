@@ -9,6 +9,7 @@
 //! - The thread sleeps in the kernel when there is nothing to do.
 
 mod link;
+mod reads;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -29,6 +30,7 @@ use crate::{
     target::Span,
 };
 use link::Link;
+pub(crate) use reads::ReadJob;
 
 /// A request on its way to a node.
 #[derive(Debug)]
@@ -62,6 +64,7 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 enum Command {
     Run(Box<Job>),
+    Read(Box<ReadJob>),
     Dialled { node: usize, line: Result<Box<Line>, ClientError> },
     Close,
 }
@@ -118,6 +121,13 @@ impl Driver {
     /// Hands a job over. False if the thread has ended.
     pub(crate) fn submit(&self, job: Job) -> bool {
         let accepted = self.commands.try_send(Command::Run(Box::new(job))).is_ok();
+        self.bell.ring();
+        accepted
+    }
+
+    /// Hands reads over. False if the thread has ended.
+    pub(crate) fn submit_read(&self, job: ReadJob) -> bool {
+        let accepted = self.commands.try_send(Command::Read(Box::new(job))).is_ok();
         self.bell.ring();
         accepted
     }
@@ -184,6 +194,11 @@ impl Run {
             any = true;
             match command {
                 Command::Run(job) => self.begin(*job),
+                Command::Read(job) => {
+                    if let Some(link) = self.links.get_mut(job.node) {
+                        link.read(*job);
+                    }
+                }
                 Command::Dialled { node, line } => {
                     if let Some(link) = self.links.get_mut(node) {
                         link.dialled(line.map(|line| *line));

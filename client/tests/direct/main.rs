@@ -1,5 +1,6 @@
 //! Does a direct line bring what lies on a real node's device, and say what is wrong when it cannot?
 
+mod cached;
 mod support;
 
 use std::time::{Duration, Instant};
@@ -13,18 +14,18 @@ use rackscan_format::{
 
 use support::{Home, MEMORY_BYTES};
 
-const BRIDGES: [BridgeKind; 3] = [BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic];
+pub(crate) const BRIDGES: [BridgeKind; 3] = [BridgeKind::Reactor, BridgeKind::Static, BridgeKind::Dynamic];
 
-fn scratch(line: &DirectLine) -> (ScratchArea, u32) {
+pub(crate) fn scratch(line: &DirectLine) -> (ScratchArea, u32) {
     let device = &line.status().devices[0];
     (device.scratch.expect("one is configured"), device.align_bytes)
 }
 
-fn read(offset_bytes: u64, length_bytes: u32, target_offset_bytes: u64) -> RawRead {
+pub(crate) fn read(offset_bytes: u64, length_bytes: u32, target_offset_bytes: u64) -> RawRead {
     RawRead { device: DeviceId(0), offset_bytes, length_bytes, target_offset_bytes }
 }
 
-fn one(line: &mut DirectLine) -> DirectDone {
+pub(crate) fn one(line: &mut DirectLine) -> DirectDone {
     let mut done = Vec::new();
     line.reap(Wait::ForOne, &mut done).expect("the node answers");
     assert_eq!(done.len(), 1, "{done:?}");
@@ -130,7 +131,7 @@ fn many_requests_are_outstanding_at_once_and_each_is_answered_once() {
 fn a_shallow_queue_and_little_staging_memory_end_every_request_of_several_lines() {
     for bridge in BRIDGES {
         let home = Home::new();
-        let node = home.start_with(bridge, 3);
+        let node = home.start_with(bridge, 3, 0);
         let mut lines: Vec<(&str, DirectLine)> = (0..3).flat_map(|_| home.lines(&node)).collect();
         let (area, _) = scratch(&lines[0].1);
         let place = |id: u64, part: u64| area.offset_bytes + (id + part) % 16 * 131_072;

@@ -56,11 +56,11 @@ impl Home {
     }
 
     pub(crate) fn start_over(&self, bridge: BridgeKind) -> Running {
-        self.start_with(bridge, 128)
+        self.start_with(bridge, 128, 0)
     }
 
-    /// With as many operations in flight at the device at most.
-    pub(crate) fn start_with(&self, bridge: BridgeKind, reactor_depth: u32) -> Running {
+    /// With as many operations in flight at the device at most, and so much memory for a page cache.
+    pub(crate) fn start_with(&self, bridge: BridgeKind, reactor_depth: u32, cache_bytes: u64) -> Running {
         let path = |name: &str| self.folder.path().join(name);
         let device = DeviceConfig { path: path("device0"), size: Some(ByteSize(16 << 20)), reserve: true };
         let mut config = Config::new(NODE, ClusterId(99), path("data"), device, path("cluster.key"));
@@ -70,6 +70,8 @@ impl Home {
         ];
         (config.bridge, config.pollers, config.io_threads) = (bridge, 2, 3);
         config.memory_budget = ByteSize(if bridge == BridgeKind::Reactor { 64 << 20 } else { 128 << 20 });
+        config.cache = Some(ByteSize(cache_bytes));
+        config.memory_budget = ByteSize(config.memory_budget.0 + cache_bytes);
         config.scan_workers = 1;
         config.reactor_depth = reactor_depth;
         config.scratch = Some(ByteSize(4 << 20));
@@ -134,6 +136,7 @@ fn say_who(mut connection: Connection, over: &AtomicBool) {
                 memory_budget_bytes: 0,
                 registered_buffers: Ok(()),
                 counters: rackscan_format::message::NodeCounters::default(),
+                cache: rackscan_format::message::CacheStatus::default(),
             };
             let outcome = Ok(Answer::Status(Box::new(status)));
             let reply = ReplyMessage { id: message.id, outcome, load: LoadReport::default() };

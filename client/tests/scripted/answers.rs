@@ -22,6 +22,11 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
+/// The answer of a node that read so many pages and keeps none.
+fn fetched(pages_read: u32) -> Answer {
+    Answer::Fetched { cost: Cost { pages_read, ..Cost::default() }, places: Vec::new(), cached: Vec::new() }
+}
+
 fn page(number: u16, length_bytes: u32) -> PageWanted {
     let extent = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes };
     PageWanted { column: ColumnId(0), page: PageNumber(number), extent }
@@ -84,7 +89,7 @@ async fn pages_arrive_whole_and_in_order_over_both_wires() {
                 for (slot, page) in bytes.chunks_mut(4096).zip(pages) {
                     slot.fill(u8::try_from(page.page.0).expect("few pages"));
                 }
-                Act::Answer(bytes, Answer::Fetched { cost: Cost { pages_read: 3, ..Cost::default() } })
+                Act::Answer(bytes, fetched(3))
             }),
         );
         let cluster = connect(&[&node], LONG).await.unwrap();
@@ -104,9 +109,7 @@ async fn a_large_fetch_is_split_into_requests_that_fit_the_memory() {
     let node = FakeNode::start(
         &addresses(&folder, 1)[0],
         status(1),
-        Box::new(|_| {
-            Act::Answer(Vec::new(), Answer::Fetched { cost: Cost { pages_read: 1, ..Cost::default() } })
-        }),
+        Box::new(|_| Act::Answer(Vec::new(), fetched(1))),
     );
     let cluster = connect(&[&node], LONG).await.unwrap();
     let wanted: Vec<PageWanted> = (0..20).map(|number| page(number, 2 << 20)).collect();
@@ -154,7 +157,7 @@ async fn a_lost_node_is_connected_to_again_and_named_if_it_is_down() {
     let error = fetch_one(&cluster).await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { node: NODE, .. }), "{error}");
     assert!(error.to_string().contains("1.sock") && error.to_string().contains("cluster start"), "{error}");
-    let answer = |_: &Request| Act::Answer(vec![1; 4096], Answer::Fetched { cost: Cost::default() });
+    let answer = |_: &Request| Act::Answer(vec![1; 4096], fetched(0));
     let _back = FakeNode::start(address, status(1), Box::new(answer));
     fetch_one(&cluster).await.unwrap();
 }

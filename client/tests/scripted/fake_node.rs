@@ -16,8 +16,8 @@ use rackscan_fabric::{Address, ClusterKey, Connection, Event, Listener, Operatio
 use rackscan_format::{
     ids::NodeId,
     message::{
-        Answer, BridgeStatus, LoadReport, NodeCounters, NodeStatus, Refusal, RefusalCode, ReplyMessage,
-        Request, RequestMessage, Target,
+        Answer, BridgeStatus, CacheStatus, LoadReport, NodeCounters, NodeStatus, Refusal, RefusalCode,
+        ReplyMessage, Request, RequestMessage, Target,
     },
 };
 
@@ -75,6 +75,7 @@ pub(crate) fn status(node: u16) -> NodeStatus {
         memory_budget_bytes: 0,
         registered_buffers: Ok(()),
         counters: NodeCounters::default(),
+        cache: CacheStatus::default(),
     }
 }
 

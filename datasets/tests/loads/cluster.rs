@@ -21,6 +21,7 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// Running nodes and a client of them.
 pub(crate) struct TestCluster {
     pub(crate) cluster: Cluster,
+    options: ClusterOptions,
     nodes: Mutex<Vec<NodeHandle>>,
     data: TempDir,
     _sockets: TempDir,
@@ -42,8 +43,15 @@ impl TestCluster {
         };
         let mut options = ClusterOptions::new((0..).zip(&nodes).map(endpoint).collect(), key);
         options.memory_bytes = 64 << 20;
-        let cluster = Cluster::connect(options).await?;
-        Ok(Self { cluster, nodes: Mutex::new(nodes), data, _sockets: sockets })
+        let cluster = Cluster::connect(options.clone()).await?;
+        Ok(Self { cluster, options, nodes: Mutex::new(nodes), data, _sockets: sockets })
+    }
+
+    /// Another client, with other options.
+    pub(crate) async fn another(&self, change: impl FnOnce(&mut ClusterOptions)) -> Outcome<Cluster> {
+        let mut options = self.options.clone();
+        change(&mut options);
+        Ok(Cluster::connect(options).await?)
     }
 
     /// Stops the last node that runs.
@@ -67,7 +75,10 @@ fn start_node(node: u16, data: &Path, sockets: &Path) -> Outcome<NodeHandle> {
         DeviceConfig { path: folder.join("device"), size: Some(ByteSize(256 << 20)), reserve: false };
     let cluster = ClusterId::of_name("test");
     let mut config = Config::new(NodeId(node), cluster, folder, device, data.join("key"));
-    config.listen = vec![Address::Shm { path: sockets.join(format!("node{node}")) }];
+    config.listen = vec![
+        Address::Shm { path: sockets.join(format!("node{node}")) },
+        Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
+    ];
     config.memory_budget = ByteSize(160 << 20);
     config.scan_workers = 1;
     Ok(Node::start(config)?)

@@ -2,6 +2,7 @@
 //!
 //! All tests load into real storage nodes and read every row back through scans at the nodes.
 
+mod cached;
 mod cluster;
 mod csv;
 mod interrupted;

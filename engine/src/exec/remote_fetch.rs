@@ -5,6 +5,7 @@ use super::{
     capture::PageRead,
     segment::{SegmentWork, Sink, scan_here},
 };
+use rackscan_scan::PageWanted;
 
 /// Fetches pages and scans them here, from `first_block` on.
 pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
@@ -13,8 +14,11 @@ pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) 
         let fetched = work.query.cluster.fetch(work.node, table, segment, &wanted).await?;
         work.tally.fetched(&fetched);
         if let Some(capture) = &work.capture {
-            let reads = wanted.iter().zip(&fetched.asked_at);
-            let reads = reads.map(|(page, &at)| PageRead { at, column: page.column, extent: page.extent });
+            let reads = wanted.iter().zip(&fetched.read_at);
+            let read = |(page, at): (&PageWanted, &Option<_>)| {
+                at.map(|at| PageRead { at, column: page.column, extent: page.extent })
+            };
+            let reads = reads.filter_map(read);
             capture.record(work.node, reads).await;
         }
         if let Some(load) = fetched.load {

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 
 use super::io::BridgeIo;
 use crate::{
+    cache::NodeCache,
     config::Config,
     lifecycle::Lifecycle,
     link::{Link, WATCH},
@@ -43,6 +44,8 @@ pub(crate) struct NodeParts {
     /// The kernel's boot id.
     pub(crate) host: String,
     pub(crate) store: Arc<Store>,
+    /// Pages in memory, if there is a cache.
+    pub(crate) cache: Option<NodeCache>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) scans: Arc<ScanQueue>,
     pub(crate) lifecycle: Arc<Lifecycle>,
@@ -126,8 +129,9 @@ impl Core {
         }
     }
 
-    /// Writes an extent of a device.
+    /// Writes an extent of a device. When that has ended, [`Core::written`] is to be called.
     pub(crate) fn write(&mut self, place: Place, part: u32, extent: Extent, from: IoMemory) -> Submitted {
+        self.written(&extent);
         let write = Write {
             device: DeviceIndex(extent.device.0.into()),
             offset_bytes: extent.offset_bytes,
@@ -138,6 +142,14 @@ impl Core {
         match self.io.submit_write(write) {
             Ok(()) => Submitted::Underway,
             Err(refused) => submitted(refused.reason, refused.request.from),
+        }
+    }
+
+    /// The bytes of an extent are about to change, or have changed: no cache keeps what was there. Both times, because who reads
+    /// the device meanwhile may have found the old bytes.
+    pub(crate) fn written(&self, extent: &Extent) {
+        if let Some(cache) = &self.node.cache {
+            cache.pages().withdraw(extent);
         }
     }
 

@@ -20,7 +20,7 @@ impl Work for Refused {
 /// Puts the time a request took into its answer, and tells how many bytes it was about.
 pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
     match outcome {
-        Ok(Answer::Fetched { cost } | Answer::Transferred { cost }) => {
+        Ok(Answer::Fetched { cost, .. } | Answer::Transferred { cost, .. }) => {
             cost.elapsed_us = us;
             cost.disk_bytes
         }
@@ -30,6 +30,6 @@ pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         }
         Ok(Answer::Catalog { written_bytes, .. }) => *written_bytes,
         Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
-        Ok(Answer::Status(_) | Answer::Done) | Err(_) => 0,
+        Ok(Answer::Status(_) | Answer::Cache(_) | Answer::Done) | Err(_) => 0,
     }
 }

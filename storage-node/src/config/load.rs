@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::Address;
 use rackscan_format::{limits::NODE_DEVICES_MAX, message::BridgeKind};
 
@@ -156,6 +157,18 @@ impl Config {
             let expected = format!("at least {} bytes", limits::SCRATCH_BYTES_MIN);
             return fault("scratch", size.to_string(), expected);
         }
+        self.check_devices(file)?;
+        if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
+            return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
+        }
+        Ok(())
+    }
+
+    /// The devices and what is kept of them in memory.
+    fn check_devices(&self, file: &Path) -> Result<(), ConfigError> {
+        let fault = |key: &'static str, found: String, expected: String| {
+            Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
+        };
         for (index, device) in self.devices.iter().enumerate() {
             if self.devices[..index].iter().any(|other| other.path == device.path) {
                 return fault("devices", format!("{} twice", device.path.display()), "each once".to_owned());
@@ -163,15 +176,16 @@ impl Config {
             if let Some(size) = device.size
                 && size.0 < limits::DEVICE_BYTES_MIN
             {
-                return fault(
-                    "devices.size",
-                    size.to_string(),
-                    format!("at least {} bytes", limits::DEVICE_BYTES_MIN),
-                );
+                let expected = format!("at least {} bytes", limits::DEVICE_BYTES_MIN);
+                return fault("devices.size", size.to_string(), expected);
             }
         }
-        if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
-            return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
+        if let Some(cache) = self.cache
+            && cache.0 != 0
+            && !(CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&cache.0)
+        {
+            let expected = format!("0, or {CACHE_BYTES_MIN} to {CACHE_BYTES_MAX} bytes");
+            return fault("cache", cache.to_string(), expected);
         }
         Ok(())
     }
@@ -250,6 +264,8 @@ mod tests {
             ("bridge = \"static\"\npollers = 64\nio_threads = 200", ["io_threads is 200", "12800"]),
             ("bridge = \"dynamic\"\npollers = 64\nreactor_depth = 512", ["reactor_depth is 512", "32768"]),
             ("scan_queue = 65535", ["scan_queue is 65535", "1 to"]),
+            ("cache = 4096", ["cache is 4KiB", "0, or 65536 to"]),
+            ("cache = \"480MiB\"", ["memory_budget is 512MiB", "beside a cache of 503316480 bytes"]),
         ] {
             let found = fault(&format!("{TEXT}\n{extra}"));
             assert!(parts.iter().all(|part| found.contains(part)), "{found}");

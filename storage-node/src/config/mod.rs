@@ -8,6 +8,7 @@
 //! listen = ["shm:node0/socket", "tcp:127.0.0.1:7410"]
 //! key_file = "cluster.key"          # 64 hexadecimal digits
 //! memory_budget = "512MiB"          # optional, as everything below
+//! cache = "64MiB"                   # of the memory budget, for pages that are wanted often; "0" for none
 //! reactors = 1
 //! scan_workers = 2
 //! pin_cores = [0, 1]
@@ -77,6 +78,9 @@ pub struct Config {
     /// All memory it may use for buffers, scans and metadata.
     #[serde(default = "defaults::memory_budget")]
     pub memory_budget: ByteSize,
+    /// The part of it in which pages that are wanted often are kept: none if 0. By default an eighth, or what the rest can spare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<ByteSize>,
     /// Threads that serve connections and read devices.
     #[serde(default = "defaults::reactors")]
     pub reactors: u16,
@@ -177,6 +181,7 @@ impl Config {
             listen: Vec::new(),
             key_file,
             memory_budget: defaults::memory_budget(),
+            cache: None,
             reactors: defaults::reactors(),
             scan_workers: defaults::scan_workers(),
             bridge: BridgeKind::default(),

@@ -329,6 +329,7 @@ impl Work for Append {
     ) {
         self.under_way -= 1;
         let page = &self.pages[part as usize];
+        core.written(&page.extent);
         let bytes = u64::from(page.extent.length_bytes);
         if let Ok(buffer) = memory.into_buffer() {
             core.return_buffer(buffer);

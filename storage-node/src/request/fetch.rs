@@ -1,20 +1,26 @@
 //! How do raw pages get into the requester's memory?
 //!
-//! Where that memory is mapped here (`shm`), the device reads straight into it: no copy, no processor. Elsewhere the pages
-//! pass through staging memory, from where the wire takes them.
+//! ```text
+//! in the cache                     slot ------------------ wire --> target
+//! to be kept in the cache          device --> slot ------- wire --> target
+//! not to be kept, target mapped    device -------------------------> target     (no copy, no processor)
+//! not to be kept, other wires      device --> staging ---- wire --> target
+//! ```
 //!
 //! Invariants
 //! - Every page is looked up by its identity and every target checked before the first read begins.
 //! - The reply follows the last byte. A read that fails ends the request after those under way.
+//! - What the cache decides for a page is asked when its turn comes, so one fetch holds few slots at a time.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
+use rackscan_cache::{Fill, Look, Pin};
 use rackscan_device::{ExternalMemory, IoFault, IoMemory};
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::{
     ids::{SegmentId, TableId},
     limits::SECTOR_BYTES,
-    message::{Answer, Cost, PageWanted, Refusal, RefusalCode, Target},
+    message::{Answer, CachePlace, Cost, PageWanted, Refusal, RefusalCode, Target},
     segment::{Extent, SegmentDirectory},
 };
 
@@ -35,30 +41,65 @@ pub(crate) struct Wanted {
     pub(crate) target: Target,
 }
 
-/// One read of a device: a page, or several that are neighbours on the device and in the target.
+/// One transfer: a page, or several that are neighbours on the device and in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PlannedRead {
+struct Planned {
     extent: Extent,
     target_offset: u64,
     pages: u32,
+    /// Its first page's position in the request.
+    position: usize,
 }
 
-/// How pages reach the target.
+/// How pages reach the target where the cache does not keep them.
 enum Route {
     Mapped(ExternalMemory),
     Staged,
 }
 
+/// What stands between the device and the target.
+enum Via {
+    /// Nothing.
+    Direct,
+    Staging(Slot),
+    /// A slot of the cache that the device fills.
+    Filling(Fill),
+    /// A slot of the cache with the page in it.
+    Cached(Pin),
+}
+
+/// A transfer that is being made.
+struct Part {
+    planned: Planned,
+    /// Taken when it has ended.
+    via: Option<Via>,
+}
+
+/// A transfer, and the slot of the cache that is for it.
+type Decided = (Planned, Option<Look>);
+
+/// What became of an attempt to begin a transfer.
+enum Begun {
+    Underway,
+    NoRoom(Decided),
+    Refused(Refusal),
+}
+
 struct Fetch {
     // Keeps the extents from being used anew.
     _segment: Arc<StoredSegment>,
-    reads: Vec<PlannedRead>,
+    pages: Vec<Planned>,
     next: usize,
+    /// What comes next, where it has been decided already: what found no room, and the page behind it that is not to be joined.
+    ahead: VecDeque<Decided>,
+    parts: Vec<Part>,
     under_way: u32,
-    slots: Vec<Option<Slot>>,
     route: Route,
     target: Target,
     cost: Cost,
+    places: Vec<Option<CachePlace>>,
+    /// Positions of pages that came out of the cache.
+    cached: Vec<u16>,
     failed: Option<Refusal>,
 }
 
@@ -66,18 +107,20 @@ struct Fetch {
 pub(crate) fn start(core: &mut Core, place: Place, wanted: &Wanted) -> Result<Box<dyn Work>, Refusal> {
     let Wanted { table, segment, pages, target } = wanted;
     let (_, stored) = core.node.store.segment(*table, *segment)?;
-    let reads = plan(stored.directory(), pages, target)?;
+    let planned = plan(stored.directory(), pages, target)?;
     let route = route(core, place, target)?;
-    let slots = reads.iter().map(|_| None).collect();
     Ok(Box::new(Fetch {
         _segment: stored,
-        reads,
         next: 0,
+        ahead: VecDeque::new(),
+        parts: Vec::with_capacity(planned.len()),
         under_way: 0,
-        slots,
         route,
         target: *target,
         cost: Cost::default(),
+        places: vec![None; planned.len()],
+        cached: Vec::new(),
+        pages: planned,
         failed: None,
     }))
 }
@@ -104,14 +147,14 @@ fn route(core: &mut Core, place: Place, target: &Target) -> Result<Route, Refusa
     Ok(Route::Mapped(ExternalMemory::of_bytes(Arc::new(bytes))))
 }
 
-/// The reads that bring `pages` into a target, neighbours joined.
+/// The transfers that bring `pages` into a target, one for each, in the order of their places on the devices.
 fn plan(
     directory: &SegmentDirectory,
     pages: &[PageWanted],
     target: &Target,
-) -> Result<Vec<PlannedRead>, Refusal> {
-    let mut reads = Vec::with_capacity(pages.len());
-    for wanted in pages {
+) -> Result<Vec<Planned>, Refusal> {
+    let mut planned = Vec::with_capacity(pages.len());
+    for (position, wanted) in pages.iter().enumerate() {
         let &PageWanted { column, page, target_offset_bytes } = wanted;
         let entry = directory.page(column, page).ok_or_else(|| {
             let (table, segment) = (directory.table, directory.segment);
@@ -127,69 +170,178 @@ fn plan(
                 target.length_bytes
             )));
         }
-        reads.push(PlannedRead { extent: entry.extent, target_offset: target_offset_bytes, pages: 1 });
+        planned.push(Planned {
+            extent: entry.extent,
+            target_offset: target_offset_bytes,
+            pages: 1,
+            position,
+        });
     }
-    reads.sort_unstable_by_key(|read| (read.extent.device, read.extent.offset_bytes));
-    Ok(join(reads))
+    planned.sort_unstable_by_key(|page| (page.extent.device, page.extent.offset_bytes));
+    Ok(planned)
 }
 
-/// Joins reads of neighbouring extents whose places in the target are neighbours too.
-fn join(reads: Vec<PlannedRead>) -> Vec<PlannedRead> {
-    let mut joined: Vec<PlannedRead> = Vec::with_capacity(reads.len());
-    for read in reads {
-        if let Some(last) = joined.last_mut() {
-            let length = last.extent.length_bytes + read.extent.length_bytes;
-            let neighbours = last.extent.device == read.extent.device
-                && last.extent.end_bytes() == Some(read.extent.offset_bytes)
-                && last.target_offset + u64::from(last.extent.length_bytes) == read.target_offset;
-            if neighbours && length <= COALESCED_BYTES_MAX {
-                last.extent.length_bytes = length;
-                last.pages += read.pages;
-                continue;
-            }
-        }
-        joined.push(read);
+impl Planned {
+    /// Takes in the next transfer, which it may join.
+    fn join(&mut self, next: &Self) {
+        self.extent.length_bytes += next.extent.length_bytes;
+        self.pages += next.pages;
     }
-    joined
+
+    /// Whether the next transfer is of the neighbour on the device whose place in the target is the neighbour too.
+    fn may_join(&self, next: &Self) -> bool {
+        self.extent.device == next.extent.device
+            && self.extent.end_bytes() == Some(next.extent.offset_bytes)
+            && self.target_offset + u64::from(self.extent.length_bytes) == next.target_offset
+            && self.extent.length_bytes + next.extent.length_bytes <= COALESCED_BYTES_MAX
+    }
 }
 
 impl Fetch {
-    /// Memory for a read: a part of the target, or a slot. `None` if there is no slot now.
-    fn memory(&mut self, core: &mut Core, place: Place, index: usize) -> Option<IoMemory> {
-        let PlannedRead { extent, target_offset, .. } = self.reads[index];
-        let length = extent.length_bytes as usize;
-        match &self.route {
-            Route::Mapped(target) => {
-                let offset = usize::try_from(target_offset).ok()?;
-                target.part(offset, length).map(IoMemory::External)
-            }
-            Route::Staged => {
-                let slot = core.take_slot(place, length)?;
-                let memory = core.staging.memory(&slot).map(IoMemory::External);
-                self.slots[index] = Some(slot);
-                memory
-            }
-        }
-    }
-
-    fn release(&mut self, core: &mut Core, place: Place, index: usize) {
-        if let Some(slot) = self.slots.get_mut(index).and_then(Option::take) {
-            core.give_back(place, &slot);
-        }
-    }
-
     fn fail(&mut self, refusal: Refusal) {
         self.failed.get_or_insert(refusal);
     }
 
+    /// The next transfer; neighbours that the cache does not keep are joined.
+    fn decide(&mut self, core: &Core) -> Option<Decided> {
+        let cache = core.node.cache.as_ref();
+        let looked = |page: &Planned| match cache.map(|cache| cache.look(&page.extent)) {
+            None | Some(Look::Bypass) => None,
+            kept => kept,
+        };
+        let (mut first, look) = if let Some(ahead) = self.ahead.pop_front() {
+            ahead
+        } else {
+            let page = *self.pages.get(self.next)?;
+            self.next += 1;
+            let look = looked(&page);
+            (page, look)
+        };
+        while look.is_none()
+            && self.ahead.is_empty()
+            && let Some(next) = self.pages.get(self.next).copied()
+            && first.may_join(&next)
+        {
+            self.next += 1;
+            match looked(&next) {
+                None => first.join(&next),
+                kept => self.ahead.push_back((next, kept)),
+            }
+        }
+        Some((first, look))
+    }
+
+    /// Starts a transfer.
+    fn begin(&mut self, core: &mut Core, place: Place, planned: Planned, look: Option<Look>) -> Begun {
+        let part = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
+        let is_read = !matches!(look, Some(Look::Hit(_)));
+        if is_read && !core.has_room() {
+            return Begun::NoRoom((planned, look));
+        }
+        let length = planned.extent.length_bytes as usize;
+        let (via, memory) = match look {
+            Some(Look::Hit(pin)) => {
+                self.cost.pages_cached += planned.pages;
+                self.places[planned.position] = pin.place();
+                // At most FETCH_PAGES_MAX, far below.
+                self.cached.extend(u16::try_from(planned.position));
+                self.parts.push(Part { planned, via: Some(Via::Cached(pin)) });
+                return match self.send(core, place, part) {
+                    Ok(()) => Begun::Underway,
+                    Err(refusal) => Begun::Refused(refusal),
+                };
+            }
+            Some(Look::Fill(fill)) => {
+                let memory = core.node.cache.as_ref().and_then(|cache| cache.memory(&fill));
+                (Via::Filling(fill), memory)
+            }
+            Some(Look::Bypass) | None => match &self.route {
+                Route::Mapped(target) => {
+                    let offset = usize::try_from(planned.target_offset).unwrap_or(usize::MAX);
+                    (Via::Direct, target.part(offset, length))
+                }
+                Route::Staged => {
+                    let Some(slot) = core.take_slot(place, length) else {
+                        return Begun::NoRoom((planned, None));
+                    };
+                    let memory = core.staging.memory(&slot);
+                    (Via::Staging(slot), memory)
+                }
+            },
+        };
+        let Some(memory) = memory else { return Begun::Refused(bad_memory("a read without memory")) };
+        match core.read(place, part, planned.extent, IoMemory::External(memory)) {
+            Submitted::Underway => {
+                self.parts.push(Part { planned, via: Some(via) });
+                Begun::Underway
+            }
+            Submitted::NoRoom(_) => match via {
+                Via::Filling(fill) => Begun::NoRoom((planned, Some(Look::Fill(fill)))),
+                via => {
+                    release(core, place, via);
+                    Begun::NoRoom((planned, None))
+                }
+            },
+            Submitted::Refused(refusal) => {
+                release(core, place, via);
+                Begun::Refused(refusal)
+            }
+        }
+    }
+
     /// A page is where the wire can take it.
     fn send(&mut self, core: &mut Core, place: Place, part: u32) -> Result<(), Refusal> {
-        let index = part as usize;
-        let PlannedRead { extent, target_offset, .. } = self.reads[index];
-        let Some(slot) = self.slots[index].as_ref() else { return Err(bad_memory("a read without a slot")) };
-        let source = core.staging.slice(slot, extent.length_bytes as usize);
+        let Part { planned, via } = &self.parts[part as usize];
+        let source = match via {
+            Some(Via::Staging(slot)) => core.staging.slice(slot, planned.extent.length_bytes as usize),
+            Some(Via::Cached(pin)) => pin.slice(),
+            Some(Via::Direct | Via::Filling(_)) | None => return Err(bad_memory("a page without a slot")),
+        };
         let source = source.map_err(|error| bad_memory(error.to_string()))?;
-        core.send(place, part, source, &self.target, target_offset)
+        core.send(place, part, source, &self.target, planned.target_offset)
+    }
+
+    /// A transfer has ended: what stood between is free.
+    fn ended(&mut self, core: &mut Core, place: Place, part: u32) {
+        self.under_way -= 1;
+        if let Some(via) = self.parts[part as usize].via.take() {
+            release(core, place, via);
+        }
+    }
+
+    /// The device has read a page. Whether it is to be sent now.
+    fn arrived(&mut self, core: &Core, part: u32) -> bool {
+        let Planned { extent, pages, position, .. } = self.parts[part as usize].planned;
+        let bytes = u64::from(extent.length_bytes);
+        self.cost.pages_read += pages;
+        self.cost.disk_bytes += bytes;
+        add(&core.node.metrics.pages_read, pages.into());
+        add(&core.node.metrics.disk_read_bytes, bytes);
+        let via = &mut self.parts[part as usize].via;
+        match via.take() {
+            Some(Via::Filling(fill)) => {
+                let pin = fill.publish();
+                self.places[position] = pin.place();
+                *via = Some(Via::Cached(pin));
+                true
+            }
+            Some(Via::Direct) | None => {
+                add(&core.node.metrics.wire_written_bytes, bytes);
+                false
+            }
+            staged => {
+                *via = staged;
+                true
+            }
+        }
+    }
+}
+
+fn release(core: &mut Core, place: Place, via: Via) {
+    match via {
+        Via::Staging(slot) => core.give_back(place, &slot),
+        // Slots of the cache know what to do when they are let go.
+        Via::Direct | Via::Filling(_) | Via::Cached(_) => {}
     }
 }
 
@@ -198,24 +350,15 @@ impl Work for Fetch {
         if core.link(place).is_none() {
             self.fail(bad_memory("the connection is gone"));
         }
-        while self.failed.is_none() && self.next < self.reads.len() && self.under_way < READS_PER_FETCH_MAX {
-            let index = self.next;
-            let memory = if core.has_room() { self.memory(core, place, index) } else { None };
-            let Some(memory) = memory else { break };
-            let part = u32::try_from(index).unwrap_or(u32::MAX);
-            match core.read(place, part, self.reads[index].extent, memory) {
-                Submitted::Underway => {
-                    self.next += 1;
-                    self.under_way += 1;
-                }
-                Submitted::NoRoom(_) => {
-                    self.release(core, place, index);
+        while self.failed.is_none() && self.under_way < READS_PER_FETCH_MAX {
+            let Some((planned, look)) = self.decide(core) else { break };
+            match self.begin(core, place, planned, look) {
+                Begun::Underway => self.under_way += 1,
+                Begun::NoRoom(decided) => {
+                    self.ahead.push_front(decided);
                     break;
                 }
-                Submitted::Refused(refusal) => {
-                    self.release(core, place, index);
-                    self.fail(refusal);
-                }
+                Begun::Refused(refusal) => self.fail(refusal),
             }
         }
         if self.under_way > 0 {
@@ -224,10 +367,16 @@ impl Work for Fetch {
         if let Some(refusal) = self.failed.take() {
             return Progress::Finished(Err(refusal));
         }
-        if self.next < self.reads.len() {
+        if !self.ahead.is_empty() || self.next < self.pages.len() {
             return Progress::Starved;
         }
-        Progress::Finished(Ok(Answer::Fetched { cost: self.cost }))
+        let places = std::mem::take(&mut self.places);
+        let places = if places.iter().any(Option::is_some) { places } else { Vec::new() };
+        Progress::Finished(Ok(Answer::Fetched {
+            cost: self.cost,
+            places,
+            cached: std::mem::take(&mut self.cached),
+        }))
     }
 
     fn device_done(
@@ -238,35 +387,19 @@ impl Work for Fetch {
         _memory: IoMemory,
         outcome: Result<(), Box<IoFault>>,
     ) {
-        let PlannedRead { extent, pages, .. } = self.reads[part as usize];
-        let bytes = u64::from(extent.length_bytes);
         let sent = match outcome {
             Err(fault) => Err(core.storage_fault(&"a fetch", &fault)),
-            Ok(()) => {
-                self.cost.pages_read += pages;
-                self.cost.disk_bytes += bytes;
-                add(&core.node.metrics.pages_read, pages.into());
-                add(&core.node.metrics.disk_read_bytes, bytes);
-                match self.route {
-                    Route::Staged => self.send(core, place, part),
-                    Route::Mapped(_) => {
-                        add(&core.node.metrics.wire_written_bytes, bytes);
-                        self.under_way -= 1;
-                        return;
-                    }
-                }
-            }
+            Ok(()) if self.arrived(core, part) => self.send(core, place, part),
+            Ok(()) => return self.ended(core, place, part),
         };
         if let Err(refusal) = sent {
-            self.under_way -= 1;
-            self.release(core, place, part as usize);
+            self.ended(core, place, part);
             self.fail(refusal);
         }
     }
 
     fn wire_done(&mut self, core: &mut Core, place: Place, part: u32, outcome: Result<(), OperationError>) {
-        self.under_way -= 1;
-        self.release(core, place, part as usize);
+        self.ended(core, place, part);
         if let Err(error) = outcome {
             self.fail(bad_memory(format!("writing the target: {error}")));
         }
@@ -303,12 +436,24 @@ mod tests {
         PageWanted { column: ColumnId(0), page: PageNumber(page), target_offset_bytes }
     }
 
+    /// What is read if the cache keeps nothing.
+    fn joined(pages: Vec<Planned>) -> Vec<Planned> {
+        let mut joined: Vec<Planned> = Vec::new();
+        for page in pages {
+            match joined.last_mut().filter(|last| last.may_join(&page)) {
+                Some(last) => last.join(&page),
+                None => joined.push(page),
+            }
+        }
+        joined
+    }
+
     #[test]
     fn neighbours_on_the_device_and_in_the_target_are_read_at_once() {
         let directory =
             directory(&[(0, 65_536, 4096), (0, 69_632, 8192), (1, 77_824, 4096), (0, 77_824, 4096)]);
         let pages = [wanted(0, 0), wanted(1, 4096), wanted(2, 12_288), wanted(3, 16_384)];
-        let reads = plan(&directory, &pages, &TARGET).unwrap();
+        let reads = joined(plan(&directory, &pages, &TARGET).unwrap());
         let found: Vec<(u8, u64, u32, u64, u32)> = reads
             .iter()
             .map(|r| {
@@ -326,7 +471,7 @@ mod tests {
         let extents: Vec<(u8, u64, u32)> = (0..10).map(|n| (0, 65_536 + n * 524_288, 524_288)).collect();
         let pages: Vec<PageWanted> = (0..10).map(|n| wanted(n, u64::from(n) * 524_288)).collect();
         let target = Target { length_bytes: 10 << 20, ..TARGET };
-        let reads = plan(&directory(&extents), &pages, &target).unwrap();
+        let reads = joined(plan(&directory(&extents), &pages, &target).unwrap());
         assert_eq!(reads.len(), 5);
         assert!(reads.iter().all(|read| read.extent.length_bytes == COALESCED_BYTES_MAX));
     }

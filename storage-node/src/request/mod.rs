@@ -1,6 +1,7 @@
 //! How is each kind of request served? One file per kind.
 
 pub(crate) mod append;
+pub(crate) mod cache;
 pub(crate) mod catalog;
 pub(crate) mod drop;
 pub(crate) mod echo;

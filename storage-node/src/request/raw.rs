@@ -1,6 +1,6 @@
 //! How do parts of devices get to a requester, or from it into the scratch area, as they are?
 //!
-//! As pages do (`fetch`): straight between the device and the requester's memory where that is mapped here (`shm`), through
+//! As pages do (`fetch`): out of the cache or through it, straight between the device and the requester's memory where that is mapped here (`shm`), through
 //! staging memory elsewhere. But each part is an operation of its own: what is asked for is what the device is asked.
 //!
 //! Invariants
@@ -11,12 +11,13 @@
 
 use std::sync::Arc;
 
+use rackscan_cache::{Fill, Look, Pin};
 use rackscan_device::{ExternalMemory, IoFault, IoMemory};
 use rackscan_fabric::{Access, OperationError, RegionSlice};
 use rackscan_format::{
     ids::DeviceId,
     limits::RAW_BYTES_MAX,
-    message::{Answer, Cost, RawRead, RawWrite, Refusal, RefusalCode, Target},
+    message::{Answer, CachePlace, Cost, RawRead, RawWrite, Refusal, RefusalCode, Target},
     segment::Extent,
 };
 
@@ -51,14 +52,26 @@ enum Route {
     Staged,
 }
 
+/// Where the bytes of a part are on their way, if not in the requester's memory.
+enum Via {
+    Staging(Slot),
+    /// A slot of the cache that the device fills.
+    Filling(Fill),
+    /// A slot of the cache with the bytes in it.
+    Cached(Pin),
+}
+
 struct Raw {
     direction: Direction,
     parts: Vec<Part>,
     next: usize,
     /// Parts begun and not ended.
     under_way: usize,
-    /// Empty if no part is staged.
-    slots: Vec<Option<Slot>>,
+    vias: Vec<Option<Via>>,
+    /// What the cache decided for the next part, if that was asked and found no room.
+    looked: Option<Look>,
+    /// Where parts lie in the cache; empty while none is known to.
+    places: Vec<Option<CachePlace>>,
     route: Route,
     memory: Target,
     cost: Cost,
@@ -105,13 +118,15 @@ fn start(
         check(direction, *part, memory, |device| store.raw_room(device)).map_err(malformed)?;
     }
     let route = route(core, place, direction, memory)?;
-    let staged = if matches!(route, Route::Staged) { parts.len() } else { 0 };
+    let count = parts.len();
     Ok(Box::new(Raw {
         direction,
         parts,
         next: 0,
         under_way: 0,
-        slots: (0..staged).map(|_| None).collect(),
+        vias: (0..count).map(|_| None).collect(),
+        looked: None,
+        places: Vec::new(),
         route,
         memory: *memory,
         cost: Cost::default(),
@@ -201,18 +216,31 @@ impl Raw {
         let index = self.next;
         let Part { extent, memory_offset } = self.parts[index];
         let (part, length) = (u32::try_from(index).unwrap_or(u32::MAX), extent.length_bytes as usize);
+        let look = self.look(core, &extent);
+        if let Some(Look::Hit(pin)) = look {
+            return self.begin_cached(core, place, part, pin);
+        }
         if !core.has_room() {
+            self.looked = look;
             return false;
         }
-        let memory = match &self.route {
-            Route::Mapped(mapped) => {
+        let memory = match (look, &self.route) {
+            (Some(Look::Fill(fill)), _) => {
+                let memory = core.node.cache.as_ref().and_then(|cache| cache.memory(&fill));
+                self.vias[index] = Some(Via::Filling(fill));
+                memory
+            }
+            (_, Route::Mapped(mapped)) => {
                 let offset = usize::try_from(memory_offset).unwrap_or(usize::MAX);
                 mapped.part(offset, length)
             }
-            Route::Staged => {
-                let Some(slot) = core.take_slot(place, length) else { return false };
+            (_, Route::Staged) => {
+                let Some(slot) = core.take_slot(place, length) else {
+                    self.looked = Some(Look::Bypass);
+                    return false;
+                };
                 let memory = core.staging.memory(&slot);
-                self.slots[index] = Some(slot);
+                self.vias[index] = Some(Via::Staging(slot));
                 memory
             }
         };
@@ -241,18 +269,68 @@ impl Raw {
                 self.under_way += 1;
                 return true;
             }
-            Submitted::NoRoom(_) => {}
+            Submitted::NoRoom(_) => {
+                self.looked = match self.vias[index].take() {
+                    Some(Via::Filling(fill)) => Some(Look::Fill(fill)),
+                    via => {
+                        self.vias[index] = via;
+                        Some(Look::Bypass)
+                    }
+                };
+            }
             Submitted::Refused(refusal) => self.fail(refusal),
         }
         self.release(core, place, part);
         false
     }
 
+    /// What the cache does for the next part to be read; asked once for each.
+    fn look(&mut self, core: &Core, extent: &Extent) -> Option<Look> {
+        let cache = core.node.cache.as_ref().filter(|_| self.direction == Direction::Read)?;
+        self.looked.take().or_else(|| Some(cache.look(extent)))
+    }
+
+    /// Sends a part out of the cache. False if that is not possible.
+    fn begin_cached(&mut self, core: &mut Core, place: Place, part: u32, pin: Pin) -> bool {
+        self.cost.pages_cached += 1;
+        self.note_place(part, &pin);
+        self.vias[part as usize] = Some(Via::Cached(pin));
+        let sent = self.send(core, place, part);
+        let is_sent = sent.is_ok();
+        match sent {
+            Ok(()) => {
+                self.next += 1;
+                self.under_way += 1;
+            }
+            Err(refusal) => {
+                self.fail(refusal);
+                self.release(core, place, part);
+            }
+        }
+        is_sent
+    }
+
+    /// A part lies in the cache, which the reply says.
+    fn note_place(&mut self, part: u32, pin: &Pin) {
+        if self.places.is_empty() {
+            self.places = vec![None; self.parts.len()];
+        }
+        self.places[part as usize] = pin.place();
+    }
+
+    /// Begins to send a part whose bytes are in its slot.
+    fn send(&mut self, core: &mut Core, place: Place, part: u32) -> Result<(), Refusal> {
+        let bytes = self.slice(core, part)?;
+        core.send(place, part, bytes, &self.memory, self.parts[part as usize].memory_offset)
+    }
+
     /// Writes a part whose bytes are in its slot.
     fn write_fetched(&mut self, core: &mut Core, place: Place, part: u32) -> Result<(), Refusal> {
         let extent = self.parts[part as usize].extent;
-        let slot = self.slots.get(part as usize).and_then(Option::as_ref);
-        let memory = slot.and_then(|slot| core.staging.memory(slot));
+        let memory = match &self.vias[part as usize] {
+            Some(Via::Staging(slot)) => core.staging.memory(slot),
+            Some(Via::Filling(_) | Via::Cached(_)) | None => None,
+        };
         let memory = memory.ok_or_else(|| bad_memory("a write without a slot"))?;
         match core.write(place, part, extent, IoMemory::External(memory)) {
             Submitted::Underway => Ok(()),
@@ -264,15 +342,18 @@ impl Raw {
 
     /// The bytes of a part in its slot, for the wire.
     fn slice(&self, core: &Core, part: u32) -> Result<RegionSlice, Refusal> {
-        let Some(slot) = self.slots.get(part as usize).and_then(Option::as_ref) else {
-            return Err(bad_memory("a part without a slot"));
-        };
         let length = self.parts[part as usize].extent.length_bytes as usize;
-        core.staging.slice(slot, length).map_err(|error| bad_memory(error.to_string()))
+        let slice = match &self.vias[part as usize] {
+            Some(Via::Staging(slot)) => core.staging.slice(slot, length),
+            Some(Via::Cached(pin)) => pin.slice(),
+            Some(Via::Filling(_)) | None => return Err(bad_memory("a part without a slot")),
+        };
+        slice.map_err(|error| bad_memory(error.to_string()))
     }
 
     fn release(&mut self, core: &mut Core, place: Place, part: u32) {
-        if let Some(slot) = self.slots.get_mut(part as usize).and_then(Option::take) {
+        // Slots of the cache know what to do when they are let go.
+        if let Some(Via::Staging(slot)) = self.vias[part as usize].take() {
             core.give_back(place, &slot);
         }
     }
@@ -286,10 +367,10 @@ impl Raw {
         self.failed.get_or_insert(refusal);
     }
 
-    fn count(&mut self, core: &Core, bytes: u64) {
+    fn count(&mut self, core: &Core, bytes: u64, is_direct: bool) {
         self.cost.pages_read += 1;
         self.cost.disk_bytes += bytes;
-        let (metrics, mapped) = (&core.node.metrics, matches!(self.route, Route::Mapped(_)));
+        let (metrics, mapped) = (&core.node.metrics, is_direct);
         match self.direction {
             Direction::Read => {
                 add(&metrics.pages_read, 1);
@@ -323,7 +404,8 @@ impl Work for Raw {
         if self.next < self.parts.len() {
             return Progress::Starved;
         }
-        Progress::Finished(Ok(Answer::Transferred { cost: self.cost }))
+        let places = std::mem::take(&mut self.places);
+        Progress::Finished(Ok(Answer::Transferred { cost: self.cost, places }))
     }
 
     fn device_done(
@@ -334,17 +416,29 @@ impl Work for Raw {
         _memory: IoMemory,
         outcome: Result<(), Box<IoFault>>,
     ) {
-        let Part { extent, memory_offset } = self.parts[part as usize];
+        let extent = self.parts[part as usize].extent;
+        if self.direction == Direction::Write {
+            core.written(&extent);
+        }
+        let via = self.vias[part as usize].take();
+        let is_direct = via.is_none();
+        self.vias[part as usize] = match via {
+            Some(Via::Filling(fill)) if outcome.is_ok() => {
+                let pin = fill.publish();
+                self.note_place(part, &pin);
+                Some(Via::Cached(pin))
+            }
+            via => via,
+        };
         match outcome {
             Err(fault) => {
                 let what = if self.direction == Direction::Read { "a raw read" } else { "a raw write" };
                 self.fail(core.storage_fault(&what, &fault));
             }
             Ok(()) => {
-                self.count(core, extent.length_bytes.into());
-                if self.direction == Direction::Read && matches!(self.route, Route::Staged) {
-                    let slice = self.slice(core, part);
-                    match slice.and_then(|bytes| core.send(place, part, bytes, &self.memory, memory_offset)) {
+                self.count(core, extent.length_bytes.into(), is_direct);
+                if self.direction == Direction::Read && !is_direct {
+                    match self.send(core, place, part) {
                         Ok(()) => return,
                         Err(refusal) => self.fail(refusal),
                     }

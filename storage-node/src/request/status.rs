@@ -29,6 +29,7 @@ pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
         memory_budget_bytes: node.plan.budget_bytes,
         registered_buffers: node.registered_buffers.get().cloned().unwrap_or(Ok(())),
         counters: node.metrics.counters(),
+        cache: node.cache.as_ref().map(|cache| cache.pages().status()).unwrap_or_default(),
     };
     Ok(Box::new(Status { status: Some(Box::new(status)) }))
 }

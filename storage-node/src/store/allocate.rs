@@ -8,15 +8,17 @@
 //! - An extent is free, or belongs to exactly one [`StoredSegment`], which gives it back when the last user lets go of
 //!   it: a page is never overwritten while a request may still read it.
 //! - Whoever removes a segment from the catalog lets go of it only after that removal is durable.
+//! - An extent that is given back is in no cache any more: nobody reads there what the next owner has replaced.
 
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use rackscan_cache::{FreeSpace, PageCache};
 use rackscan_format::{
     ids::DeviceId,
     label::DATA_OFFSET_BYTES,
@@ -24,7 +26,6 @@ use rackscan_format::{
     zone::ZoneValue,
 };
 
-use super::free_space::FreeSpace;
 use crate::metrics::Metrics;
 
 /// A device's room, as the allocator sees it.
@@ -44,6 +45,8 @@ pub(crate) struct Space {
     metadata_bytes: AtomicU64,
     metadata_bytes_max: u64,
     metrics: Arc<Metrics>,
+    /// Pages in memory, which must not outlive their extents.
+    cache: OnceLock<Arc<PageCache>>,
 }
 
 /// A device without enough room.
@@ -75,7 +78,20 @@ impl Space {
     /// Devices that hold nothing but their labels, and memory for directories.
     pub(crate) fn new(rooms: Vec<Room>, metadata_bytes_max: u64, metrics: Arc<Metrics>) -> Self {
         let free = rooms.iter().map(|room| FreeSpace::new(DATA_OFFSET_BYTES, room.capacity_bytes)).collect();
-        Self { rooms, free: Mutex::new(free), metadata_bytes: AtomicU64::new(0), metadata_bytes_max, metrics }
+        Self {
+            rooms,
+            free: Mutex::new(free),
+            metadata_bytes: AtomicU64::new(0),
+            metadata_bytes_max,
+            metrics,
+            cache: OnceLock::new(),
+        }
+    }
+
+    /// See [`super::Store::keep_in_step`].
+    pub(super) fn keep_in_step(&self, cache: Arc<PageCache>) {
+        // A second call would be ignored; there is none.
+        let _ = self.cache.set(cache);
     }
 
     fn admit_metadata(&self, bytes: u64) -> Result<(), MetadataFull> {
@@ -241,6 +257,10 @@ impl StoredSegment {
 
 impl Drop for StoredSegment {
     fn drop(&mut self) {
+        if let Some(cache) = self.space.cache.get() {
+            let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+            pages.for_each(|page| cache.withdraw(&page.extent));
+        }
         {
             let mut free = self.space.free();
             let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);

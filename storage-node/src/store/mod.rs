@@ -15,7 +15,6 @@
 mod allocate;
 mod catalog_file;
 mod devices;
-mod free_space;
 mod loads;
 mod publish;
 mod recover;
@@ -28,13 +27,13 @@ pub use devices::LabelFault;
 pub use recover::CatalogFault;
 
 pub(crate) use allocate::StoredSegment;
-pub(crate) use free_space::FreeSpace;
 pub(crate) use loads::ConnectionId;
 pub(crate) use publish::{Change, Publisher};
 pub(crate) use table::Table;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use rackscan_cache::PageCache;
 use rackscan_device::Device;
 use rackscan_format::{
     codec::{self, CodecError, Envelope},
@@ -145,6 +144,11 @@ impl Store {
 
     fn loads(&self) -> MutexGuard<'_, Loads> {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on whatever frees an extent takes it out of this cache first. Called once, before anything is served.
+    pub(crate) fn keep_in_step(&self, cache: Arc<PageCache>) {
+        self.space.keep_in_step(cache);
     }
 
     /// The devices, in the order of their ids.

@@ -25,7 +25,7 @@ fn every_page_arrives_as_it_was_appended_on_every_wire() {
                     pages: segment.wanted(),
                     target,
                 });
-                let Ok(Answer::Fetched { cost }) = answer else { panic!("{wire}: {answer:?}") };
+                let Ok(Answer::Fetched { cost, .. }) = answer else { panic!("{wire}: {answer:?}") };
                 assert_eq!(cost.pages_read as usize, segment.pages.len(), "{wire}");
                 assert_eq!(cost.disk_bytes, segment.stored_bytes(), "{wire}");
                 let found = client.copy_out(0, segment.stored_bytes());

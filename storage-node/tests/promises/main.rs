@@ -13,6 +13,7 @@ mod frequent_clients_get_rings;
 mod lost_clients_leave_nothing;
 mod misuse_is_refused;
 mod nodes_sleep_and_wake;
+mod pages_are_cached_and_never_stale;
 mod process_equals_a_scan_at_home;
 mod scratch_is_set_aside;
 mod support;

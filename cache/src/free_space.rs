@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// The free ranges of `[0, end)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FreeSpace {
+pub struct FreeSpace {
     /// Begin to length.
     ranges: BTreeMap<u64, u64>,
     free: u64,
@@ -18,24 +18,24 @@ pub(crate) struct FreeSpace {
 
 impl FreeSpace {
     /// All of `[begin, end)` is free.
-    pub(crate) fn new(begin: u64, end: u64) -> Self {
+    pub fn new(begin: u64, end: u64) -> Self {
         let free = end.saturating_sub(begin);
         let ranges = if free > 0 { BTreeMap::from([(begin, free)]) } else { BTreeMap::new() };
         Self { ranges, free }
     }
 
     /// How much is free, possibly in pieces.
-    pub(crate) fn free(&self) -> u64 {
+    pub fn free(&self) -> u64 {
         self.free
     }
 
     /// The free ranges: begin and length, ascending.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ranges.iter().map(|(begin, length)| (*begin, *length))
     }
 
     /// Takes the lowest free range of `length`; `None` if there is none in one piece.
-    pub(crate) fn take(&mut self, length: u64) -> Option<u64> {
+    pub fn take(&mut self, length: u64) -> Option<u64> {
         if length == 0 {
             return None;
         }
@@ -50,7 +50,7 @@ impl FreeSpace {
     }
 
     /// Takes exactly this range; false, and nothing happens, if a part of it is not free.
-    pub(crate) fn take_at(&mut self, begin: u64, length: u64) -> bool {
+    pub fn take_at(&mut self, begin: u64, length: u64) -> bool {
         let Some(end) = begin.checked_add(length).filter(|_| length > 0) else { return false };
         let Some((&found_begin, &found)) = self.ranges.range(..=begin).next_back() else { return false };
         let found_end = found_begin + found;
@@ -69,7 +69,7 @@ impl FreeSpace {
     }
 
     /// Gives a range back that was taken.
-    pub(crate) fn give_back(&mut self, begin: u64, length: u64) {
+    pub fn give_back(&mut self, begin: u64, length: u64) {
         let (mut begin, mut merged) = (begin, length);
         if let Some((&before, &before_length)) = self.ranges.range(..begin).next_back() {
             debug_assert!(before + before_length <= begin, "a range was given back twice");

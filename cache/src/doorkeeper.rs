@@ -1,0 +1,64 @@
+//! Was this key wanted before?
+//!
+//! A table of fingerprints, one for each place: a key that falls on the place of another replaces it. It forgets what is long
+//! ago, by chance and not in order, and takes four bytes a key.
+//!
+//! Invariants
+//! - Its memory is taken at the start and never grows.
+//! - A key that was never seen is taken for one that was only if two fingerprints of 32 bits are equal.
+
+use std::hash::{BuildHasher, Hash};
+
+use foldhash::fast::FixedState;
+
+use crate::limits::DOORKEEPER_FACTOR;
+
+/// Fingerprints of keys; 0 is nobody's.
+#[derive(Debug)]
+pub(crate) struct Doorkeeper {
+    fingerprints: Box<[u32]>,
+    hasher: FixedState,
+}
+
+impl Doorkeeper {
+    /// One for a cache of so many units.
+    pub(crate) fn new(units: u64) -> Self {
+        let places = units.saturating_mul(DOORKEEPER_FACTOR).max(64).next_power_of_two();
+        let places = usize::try_from(places).unwrap_or(1 << 30);
+        Self { fingerprints: vec![0; places].into_boxed_slice(), hasher: FixedState::default() }
+    }
+
+    /// Whether the key was noted; it is from now on, or forgotten if it was.
+    pub(crate) fn has_seen(&mut self, key: &impl Hash) -> bool {
+        let hash = self.hasher.hash_one(key);
+        let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
+        let fingerprint = u32::from_le_bytes([a, b, c, d]).max(1);
+        let place = u32::from_le_bytes([e, f, g, h]) as usize & (self.fingerprints.len() - 1);
+        let noted = &mut self.fingerprints[place];
+        let has_seen = *noted == fingerprint;
+        *noted = if has_seen { 0 } else { fingerprint };
+        has_seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_known_the_second_time_and_new_again_the_third() {
+        let mut doorkeeper = Doorkeeper::new(1000);
+        assert_eq!([7, 7, 7].map(|key| doorkeeper.has_seen(&key)), [false, true, false]);
+    }
+
+    #[test]
+    fn most_keys_of_a_few_are_remembered_and_a_flood_forgets_them() {
+        let mut doorkeeper = Doorkeeper::new(1000);
+        assert_eq!((0..500).filter(|key| doorkeeper.has_seen(key)).count(), 0);
+        assert!((0..500).filter(|key| doorkeeper.has_seen(key)).count() > 400);
+        for key in (0..500).chain(1000..100_000) {
+            doorkeeper.has_seen(&key);
+        }
+        assert!((0..500).filter(|key| doorkeeper.has_seen(key)).count() < 5);
+    }
+}

@@ -1,0 +1,86 @@
+//! Which keys were seen lately, without their pages?
+//!
+//! Invariants
+//! - The keys remembered stand for at most a given number of units; the oldest is forgotten first.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
+
+use foldhash::fast::FixedState;
+
+/// Keys in the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Remembered<K> {
+    /// The turn at which a key came, and the units that it stands for.
+    keys: HashMap<K, (u64, u64), FixedState>,
+    /// Turns ascend; one whose key came again, or was taken out, is skipped.
+    order: VecDeque<(K, u64)>,
+    turn: u64,
+    units: u64,
+    units_max: u64,
+}
+
+impl<K: Copy + Eq + Hash> Remembered<K> {
+    pub(crate) fn new(units_max: u64) -> Self {
+        Self { keys: HashMap::default(), order: VecDeque::new(), turn: 0, units: 0, units_max }
+    }
+
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    /// Remembers a key as the newest.
+    pub(crate) fn insert(&mut self, key: K, units: u64) {
+        self.remove(&key);
+        self.turn += 1;
+        self.keys.insert(key, (self.turn, units));
+        self.order.push_back((key, self.turn));
+        self.units += units;
+        while self.units > self.units_max {
+            let Some((oldest, turn)) = self.order.pop_front() else { return };
+            if self.keys.get(&oldest).is_some_and(|(came, _)| *came == turn) {
+                self.remove(&oldest);
+            }
+        }
+        if self.order.len() > 2 * self.keys.len() + 64 {
+            let keys = &self.keys;
+            self.order.retain(|(key, turn)| keys.get(key).is_some_and(|(came, _)| came == turn));
+        }
+    }
+
+    /// Forgets a key. Whether it was there.
+    pub(crate) fn remove(&mut self, key: &K) -> bool {
+        let removed = self.keys.remove(key);
+        self.units -= removed.map_or(0, |(_, units)| units);
+        removed.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_keys_are_forgotten_and_a_key_that_comes_again_is_new() {
+        let mut remembered = Remembered::new(3);
+        for key in [1, 2, 3, 1, 4] {
+            remembered.insert(key, 1);
+        }
+        assert_eq!([1, 2, 3, 4].map(|key| remembered.contains(&key)), [true, false, true, true]);
+        assert!(remembered.remove(&3) && !remembered.remove(&3));
+        remembered.insert(5, 2);
+        assert_eq!([1, 4, 5].map(|key| remembered.contains(&key)), [false, true, true]);
+    }
+
+    #[test]
+    fn keys_that_come_and_go_leave_nothing_behind() {
+        let mut remembered = Remembered::new(8);
+        for key in 0..10_000 {
+            remembered.insert(key, 1);
+            remembered.remove(&key);
+        }
+        assert!(remembered.order.len() <= 64, "{}", remembered.order.len());
+    }
+}

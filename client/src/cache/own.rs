@@ -1,0 +1,149 @@
+//! Which pages does this process keep for its own next scans?
+//!
+//! Invariants
+//! - The memory of the pages kept stays within the budget; scans that still use a page that was dropped keep it alive.
+//! - Only pages whose checksum and identity are right are kept. Table ids are never used again, so such a page stays true.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rackscan_cache::{Policy, Verdict, limits::FRAME_BYTES};
+use rackscan_format::{
+    ids::NodeId,
+    page::{PageIdentity, PageView},
+};
+
+use crate::PageBuffer;
+
+/// A page of the cluster.
+type Key = (NodeId, PageIdentity);
+
+/// The pages kept.
+#[derive(Debug)]
+pub(crate) struct OwnPages {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    policy: Policy<Key>,
+    pages: HashMap<Key, Arc<PageBuffer>>,
+}
+
+impl OwnPages {
+    /// A cache of so many bytes; `None` if that is nothing.
+    pub(crate) fn new(budget_bytes: u64) -> Option<Self> {
+        let units = budget_bytes / FRAME_BYTES as u64;
+        let kept = || Kept { policy: Policy::new(units), pages: HashMap::new() };
+        (units > 0).then(|| Self { kept: Mutex::new(kept()) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Both tables are changed together, by code that does not panic in between.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A page that is kept.
+    pub(crate) fn find(&self, node: NodeId, identity: PageIdentity) -> Option<PageBuffer> {
+        let mut kept = self.lock();
+        let page = kept.pages.get(&(node, identity)).map(Arc::clone)?;
+        kept.policy.hit(&(node, identity));
+        Some(PageBuffer::shared(page))
+    }
+
+    /// A page has come; it is kept if it is worth it. Returns it.
+    pub(crate) fn offer(&self, node: NodeId, identity: PageIdentity, page: PageBuffer) -> PageBuffer {
+        let (key, units) = ((node, identity), page.memory_bytes().div_ceil(FRAME_BYTES) as u64);
+        let is_new = |kept: &Kept| !kept.policy.contains(&key);
+        {
+            let mut kept = self.lock();
+            if !is_new(&kept) || kept.policy.miss(key, units) == Verdict::Bypass {
+                return page;
+            }
+        }
+        // Outside of the lock: the checksum takes a while. A page that is wrong is for the scan to complain about.
+        if PageView::open(page.bytes(), &identity).is_err() {
+            return page;
+        }
+        let page = Arc::new(page);
+        let mut gone = Vec::new();
+        {
+            let mut kept = self.lock();
+            while is_new(&kept) {
+                if kept.policy.insert(key, units) {
+                    kept.pages.insert(key, Arc::clone(&page));
+                } else if let Some(victim) = kept.policy.evict(|_| true) {
+                    gone.extend(kept.pages.remove(&victim));
+                } else {
+                    break;
+                }
+            }
+        }
+        drop(gone);
+        PageBuffer::shared(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_buffer::PagePool;
+    use rackscan_format::{
+        chunk::{ChunkInput, ChunkWriter, Values},
+        ids::{ColumnId, PageNumber, SegmentId, TableId},
+        schema::ColumnType,
+    };
+
+    fn identity(page: u16) -> PageIdentity {
+        PageIdentity { table: TableId(1), segment: SegmentId(2), column: ColumnId(0), page: PageNumber(page) }
+    }
+
+    fn buffer(bytes: &[u8]) -> PageBuffer {
+        let pool = Arc::new(PagePool::default());
+        let fill = |to: &mut [u8]| {
+            to.copy_from_slice(bytes);
+            Ok::<(), ()>(())
+        };
+        pool.filled(bytes.len(), fill).unwrap()
+    }
+
+    /// Pages as they are stored.
+    fn pages() -> Vec<Vec<u8>> {
+        let values: Vec<i64> = (0..20_000_i64).map(|n| n * n % 9973).collect();
+        let input = ChunkInput {
+            table: TableId(1),
+            segment: SegmentId(2),
+            column: ColumnId(0),
+            column_type: ColumnType::Int64,
+            values: Values::Integers(&values),
+            validity: None,
+            page_bytes: 4096,
+        };
+        let mut pages = Vec::new();
+        ChunkWriter::new().encode(&input, &mut |page| pages.push(page.bytes)).unwrap();
+        pages
+    }
+
+    #[test]
+    fn right_pages_are_kept_within_the_budget_and_wrong_ones_are_not() {
+        let own = OwnPages::new(256 << 10).unwrap();
+        let pages = pages();
+        for (number, bytes) in (0..).zip(&pages) {
+            own.offer(NodeId(1), identity(number), buffer(bytes));
+        }
+        let kept = own.lock();
+        let used: usize = kept.pages.values().map(|page| page.memory_bytes()).sum();
+        assert!(used <= 256 << 10 && kept.pages.len() > 3, "{used} bytes in {} pages", kept.pages.len());
+        drop(kept);
+        assert_eq!(own.find(NodeId(1), identity(0)).unwrap().bytes(), pages[0]);
+        assert!(own.find(NodeId(2), identity(0)).is_none(), "a page of another node");
+        let own = OwnPages::new(1 << 20).unwrap();
+        own.offer(NodeId(1), identity(7), buffer(&pages[0]));
+        let mut broken = pages[1].clone();
+        broken[100] ^= 1;
+        own.offer(NodeId(1), identity(1), buffer(&broken));
+        assert!(own.find(NodeId(1), identity(7)).is_none() && own.find(NodeId(1), identity(1)).is_none());
+    }
+}

@@ -1,0 +1,62 @@
+//! How do a node's requests and devices use its page cache?
+//!
+//! Which pages are kept, and how others read them, is `rackscan-cache`'s; here its memory meets devices and connections.
+//!
+//! Invariants
+//! - A connection has at most one grant of the cache, for reading.
+//! - There is no cache, or one whose memory was taken at the start.
+
+use std::sync::Arc;
+
+use rackscan_cache::{Fill, Look, PageCache};
+use rackscan_device::ExternalMemory;
+use rackscan_fabric::{OutOfBounds, RegionError};
+use rackscan_format::segment::Extent;
+
+use crate::error::StartError;
+
+/// A node's page cache.
+#[derive(Debug)]
+pub(crate) struct NodeCache {
+    pages: Arc<PageCache>,
+    /// The same memory, for devices.
+    memory: ExternalMemory,
+}
+
+impl NodeCache {
+    /// Takes the memory; `None` if there is to be no cache.
+    pub(crate) fn new(budget_bytes: u64, reactors: usize) -> Result<Option<Self>, StartError> {
+        if budget_bytes == 0 {
+            return Ok(None);
+        }
+        let epoch = getrandom::u64().map_err(|error| StartError::Os {
+            action: "draw a random number",
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        let Some(pages) = PageCache::new(budget_bytes, reactors, epoch)? else { return Ok(None) };
+        let whole = pages.region().as_raw_slice(0, pages.region().bytes()).map_err(RegionError::from)?;
+        let Some(shared) = whole.into_shared_bytes() else {
+            // Our own regions are writable; only a peer's may not be.
+            return Err(
+                RegionError::OutOfBounds(OutOfBounds { offset: 0, length: 0, region_bytes: 0 }).into()
+            );
+        };
+        Ok(Some(Self { pages, memory: ExternalMemory::of_bytes(Arc::new(shared)) }))
+    }
+
+    /// The pages.
+    pub(crate) fn pages(&self) -> &Arc<PageCache> {
+        &self.pages
+    }
+
+    /// What to do for a page.
+    pub(crate) fn look(&self, extent: &Extent) -> Look {
+        self.pages.look(extent)
+    }
+
+    /// Where a device puts a page that is to be kept.
+    pub(crate) fn memory(&self, fill: &Fill) -> Option<ExternalMemory> {
+        let (offset, length) = fill.place_bytes();
+        self.memory.part(offset, length)
+    }
+}
