@@ -204,6 +204,18 @@ impl Connection {
         outcome
     }
 
+    /// What is posted from here on may be held back until [`Connection::release`], which announces it together, as
+    /// [`Connection::post_batch`] does: for an owner that posts one by one what belongs together. Release before polling, sleeping
+    /// or waiting; the peer may see nothing of it before.
+    pub fn hold(&mut self) {
+        self.queue.begin_batch();
+    }
+
+    /// Announces what was held back.
+    pub fn release(&mut self) {
+        self.queue.end_batch();
+    }
+
     /// Appends what has happened since the last poll to `events` and says how many events that was. Never waits.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> usize {
         if self.ended.is_some() {

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod core_use;
 mod cpu;
 mod drive;
 mod experiment;
@@ -31,6 +32,7 @@ mod sweep;
 mod target;
 
 pub use clock::{Clock, SystemClock};
+pub use core_use::CoreUse;
 pub use cpu::CpuSample;
 pub use drive::{
     Arrivals, Bounds, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run, Tally, drive,

@@ -20,6 +20,9 @@ pub const IO_THREADS_MAX: u16 = 256;
 /// Most threads of a node that serve connections.
 pub const SERVING_MAX: u16 = 64;
 
+/// Most samples of how busy cores are.
+pub const CORE_SAMPLES_MAX: usize = 10_000;
+
 /// Most cases of one experiment.
 pub const CASES_MAX: usize = 5000;
 

@@ -52,6 +52,9 @@ pub const PRIVATE_RINGS_MAX: u16 = 64;
 pub const INBOX_RING_BYTES: usize = 256 << 10;
 /// Replies of one connection that wait because its peer does not read; one more ends the connection.
 pub const REPLIES_WAITING_MAX: usize = 2 * REQUESTS_PER_CONNECTION_MAX;
+/// Bytes that a reactor posts to one connection before it hands them to the wire: what it posts in one turn goes out together, one
+/// system call on `tcp` instead of two for each small answer, but a large answer does not wait for another.
+pub const HELD_BYTES_MAX: usize = 64 << 10;
 /// Requests in progress of one reactor.
 pub const REQUESTS_PER_REACTOR_MAX: usize = 1024;
 /// Reads that one fetch has in flight, so that a large fetch leaves the queue to others.

@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! - Operations go out in the order they were asked for; what the connection's queue has no room for waits here.
+//! - What is posted in one turn of the reactor goes out together, at the latest before the connection is polled, armed or closed.
 //! - What waits is bounded: transfers by the connection's requests, each of which has a bounded number under way, replies by
 //!   `REPLIES_WAITING_MAX`, beyond which the connection ends.
 
@@ -20,7 +21,7 @@ use rackscan_fabric::{
 };
 use rackscan_format::message::Target;
 
-use crate::store::ConnectionId;
+use crate::{limits::HELD_BYTES_MAX, store::ConnectionId};
 
 /// The name of a reply's send operation, whose completion nobody waits for.
 pub(crate) const REPLY: u64 = u64::MAX;
@@ -45,6 +46,8 @@ pub(crate) struct Link {
     waiting: VecDeque<Waiting>,
     /// Transfers that the connection has taken and not reported yet.
     under_way: Vec<u64>,
+    /// Bytes posted and held back, since the reactor last let them go; `None` if nothing is.
+    held_bytes: Option<usize>,
     /// Set when nobody waits for answers any more.
     gone: Arc<AtomicBool>,
     /// Requests in progress.
@@ -67,6 +70,7 @@ impl Link {
             watch: None,
             waiting: VecDeque::new(),
             under_way: Vec::new(),
+            held_bytes: None,
             gone,
             requests: 0,
             staged_bytes: 0,
@@ -138,9 +142,30 @@ impl Link {
         self.transfer(id, Operation::Read { source: remote(source), source_offset, target })
     }
 
+    /// Posts, to go out with what else the reactor posts in this turn.
+    fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
+        if self.held_bytes.is_none() {
+            self.connection.hold();
+        }
+        let held_bytes = self.held_bytes.unwrap_or(0) + operation.transfer_bytes();
+        self.held_bytes = Some(held_bytes);
+        let posted = self.connection.post(id, operation);
+        if held_bytes >= HELD_BYTES_MAX {
+            self.release();
+        }
+        posted
+    }
+
+    /// Hands over what was held back, if there is anything.
+    pub(crate) fn release(&mut self) {
+        if self.held_bytes.take().is_some() {
+            self.connection.release();
+        }
+    }
+
     fn transfer(&mut self, id: u64, operation: Operation<'static>) -> Result<(), PostError> {
         if self.waiting.is_empty() {
-            match self.connection.post(id, operation.clone()) {
+            match self.post(id, operation.clone()) {
                 Err(PostError::QueueFull { .. }) => {}
                 Err(error) => return Err(error),
                 Ok(()) => {
@@ -161,7 +186,7 @@ impl Link {
     /// Sends a reply.
     pub(crate) fn reply(&mut self, bytes: Vec<u8>) {
         if self.waiting.is_empty() {
-            match self.connection.post(REPLY, Operation::Send { bytes: &bytes }) {
+            match self.post(REPLY, Operation::Send { bytes: &bytes }) {
                 Err(PostError::QueueFull { .. }) => {}
                 Err(error) => {
                     tracing::debug!(peer = self.peer(), %error, "a reply was not sent");
@@ -175,13 +200,14 @@ impl Link {
 
     /// Takes what has happened, and lets what waits go out where there is room now. Returns whether anything happened.
     pub(crate) fn poll(&mut self, events: &mut Vec<Event>) -> bool {
+        self.release();
         let happened = self.connection.poll(events) > 0;
         while let Some(next) = self.waiting.pop_front() {
             let posted = match &next {
                 Waiting::Transfer(id, operation) => {
-                    self.connection.post(*id, operation.clone()).map(|()| self.under_way.push(*id))
+                    self.post(*id, operation.clone()).map(|()| self.under_way.push(*id))
                 }
-                Waiting::Reply(bytes) => self.connection.post(REPLY, Operation::Send { bytes }),
+                Waiting::Reply(bytes) => self.post(REPLY, Operation::Send { bytes }),
             };
             if let Err(PostError::QueueFull { .. } | PostError::Closed(_)) = posted {
                 self.waiting.push_front(next);
@@ -200,7 +226,8 @@ impl Link {
 
     /// Ends the connection, and returns the transfers that will not be reported any more: memory that they use is free when
     /// this returns. It may take as long as the fabric takes to hang up.
-    pub(crate) fn close(self) -> Vec<u64> {
+    pub(crate) fn close(mut self) -> Vec<u64> {
+        self.release();
         let Self { connection, waiting, mut under_way, .. } = self;
         connection.close();
         under_way.extend(waiting.into_iter().filter_map(|waiting| match waiting {
@@ -216,6 +243,7 @@ impl Link {
     /// The watch is for one report and looks at the descriptor as it is: an event between the last poll and this moment would
     /// not be reported again by a watch that reports changes only.
     pub(crate) fn arm(&mut self, io: &mut impl DeviceIo) -> bool {
+        self.release();
         if !self.connection.arm() {
             return false;
         }

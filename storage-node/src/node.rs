@@ -284,7 +284,7 @@ impl ReactorStart {
         let report = io.registration();
         let staging = Staging::new(node.plan.staging_bytes, Arc::clone(&node.metrics))?;
         let echo = Region::allocate(ECHO_BYTES)?;
-        let core = Core { node, publisher, mailbox, io, pool, staging, echo, links: Vec::new() };
+        let core = Core { node, publisher, mailbox, io, reserved: 0, pool, staging, echo, links: Vec::new() };
         let reactor = Reactor::new(core, intake, parts, number)
             .map_err(|source| StartError::Os { action: "watch the reactor's descriptors", source })?;
         Ok((reactor, report))

@@ -17,10 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A node's start includes making its device files; filling a scratch area comes on top.
+/// A node's start includes making its device files.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
-/// The slowest disk that a scratch area is filled on.
-const FILL_BYTES_PER_SECOND_MIN: u64 = 20 << 20;
+/// Bytes of a new scratch area that every further second of the start is enough for, on a slow disk.
+const SCRATCH_BYTES_PER_S: u64 = 64 << 20;
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const POLL_EVERY: Duration = Duration::from_millis(5);
 const PROBE_TIME_MAX: Duration = Duration::from_millis(500);
@@ -152,14 +152,10 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
         .map_err(|error| Failure::Runtime(format!("cannot start node {}: {error}", node.config.node.0)))
 }
 
-/// How long writing the scratch area may take on a slow disk.
-fn fill_time_max(node: &Member) -> Duration {
-    node.config.scratch.map_or(Duration::ZERO, |size| Duration::from_secs(size.0 / FILL_BYTES_PER_SECOND_MIN))
-}
-
 fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
-    let time_max = START_TIME_MAX + fill_time_max(node);
-    let deadline = Instant::now() + time_max;
+    let filling_s = node.config.scratch.map_or(0, |scratch| scratch.0 / SCRATCH_BYTES_PER_S);
+    let start_time_max = START_TIME_MAX + Duration::from_secs(filling_s);
+    let deadline = Instant::now() + start_time_max;
     loop {
         if is_reachable(node) {
             return Ok(());
@@ -175,7 +171,7 @@ fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
             )));
         }
         if Instant::now() > deadline {
-            let seconds = time_max.as_secs();
+            let seconds = start_time_max.as_secs();
             return Err(Failure::Runtime(format!(
                 "node {} did not listen within {seconds} s; see {}",
                 node.config.node.0,

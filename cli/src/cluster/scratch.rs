@@ -23,8 +23,9 @@ const MARGIN_BYTES: u64 = 64 << 20;
 /// Buffers, inboxes and connections of a node and of each of its serving threads.
 const MEMORY_BYTES: u64 = 512 << 20;
 const MEMORY_BYTES_PER_SERVING: u64 = 128 << 20;
-/// Reads in flight of one serving thread.
+/// Reads in flight of one serving thread, and of all together: with the bridge `dynamic` each is a thread.
 const DEPTH: u32 = 1024;
+const DEPTH_OF_ALL: u32 = 8192;
 
 /// Where the data goes, and how much.
 pub(crate) struct ScratchOptions {
@@ -122,9 +123,10 @@ impl ScratchNodes {
              cluster = \"rackscan-lab\"\nkey_file = \"cluster.key\"\n\n[[node]]\nnode = 0\ndata_dir = \"node0\"\n\
              devices = [{{ path = \"node0/device0\", size = \"{size}B\" }}]\n\
              listen = [{shm}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{memory}B\"\nscratch = \"{scratch}B\"\n\
-             scan_workers = 1\nreactor_depth = {DEPTH}\nbridge = \"{bridge}\"\n",
+             scan_workers = 1\nreactor_depth = {depth}\nbridge = \"{bridge}\"\n",
             size = self.file_bytes + MARGIN_BYTES,
             scratch = self.file_bytes,
+            depth = DEPTH.min(DEPTH_OF_ALL / u32::from(*serving).max(1)),
         );
         let serving = match bridge {
             BridgeKind::Reactor => format!("io = \"{io}\"\nreactors = {serving}\n"),

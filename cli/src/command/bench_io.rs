@@ -25,20 +25,24 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     let mut experiment = experiment(asked, axes(asked))?;
     if asked.sweep {
         let wire = asked.wires.first().copied().unwrap_or(LabWire::Shm);
-        let SweepPlan { cases, turn, warm_up } = sweep(asked.effort, wire.into());
+        let SweepPlan { cases, turn, warm_up, watched } = sweep(asked.effort, wire.into());
         experiment = Experiment {
             cases,
             rounds: if asked.effort < 1.0 { 1 } else { asked.repeat },
             warm_up,
+            watched: Some(watched),
             bounds: Bounds { duration: turn, count_max: asked.count },
             ..experiment
         };
     }
     let outcome = measure(asked, &experiment)?;
+    if outcome.lines.is_empty() {
+        return ended(outcome);
+    }
     write_lines(&outcome.lines, asked.json.as_deref())?;
     eprint!("{}", figures(&outcome.lines));
     if asked.sweep {
-        let page = sweep_report(&outcome.lines, &experiment.provenance).write(&asked.report)?;
+        let page = sweep_report(&outcome, &experiment.provenance).write(&asked.report)?;
         eprintln!("figures: {}", page.display());
     }
     ended(outcome)
@@ -47,11 +51,9 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
 /// The error, if it ended early.
 fn ended(outcome: Outcome) -> Result<(), Failure> {
     match outcome {
-        Outcome { failure: Some(text), lines, .. } => {
-            let figures = lines.len();
-            Err(Failure::Runtime(format!(
-                "{text} (the {figures} figures above are what was measured before)"
-            )))
+        Outcome { failure: Some(text), lines, .. } if lines.is_empty() => Err(Failure::Runtime(text)),
+        Outcome { failure: Some(text), .. } => {
+            Err(Failure::Runtime(format!("{text} (the figures above are what was measured before)")))
         }
         Outcome { stopped: true, .. } => Err(Failure::Runtime(
             "stopped before everything was measured; the figures above are partial".to_owned(),
@@ -104,6 +106,7 @@ fn experiment(asked: &BenchIo, axes: Axes) -> Result<Experiment, Failure> {
         distribution: asked.zipf.map_or(Distribution::Uniform, |skew| Distribution::Zipfian { skew }),
         seed: asked.seed,
         batch: asked.batch,
+        watched: None,
         provenance: Provenance::now("io", asked.file_size as f64 / f64::from(1 << 30)),
     })
 }

@@ -127,6 +127,39 @@ fn many_requests_are_outstanding_at_once_and_each_is_answered_once() {
 }
 
 #[test]
+fn a_shallow_queue_and_little_staging_memory_end_every_request_of_several_lines() {
+    for bridge in BRIDGES {
+        let home = Home::new();
+        let node = home.start_with(bridge, 3);
+        let mut lines: Vec<(&str, DirectLine)> = (0..3).flat_map(|_| home.lines(&node)).collect();
+        let (area, _) = scratch(&lines[0].1);
+        let place = |id: u64, part: u64| area.offset_bytes + (id + part) % 16 * 131_072;
+        for (_, line) in &mut lines {
+            for id in 0..16_u64 {
+                let reads = [0, 1, 2].map(|part| read(place(id, part), 131_072, id * 131_072));
+                let writes = [0, 1, 2].map(|part| RawWrite {
+                    device: DeviceId(0),
+                    offset_bytes: place(id, part),
+                    length_bytes: 131_072,
+                    source_offset_bytes: id * 131_072,
+                });
+                let queued = if id % 2 == 0 { line.read(id, &reads) } else { line.write(id, &writes) };
+                queued.expect("there is room");
+            }
+            line.flush().expect("nothing is wrong");
+        }
+        for (wire, mut line) in lines {
+            let mut done = Vec::new();
+            while line.outstanding() > 0 {
+                line.reap(Wait::ForOne, &mut done).unwrap_or_else(|error| panic!("{bridge} {wire}: {error}"));
+            }
+            assert!(done.iter().all(|done| done.outcome.is_ok()), "{bridge} {wire}: {done:?}");
+        }
+        node.stop();
+    }
+}
+
+#[test]
 fn parts_that_cannot_be_are_refused_with_numbers_and_the_line_goes_on() {
     let home = Home::new();
     let node = home.start();

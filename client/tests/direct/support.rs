@@ -56,6 +56,11 @@ impl Home {
     }
 
     pub(crate) fn start_over(&self, bridge: BridgeKind) -> Running {
+        self.start_with(bridge, 128)
+    }
+
+    /// With as many operations in flight at the device at most.
+    pub(crate) fn start_with(&self, bridge: BridgeKind, reactor_depth: u32) -> Running {
         let path = |name: &str| self.folder.path().join(name);
         let device = DeviceConfig { path: path("device0"), size: Some(ByteSize(16 << 20)), reserve: true };
         let mut config = Config::new(NODE, ClusterId(99), path("data"), device, path("cluster.key"));
@@ -66,6 +71,7 @@ impl Home {
         (config.bridge, config.pollers, config.io_threads) = (bridge, 2, 3);
         config.memory_budget = ByteSize(if bridge == BridgeKind::Reactor { 64 << 20 } else { 128 << 20 });
         config.scan_workers = 1;
+        config.reactor_depth = reactor_depth;
         config.scratch = Some(ByteSize(4 << 20));
         Running(Node::start(config).expect("the node starts"))
     }

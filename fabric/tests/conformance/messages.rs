@@ -115,7 +115,14 @@ pub(crate) fn a_batch_is_executed_in_order_and_reported_completely(wire: TestWir
             (5, Operation::WriteWithImmediate { source, target: remote, target_offset: 2000, immediate: 9 }),
             (6, Operation::Send { bytes: &[byte] }),
         ];
-        ours.post_batch(&batch).expect("post");
+        if round % 2 == 0 {
+            ours.post_batch(&batch).expect("post");
+        } else {
+            // The same, posted one by one and held back until the end.
+            ours.hold();
+            batch.iter().for_each(|(id, operation)| ours.post(*id, operation.clone()).expect("post"));
+            ours.release();
+        }
         let outcomes = events_of(&mut ours, batch.len());
         let expected = [1000, 1000, 1000, round, 1000, 1].into_iter().enumerate().map(|(at, number)| {
             let done = if at == 3 { Done::Found { value: number } } else { Done::Moved { bytes: number } };

@@ -38,11 +38,11 @@ pub(super) fn run(
             left -= 1;
         }
         if free.len() == depth as usize {
-            tally.elapsed = now.saturating_duration_since(begun);
             return Ok(());
         }
         target.reap(Wait::ForOne, &mut done)?;
         now = clock.now();
+        tally.elapsed = now.saturating_duration_since(begun);
         for ended in done.drain(..) {
             tally.count(load, &ended, now.saturating_duration_since(submitted[ended.slot as usize]));
             ended.outcome?;

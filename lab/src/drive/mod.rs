@@ -111,7 +111,7 @@ pub struct Tally {
     pub late: u64,
     /// Open loop: intended, and not begun when the time was over.
     pub unissued: u64,
-    /// Until the last IO had ended.
+    /// Until IOs ended the last time.
     pub elapsed: Duration,
 }
 

@@ -80,7 +80,6 @@ pub(super) fn run(
         let idle = free.len() == depth as usize;
         let over = now >= end || left == 0;
         if over && idle {
-            tally.elapsed = now.saturating_duration_since(begun);
             tally.unissued += if left == 0 { 0 } else { unissued(&mut schedule, end) };
             return Ok(());
         }
@@ -100,6 +99,7 @@ pub(super) fn run(
             target.reap(wait, &mut done)?;
         }
         now = clock.now();
+        tally.elapsed = now.saturating_duration_since(begun);
         for ended in done.drain(..) {
             tally.count(load, &ended, now.saturating_duration_since(intended[ended.slot as usize]));
             ended.outcome?;

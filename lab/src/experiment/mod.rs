@@ -28,6 +28,7 @@ pub use grid::{Axes, Case, GridError, Mode, NodeShape, WireKind};
 pub use host::{NodeHost, RunningNode};
 pub use line::{CpuPerIo, PointLine};
 
+use crate::core_use::{CoreUse, watch};
 use crate::drive::{Bounds, Distribution, DriveError, Load, Measured, Pace, Region, Run, drive};
 use crate::fio::{FioError, FioLoad};
 use crate::limits::NODE_PATIENCE;
@@ -54,6 +55,8 @@ pub struct Experiment {
     pub seed: u64,
     /// Most IOs of one message; `None` chooses by the depth.
     pub batch: Option<u32>,
+    /// Watch how busy the cores are in the first turn of this case.
+    pub watched: Option<Case>,
     /// Where the figures come from.
     pub provenance: Provenance,
 }
@@ -74,11 +77,17 @@ pub struct Step<'a> {
 pub struct Outcome {
     /// A line for each mode of each case that had a turn.
     pub lines: Vec<PointLine>,
+    /// How busy the cores were in the case that was watched.
+    pub core_use: Vec<CoreUse>,
     /// What ended it early.
     pub failure: Option<String>,
     /// Somebody asked for its end.
     pub stopped: bool,
 }
+
+/// Samples of core use in one turn, if they are not closer than the kernel's ticks allow.
+const SAMPLES_PER_TURN: u32 = 20;
+const SAMPLE_LEAST: Duration = Duration::from_millis(50);
 
 /// The node of the moment and its data.
 struct Bench {
@@ -122,7 +131,9 @@ impl Experiment {
         on_step: &mut dyn FnMut(&Step<'_>),
     ) -> Outcome {
         let mut all: Vec<Turns> = self.cases.iter().cloned().map(Turns::new).collect();
-        let failure = self.rounds(&mut all, host, stop, on_step).err().map(|error| error.to_string());
+        let mut core_use = Vec::new();
+        let ended = self.rounds(&mut all, host, stop, on_step, &mut core_use);
+        let failure = ended.err().map(|error| error.to_string());
         let stopped = stop.load(Ordering::Relaxed);
         let partial = failure.clone().or(stopped.then(|| "it was asked to stop".to_owned()));
         let (pace, rate) = match self.pace {
@@ -138,7 +149,7 @@ impl Experiment {
             rounds: self.rounds,
         };
         let lines = all.iter().flat_map(|turns| turns.lines(&common)).collect();
-        Outcome { lines, failure, stopped }
+        Outcome { lines, core_use, failure, stopped }
     }
 
     fn rounds(
@@ -147,6 +158,7 @@ impl Experiment {
         host: &mut dyn NodeHost,
         stop: &AtomicBool,
         on_step: &mut dyn FnMut(&Step<'_>),
+        core_use: &mut Vec<CoreUse>,
     ) -> Result<(), TurnError> {
         let total = self.cases.iter().map(|case| case.modes.len()).sum::<usize>() * self.rounds as usize;
         let mut done = 0;
@@ -173,7 +185,9 @@ impl Experiment {
                         return Ok(());
                     }
                     on_step(&Step { done, total, doing: &describe(&case, mode) });
-                    let (turn, ended) = self.turn(bench, &case, mode, round, stop)?;
+                    let turn = || self.turn(bench, &case, mode, round, stop);
+                    let watched = round == 0 && self.watched.as_ref() == Some(&case);
+                    let (turn, ended) = if watched { self.while_watching(turn, core_use) } else { turn() }?;
                     if let Some(turn) = turn {
                         turns.push(mode, turn);
                     }
@@ -217,6 +231,19 @@ impl Experiment {
         };
         let measured = drive(&run, &|_connection| self.target(bench, case, mode))?;
         Ok(taken(measured))
+    }
+
+    fn while_watching<T>(&self, turn: impl FnOnce() -> T, core_use: &mut Vec<CoreUse>) -> T {
+        let over = AtomicBool::new(false);
+        let interval = (self.bounds.duration / SAMPLES_PER_TURN).max(SAMPLE_LEAST);
+        std::thread::scope(|scope| {
+            let watching = scope.spawn(|| watch(interval, &over));
+            let result = turn();
+            over.store(true, Ordering::Relaxed);
+            // A watcher that failed leaves nothing to draw, which the page says.
+            *core_use = watching.join().unwrap_or_default();
+            result
+        })
     }
 
     fn target(&self, bench: &Bench, case: &Case, mode: Mode) -> Result<Box<dyn Target>, TargetError> {

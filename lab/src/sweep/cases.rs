@@ -37,6 +37,8 @@ pub struct SweepPlan {
     pub turn: Duration,
     /// Before anything counts.
     pub warm_up: Duration,
+    /// The one of figure 4.11: how busy the cores are with a thread for each read.
+    pub watched: Case,
 }
 
 /// The sweep over one wire; `effort` of 1 is usual, less makes axes and turns shorter.
@@ -90,8 +92,16 @@ pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
         }
     }
     crate::experiment::together(&mut plain);
+    let watched = Case {
+        size_bytes: SMALL,
+        connections: 1,
+        depth: DEPTH,
+        wire,
+        node: poller(BridgeKind::Dynamic, 1, 0, false),
+        modes: vec![Mode::Remote],
+    };
     let turn = TURN.mul_f64(effort).max(TURN_LEAST);
-    SweepPlan { cases: plain, turn, warm_up: turn / 5 }
+    SweepPlan { cases: plain, turn, warm_up: turn / 5, watched }
 }
 
 /// Our bridge: few threads for many connections.
@@ -142,6 +152,7 @@ mod tests {
         let fixed =
             |case: &&Case| case.node.io_threads == THREADS_FIXED && case.node.bridge == BridgeKind::Static;
         assert!(whole.cases.iter().filter(fixed).count() >= STATIC_CONNECTIONS.len());
+        assert!(whole.cases.contains(&whole.watched));
         let little = sweep(0.01, WireKind::Shm);
         assert!(little.cases.len() < whole.cases.len() / 2 && little.turn == TURN_LEAST);
     }

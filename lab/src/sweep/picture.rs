@@ -4,7 +4,8 @@ use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section,
 use rackscan_format::message::{BridgeKind, IoKind};
 
 use super::cases::{CONNECTIONS_FIXED, SIZES, SMALL, THREADS_FIXED};
-use crate::experiment::{Mode, PointLine};
+use crate::core_use::CoreUse;
+use crate::experiment::{Mode, Outcome, PointLine};
 use crate::record::Provenance;
 
 /// What the paper measured with remote IO of static threads, as a share of its local IO.
@@ -12,7 +13,8 @@ const PAPER_SHARES: [(u32, &str); 4] = [(512, "85 %"), (4096, "55 %"), (16_384, 
 
 /// The page of a sweep: figures 4.2 to 4.18 and table 4.2, from its lines.
 #[must_use]
-pub fn sweep_report(lines: &[PointLine], provenance: &Provenance) -> Report {
+pub fn sweep_report(outcome: &Outcome, provenance: &Provenance) -> Report {
+    let Outcome { lines, core_use, .. } = outcome;
     let all = Lines(lines);
     let mut sections = vec![
         Section { heading: "The wire alone (4.4.1)".to_owned(), figures: all.wires(), ..Section::default() },
@@ -21,7 +23,11 @@ pub fn sweep_report(lines: &[PointLine], provenance: &Provenance) -> Report {
             figures: all.locals(),
             ..Section::default()
         },
-        Section { heading: "Remote reads (4.4.3)".to_owned(), figures: all.remotes(), ..Section::default() },
+        Section {
+            heading: "Remote reads (4.4.3)".to_owned(),
+            figures: all.remotes(core_use),
+            ..Section::default()
+        },
         Section {
             heading: "The best of each (4.4.4)".to_owned(),
             figures: vec![all.summary()],
@@ -40,11 +46,7 @@ pub fn sweep_report(lines: &[PointLine], provenance: &Provenance) -> Report {
         });
     }
     let cut = lines.iter().filter(|line| line.partial.is_some()).count();
-    let mut text = vec![
-        "Figure 4.11 of the paper, the load of each core over time, is not drawn; the processor time of either side \
-         stands in every line of points.jsonl."
-            .to_owned(),
-    ];
+    let mut text = Vec::new();
     if cut > 0 || !missing.is_empty() {
         text.push(format!(
             "{cut} of {} points are partial. Not measured: {}.",
@@ -52,7 +54,9 @@ pub fn sweep_report(lines: &[PointLine], provenance: &Provenance) -> Report {
             missing.join(", ")
         ));
     }
-    sections.push(Section { heading: "What is not here".to_owned(), text, ..Section::default() });
+    if !text.is_empty() {
+        sections.push(Section { heading: "What is not here".to_owned(), text, ..Section::default() });
+    }
     let Provenance { command, commit, machine, scale, .. } = provenance;
     let named = [
         ("command", command.clone()),
@@ -67,6 +71,30 @@ pub fn sweep_report(lines: &[PointLine], provenance: &Provenance) -> Report {
         points: lines.iter().filter_map(|line| serde_json::to_value(line).ok()).collect(),
     }
 }
+
+/// Figure 4.11: a line for each core.
+fn cores(samples: &[CoreUse]) -> Figure {
+    let count = samples.iter().map(|sample| sample.busy.len()).max().unwrap_or(0).min(CORES_DRAWN_MAX);
+    let series = (0..count).map(|core| {
+        let points = samples
+            .iter()
+            .filter_map(|sample| Some((sample.at.as_secs_f64(), sample.busy.get(core)? * 100.0)));
+        Series::new(format!("core {core}"), points)
+    });
+    let mut drawn = figure(
+        11,
+        format!("Use of each core, dynamic threads, {}, 1 connection", size_name(SMALL)),
+        "seconds",
+        series.collect(),
+        "Of the whole machine: whatever else runs on it shows too.",
+    );
+    drawn.chart.x = Axis::new("seconds", Scale::Linear);
+    drawn.chart.y = Axis::new("busy, in per cent", Scale::Linear);
+    drawn
+}
+
+/// More lines cannot be told apart.
+const CORES_DRAWN_MAX: usize = rackscan_figures::SERIES_MAX;
 
 /// What a line of a series has in common with the others.
 type Wanted<'a> = &'a dyn Fn(&PointLine) -> bool;
@@ -168,7 +196,7 @@ impl Lines<'_> {
         (6..).zip(SIZES).map(draw).collect()
     }
 
-    fn remotes(&self) -> Vec<Figure> {
+    fn remotes(&self, core_use: &[CoreUse]) -> Vec<Figure> {
         let remote = |line: &PointLine, bridge| {
             line.mode == Mode::Remote && line.size_bytes == SMALL && line.bridge == Some(bridge)
         };
@@ -221,7 +249,7 @@ impl Lines<'_> {
             drawn.chart.kind = Kind::Scatter;
             drawn
         });
-        [first, second, third].into_iter().chain(all).collect()
+        [first, cores(core_use), second, third].into_iter().chain(all).collect()
     }
 
     fn beside_limits(&self, size: u32, measured: Series) -> Vec<Series> {

@@ -33,7 +33,7 @@ fn long(modes: &[Mode]) -> Experiment {
         ..axes()
     };
     let bounds = Bounds { duration: Duration::from_secs(60), count_max: None };
-    Experiment { bounds, rounds: 1, ..experiment(axes.cases().unwrap()) }
+    Experiment { bounds, rounds: 1, ..experiment(axes.cases().expect("the axes are possible")) }
 }
 
 #[test]
@@ -44,6 +44,7 @@ fn reads_of_a_node_that_ends_are_a_partial_line_and_an_error() {
     let text = outcome.failure.expect("the node is gone");
     assert!(text.contains("node"), "{text}");
     let [line] = outcome.lines.as_slice() else { panic!("one line: {:?}", outcome.lines) };
+    assert!(line.median_iops > 0.0, "{line:?}");
     assert!(line.latency.count > 0 && line.partial.as_deref() == Some(text.as_str()), "{line:?}");
 }
 

@@ -27,12 +27,12 @@ fn ios(operation: IoOperation, base_bytes: u64) -> Vec<Io> {
 
 fn carry_out(target: &mut dyn Target, ios: &[Io]) -> Vec<IoDone> {
     for io in ios {
-        target.submit(*io).unwrap();
+        target.submit(*io).expect("there is room");
     }
     let mut done = Vec::new();
     while done.len() < ios.len() {
         let before = done.len();
-        target.reap(Wait::ForOne, &mut done).unwrap();
+        target.reap(Wait::ForOne, &mut done).expect("the target is of use");
         assert!(done.len() > before, "a reap for one ends with one");
     }
     let mut slots: Vec<u32> = done.iter().map(|done| done.slot).collect();

@@ -28,10 +28,10 @@ pub(crate) struct Home {
 impl Home {
     pub(crate) fn new() -> Self {
         // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
-        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
         let key = ClusterKey::from_bytes([9; 32]);
-        std::fs::write(folder.path().join("cluster.key"), key.to_hex()).unwrap();
-        let sockets = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("cluster.key"), key.to_hex()).expect("the folder is writable");
+        let sockets = TempDir::new().expect("the folder for temporary files is writable");
         Self { folder, sockets, key, scratch: Some(SCRATCH_BYTES), starts: 0, running: None }
     }
 
@@ -46,7 +46,7 @@ impl Home {
 
     pub(crate) fn line(&self, wire: WireKind, depth: u32, batch: Option<u32>) -> LineOptions {
         let addresses = self.addresses();
-        let (_, address) = addresses.iter().find(|(of, _)| *of == wire).unwrap();
+        let (_, address) = addresses.iter().find(|(of, _)| *of == wire).expect("it listens on both wires");
         LineOptions {
             node: NODE,
             address: address.clone(),
@@ -61,7 +61,7 @@ impl Home {
     pub(crate) fn stop(&mut self) {
         if let Some((_, handle)) = self.running.take() {
             handle.stop();
-            handle.wait().unwrap();
+            handle.wait().expect("the node had no reason to stop");
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) fn experiment(cases: Vec<Case>) -> Experiment {
         distribution: Distribution::Uniform,
         seed: 1,
         batch: None,
+        watched: None,
         provenance: Provenance::now("io", 0.01),
     }
 }
@@ -93,16 +94,17 @@ fn a_device_without_data_and_reads_that_it_cannot_do_are_named() {
 #[test]
 fn a_sweep_becomes_a_page_with_its_figures() {
     let mut home = Home::new();
-    let mut cases = sweep(0.01, WireKind::Shm).cases;
+    let plan = sweep(0.01, WireKind::Shm);
+    let mut cases = plan.cases;
     // The node of the tests has little memory.
     cases.retain(|case| case.node.serving == 1 && case.connections <= 4 && case.depth <= 64);
-    let experiment = Experiment { rounds: 1, ..experiment(cases) };
+    let experiment = Experiment { rounds: 1, watched: Some(plan.watched), ..experiment(cases) };
     let outcome = experiment.run(&mut home, &AtomicBool::new(false), &mut |_| ());
     assert_eq!(outcome.failure, None);
     let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let page = sweep_report(&outcome.lines, &experiment.provenance).write(folder.path()).unwrap();
+    let page = sweep_report(&outcome, &experiment.provenance).write(folder.path()).unwrap();
     let html = std::fs::read_to_string(page).unwrap();
-    for figure in ["figure-4-02", "figure-4-09", "figure-4-14", "figure-4-18"] {
+    for figure in ["figure-4-02", "figure-4-09", "figure-4-11", "figure-4-14", "figure-4-18"] {
         assert!(html.contains(figure), "{figure}");
         let svg = std::fs::read_to_string(folder.path().join(format!("figures/{figure}.svg"))).unwrap();
         assert!(svg.contains("<svg"));

@@ -67,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) publisher: Publisher,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) io: BridgeIo,
+    /// Places in its queue that are kept for writes whose bytes are on their way from the requester.
+    pub(crate) reserved: u32,
     /// Pages being checked before they are written.
     pub(crate) pool: BufferPool,
     pub(crate) staging: Staging,
@@ -79,6 +81,11 @@ impl Core {
     /// The connection of a task, if it is still there.
     pub(crate) fn link(&mut self, place: Place) -> Option<&mut Link> {
         self.links.get_mut(place.link)?.as_mut()
+    }
+
+    /// Hands over everything that was posted and held back.
+    pub(crate) fn release(&mut self) {
+        self.links.iter_mut().flatten().for_each(Link::release);
     }
 
     /// Gives a connection a place in the table.
@@ -101,7 +108,7 @@ impl Core {
 
     /// Whether a device operation would be accepted.
     pub(crate) fn has_room(&self) -> bool {
-        self.io.in_flight() < self.io.depth()
+        self.io.in_flight() + self.reserved < self.io.depth()
     }
 
     /// Reads an extent of a device.

@@ -151,6 +151,7 @@ impl Reactor {
         for completion in ended {
             self.completed(completion);
         }
+        self.core.release();
         happened
     }
 
@@ -463,6 +464,7 @@ impl Reactor {
             self.starved.pop_front();
             happened = true;
         }
+        self.core.release();
         happened
     }
 

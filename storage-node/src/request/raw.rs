@@ -6,15 +6,17 @@
 //! Invariants
 //! - Every part is held against device, alignment, scratch area and memory before the first operation begins.
 //! - The reply follows the last byte. An operation that fails ends the request after those under way.
+//! - A request that waits holds no memory that others wait for: a staged write reserves its place at the device before it
+//!   takes a slot, so its bytes never wait in one.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use rackscan_device::{ExternalMemory, IoFault, IoMemory};
 use rackscan_fabric::{Access, OperationError, RegionSlice};
 use rackscan_format::{
     ids::DeviceId,
     limits::RAW_BYTES_MAX,
-    message::{Answer, Cost, RawRead, RawWrite, Refusal, Target},
+    message::{Answer, Cost, RawRead, RawWrite, Refusal, RefusalCode, Target},
     segment::Extent,
 };
 
@@ -53,10 +55,8 @@ struct Raw {
     direction: Direction,
     parts: Vec<Part>,
     next: usize,
-    /// Parts begun and not ended, those in `fetched` included.
+    /// Parts begun and not ended.
     under_way: usize,
-    /// Parts to be written whose bytes are in their slots and which the device has had no room for.
-    fetched: VecDeque<u32>,
     /// Empty if no part is staged.
     slots: Vec<Option<Slot>>,
     route: Route,
@@ -111,7 +111,6 @@ fn start(
         parts,
         next: 0,
         under_way: 0,
-        fetched: VecDeque::new(),
         slots: (0..staged).map(|_| None).collect(),
         route,
         memory: *memory,
@@ -228,7 +227,10 @@ impl Raw {
                 drop(memory);
                 let fetched = self.slice(core, part);
                 match fetched.and_then(|into| core.fetch(place, part, &self.memory, memory_offset, into)) {
-                    Ok(()) => Submitted::Underway,
+                    Ok(()) => {
+                        core.reserved += 1;
+                        Submitted::Underway
+                    }
                     Err(refusal) => Submitted::Refused(refusal),
                 }
             }
@@ -246,22 +248,18 @@ impl Raw {
         false
     }
 
-    /// Writes a part whose bytes are in its slot. False if the device has no room now.
-    fn write_fetched(&mut self, core: &mut Core, place: Place, part: u32) -> bool {
+    /// Writes a part whose bytes are in its slot.
+    fn write_fetched(&mut self, core: &mut Core, place: Place, part: u32) -> Result<(), Refusal> {
         let extent = self.parts[part as usize].extent;
-        let slot = self.slots[part as usize].as_ref();
+        let slot = self.slots.get(part as usize).and_then(Option::as_ref);
         let memory = slot.and_then(|slot| core.staging.memory(slot));
-        let submitted = match memory {
-            Some(memory) => core.write(place, part, extent, IoMemory::External(memory)),
-            None => Submitted::Refused(bad_memory("a write without a slot")),
-        };
-        match submitted {
-            Submitted::Underway => return true,
-            Submitted::NoRoom(_) => return false,
-            Submitted::Refused(refusal) => self.fail(refusal),
+        let memory = memory.ok_or_else(|| bad_memory("a write without a slot"))?;
+        match core.write(place, part, extent, IoMemory::External(memory)) {
+            Submitted::Underway => Ok(()),
+            // Not with a reserved place; and to ask again is right.
+            Submitted::NoRoom(_) => Err(Refusal::new(RefusalCode::Busy, "the device's queue is full")),
+            Submitted::Refused(refusal) => Err(refusal),
         }
-        self.ended(core, place, part);
-        true
     }
 
     /// The bytes of a part in its slot, for the wire.
@@ -311,28 +309,18 @@ impl Work for Raw {
         if core.link(place).is_none() {
             self.fail(bad_memory("the connection is gone"));
         }
-        while let Some(part) = self.fetched.front().copied() {
-            if self.failed.is_some() {
-                self.ended(core, place, part);
-            } else if !self.write_fetched(core, place, part) {
-                break;
-            }
-            self.fetched.pop_front();
-        }
-        while self.failed.is_none() && self.fetched.is_empty() && self.next < self.parts.len() {
+        while self.failed.is_none() && self.next < self.parts.len() {
             if !self.begin(core, place) {
                 break;
             }
         }
-        if self.under_way > self.fetched.len() {
+        if self.under_way > 0 {
             return Progress::Working;
         }
-        if self.fetched.is_empty()
-            && let Some(refusal) = self.failed.take()
-        {
+        if let Some(refusal) = self.failed.take() {
             return Progress::Finished(Err(refusal));
         }
-        if self.under_way > 0 || self.next < self.parts.len() {
+        if self.next < self.parts.len() {
             return Progress::Starved;
         }
         Progress::Finished(Ok(Answer::Transferred { cost: self.cost }))
@@ -368,14 +356,16 @@ impl Work for Raw {
 
     fn wire_done(&mut self, core: &mut Core, place: Place, part: u32, outcome: Result<(), OperationError>) {
         match (self.direction, outcome) {
-            (Direction::Write, Ok(())) => {
-                // The next `advance` writes it.
-                self.fetched.push_back(part);
-                return;
+            (Direction::Write, outcome) => {
+                core.reserved -= 1;
+                let read = outcome.map_err(|error| bad_memory(format!("reading the source: {error}")));
+                match read.and_then(|()| self.write_fetched(core, place, part)) {
+                    Ok(()) => return,
+                    Err(refusal) => self.fail(refusal),
+                }
             }
             (Direction::Read, Ok(())) => {}
             (Direction::Read, Err(error)) => self.fail(bad_memory(format!("writing the target: {error}"))),
-            (Direction::Write, Err(error)) => self.fail(bad_memory(format!("reading the source: {error}"))),
         }
         self.ended(core, place, part);
     }

@@ -14,5 +14,6 @@ mod lost_clients_leave_nothing;
 mod misuse_is_refused;
 mod nodes_sleep_and_wake;
 mod process_equals_a_scan_at_home;
+mod scratch_is_set_aside;
 mod support;
 mod tables_are_whole_or_absent;
