@@ -1,7 +1,8 @@
 //! How do records become a file?
 //!
 //! Invariants
-//! - A file that could not be written to its end holds whole lines, and the error says how many records that is.
+//! - A file that could not be written to its end holds whole lines, and the error says how many records that is. Nothing is
+//!   written to it afterwards.
 
 use std::{
     fs::File,
@@ -19,9 +20,12 @@ pub struct TraceWriter {
     format: Lines,
     /// Whole lines that are not in the file yet.
     buffer: Vec<u8>,
+    /// Where in the buffer each of its records ends.
+    ends: Vec<usize>,
     written_bytes: u64,
     records: u64,
     records_written: u64,
+    is_cut: bool,
 }
 
 #[derive(Debug)]
@@ -50,7 +54,18 @@ impl TraceWriter {
             }
         };
         let path = path.to_owned();
-        Ok(Self { path, file, format, buffer, written_bytes: 0, records: 0, records_written: 0 })
+        let ends = Vec::new();
+        Ok(Self {
+            path,
+            file,
+            format,
+            buffer,
+            ends,
+            written_bytes: 0,
+            records: 0,
+            records_written: 0,
+            is_cut: false,
+        })
     }
 
     /// Adds a record.
@@ -65,6 +80,7 @@ impl TraceWriter {
                 .map_err(|reason| TraceError::NotWritable { path: self.path.clone(), reason })?,
         }
         self.records += 1;
+        self.ends.push(self.buffer.len());
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -81,23 +97,118 @@ impl TraceWriter {
     }
 
     fn flush(&mut self) -> Result<(), TraceError> {
-        if let Err(error) = self.file.write_all(&self.buffer) {
-            return Err(self.cut(error));
+        if self.is_cut {
+            return Err(self.failure(io::Error::other("it failed before")));
+        }
+        let (written, outcome) = write_out(&mut self.file, &self.buffer);
+        if let Err(error) = outcome {
+            return Err(self.cut(written, error));
         }
         self.written_bytes += self.buffer.len() as u64;
         self.records_written = self.records;
         self.buffer.clear();
+        self.ends.clear();
         Ok(())
     }
 
-    /// Leaves whole lines in the file. What cannot be cut (a pipe) stays as it is.
-    fn cut(&mut self, error: io::Error) -> TraceError {
+    /// Leaves in the file the records that are whole after `written` bytes of the buffer. What cannot be cut (a pipe) stays as it
+    /// is.
+    fn cut(&mut self, written: usize, error: io::Error) -> TraceError {
+        let whole = self.ends.partition_point(|&end| end <= written);
+        let kept = whole.checked_sub(1).map_or(0, |last| self.ends[last]);
+        self.records_written += whole as u64;
+        self.written_bytes += kept as u64;
         let _ = self.file.set_len(self.written_bytes);
+        self.is_cut = true;
+        self.buffer = Vec::new();
+        self.failure(error)
+    }
+
+    fn failure(&self, error: io::Error) -> TraceError {
         TraceError::Write {
             path: self.path.clone(),
             records: self.records,
             records_written: self.records_written,
             error,
         }
+    }
+}
+
+/// Writes as much as can be written, and says how much that was.
+fn write_out(file: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use super::*;
+    use crate::{Operation, ReadOptions, TraceReader};
+
+    #[test]
+    fn a_file_that_is_cut_holds_the_records_that_are_whole() {
+        let folder = tempfile::TempDir::new().unwrap();
+        for format in [WriteFormat::Csv, WriteFormat::Fio] {
+            let path = folder.path().join("trace");
+            let mut writer = TraceWriter::create(&path, format).unwrap();
+            for number in 0..5 {
+                let record = Record {
+                    at: Duration::from_micros(number),
+                    node: 0,
+                    device: 0,
+                    offset_bytes: number * 4096,
+                    length_bytes: 4096,
+                    operation: Operation::Read,
+                    table: None,
+                    column: None,
+                    thread: None,
+                };
+                writer.write(&record).unwrap();
+            }
+            // The disk takes a byte less than four records.
+            let taken = writer.ends[3] - 1;
+            fs::write(&path, &writer.buffer[..taken]).unwrap();
+            let error = writer.cut(taken, io::Error::other("full")).to_string();
+            assert!(error.contains("holds the first 3 of 5 records"), "{error}");
+            let reader = TraceReader::open(&path, &ReadOptions::default()).unwrap();
+            let read = reader.collect::<Result<Vec<_>, _>>().unwrap();
+            assert_eq!(read.len(), 3);
+            assert!(writer.finish().unwrap_err().to_string().contains("the first 3 of 5"));
+        }
+    }
+
+    /// Takes some bytes at a time, and so many in all.
+    struct Small {
+        room: usize,
+    }
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room).min(7);
+            self.room -= taken;
+            if taken == 0 { Err(io::Error::other("full")) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_was_written_before_a_failure_is_counted() {
+        let (written, outcome) = write_out(&mut Small { room: 100 }, &[0; 64]);
+        assert!(written == 64 && outcome.is_ok());
+        let (written, outcome) = write_out(&mut Small { room: 33 }, &[0; 64]);
+        assert!(written == 33 && outcome.is_err());
     }
 }

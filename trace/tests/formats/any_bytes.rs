@@ -21,8 +21,8 @@ const SEEDS: [&str; 5] = [
 fn survive(bytes: &[u8]) {
     for format in [None].into_iter().chain(Format::ALL.map(Some)) {
         for on_defect in [OnDefect::Skip, OnDefect::Stop] {
-            let columns =
-                (format == Some(Format::Generic)).then(|| "time=1,offset=2,length=3,op=4".parse().unwrap());
+            let columns = (format == Some(Format::Generic))
+                .then(|| "time=1,offset=2,length=3,op=4".parse().expect("columns"));
             let options = ReadOptions { format, on_defect, columns, ..ReadOptions::default() };
             let Ok(reader) = open(bytes, &options) else { continue };
             // Each record or error takes a byte at least.

@@ -59,7 +59,7 @@ impl Event {
         put(self.device.to_le_bytes().to_vec());
         put(3_u32.to_le_bytes().to_vec());
         put(0_u16.to_le_bytes().to_vec());
-        put(u16::try_from(self.payload.len()).unwrap().to_le_bytes().to_vec());
+        put(u16::try_from(self.payload.len()).expect("a short payload").to_le_bytes().to_vec());
         out.extend(self.payload);
         out
     }

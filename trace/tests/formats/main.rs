@@ -19,8 +19,8 @@ fn open(bytes: &[u8], options: &ReadOptions) -> Result<TraceReader, TraceError> 
 
 /// The records of bytes that are a trace without any defect.
 fn records(bytes: &[u8], options: &ReadOptions) -> Vec<Record> {
-    let mut reader = open(bytes, options).unwrap();
-    let records = reader.by_ref().collect::<Result<Vec<_>, _>>().unwrap();
+    let mut reader = open(bytes, options).expect("a trace of the test");
+    let records = reader.by_ref().collect::<Result<Vec<_>, _>>().expect("a trace of the test");
     assert_eq!(reader.defects().count(), 0, "{}", reader.defects());
     records
 }
@@ -29,7 +29,7 @@ fn records(bytes: &[u8], options: &ReadOptions) -> Vec<Record> {
 type Brief = (u64, u16, u16, u64, u64, Operation);
 
 fn brief(record: &Record) -> Brief {
-    let at = u64::try_from(record.at.as_nanos()).unwrap();
+    let at = u64::try_from(record.at.as_nanos()).expect("a short trace");
     (at, record.node, record.device, record.offset_bytes, record.length_bytes, record.operation)
 }
 

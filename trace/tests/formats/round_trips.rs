@@ -39,13 +39,13 @@ fn record() -> impl Strategy<Value = Record> {
 }
 
 fn written_and_read(records: &[Record], format: WriteFormat) -> Vec<Record> {
-    let folder = TempDir::new().unwrap();
+    let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("trace");
-    let mut writer = TraceWriter::create(&path, format).unwrap();
-    records.iter().for_each(|record| writer.write(record).unwrap());
-    assert_eq!(writer.finish().unwrap(), records.len() as u64);
-    let reader = TraceReader::open(&path, &ReadOptions::default()).unwrap();
-    reader.collect::<Result<_, _>>().unwrap()
+    let mut writer = TraceWriter::create(&path, format).expect("a file");
+    records.iter().for_each(|record| writer.write(record).expect("room"));
+    assert_eq!(writer.finish().expect("room"), records.len() as u64);
+    let reader = TraceReader::open(&path, &ReadOptions::default()).expect("a trace");
+    reader.collect::<Result<_, _>>().expect("records")
 }
 
 proptest! {
