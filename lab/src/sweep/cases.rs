@@ -19,7 +19,7 @@ pub(super) const CONNECTIONS_FIXED: u32 = 10;
 pub(super) const THREADS_FIXED: u16 = 100;
 
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-const STATIC_CONNECTIONS: [u32; 5] = [1, 2, 5, CONNECTIONS_FIXED, 16];
+const STATIC_CONNECTIONS: [u32; 4] = [1, 2, 5, CONNECTIONS_FIXED];
 const STATIC_THREADS: [u16; 5] = [1, 4, 16, 50, THREADS_FIXED];
 const LOCAL_THREADS: [u16; 6] = [1, 4, 16, 50, 100, 200];
 const REACTOR_CONNECTIONS: [u32; 3] = [1, 2, 4];
@@ -160,6 +160,9 @@ mod tests {
         assert!(whole.cases.iter().filter(fixed).count() >= STATIC_CONNECTIONS.len());
         assert!(whole.cases.contains(&whole.watched));
         let little = sweep(0.01, WireKind::Shm);
+        let is_static = |case: &Case| case.node.bridge == BridgeKind::Static;
+        assert!(little.cases.iter().any(|case| is_static(case) && case.connections == CONNECTIONS_FIXED));
+        assert!(little.cases.iter().any(|case| is_static(case) && case.node.io_threads == THREADS_FIXED));
         assert!(little.cases.len() < whole.cases.len() / 2 && little.turn == TURN_LEAST);
     }
 }

@@ -1,23 +1,37 @@
 //! A node that dies in the middle is a clear error, in time, with everything that was measured before.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rackscan_format::message::{BridgeKind, IoKind};
-use rackscan_lab::{Axes, Bounds, Experiment, Mode, NodeHost, NodeShape, RunningNode};
+use rackscan_lab::{Axes, Bounds, Experiment, Mode, NodeHost, NodeShape, RunningNode, Step};
 
 use super::support::Home;
 use super::turns_of_near_and_far_are_compared::{axes, experiment};
 
-/// Ends the node a while after a start.
-struct Dying(Home);
+/// Ends the node a while after the first turn has begun.
+struct Dying(Home, Arc<AtomicBool>);
+
+/// Waits for the first turn, and then long enough for reads to have ended.
+fn wait_for_reads(begun: &AtomicBool) {
+    while !begun.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+}
+
+/// Notes that a turn begins.
+fn note(begun: &AtomicBool, step: &Step<'_>) {
+    begun.fetch_or(!step.doing.starts_with("starting"), Ordering::Relaxed);
+}
 
 impl NodeHost for Dying {
     fn start(&mut self, shape: &NodeShape) -> Result<RunningNode, String> {
         let node = self.0.start(shape)?;
-        let stop = self.0.stopper();
+        let (stop, begun) = (self.0.stopper(), Arc::clone(&self.1));
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(700));
+            wait_for_reads(&begun);
             stop();
         });
         Ok(node)
@@ -39,8 +53,11 @@ fn long(modes: &[Mode]) -> Experiment {
 #[test]
 fn reads_of_a_node_that_ends_are_a_partial_line_and_an_error() {
     let begun = Instant::now();
-    let outcome = long(&[Mode::Remote]).run(&mut Dying(Home::new()), &AtomicBool::new(false), &mut |_| ());
-    assert!(begun.elapsed() < Duration::from_secs(30), "it does not wait for the end of the turn");
+    let measuring = Arc::new(AtomicBool::new(false));
+    let mut host = Dying(Home::new(), Arc::clone(&measuring));
+    let never = AtomicBool::new(false);
+    let outcome = long(&[Mode::Remote]).run(&mut host, &never, &mut |step| note(&measuring, step));
+    assert!(begun.elapsed() < Duration::from_secs(40), "it does not wait for the end of the turn");
     let text = outcome.failure.expect("the node is gone");
     assert!(text.contains("node"), "{text}");
     let [line] = outcome.lines.as_slice() else { panic!("one line: {:?}", outcome.lines) };
@@ -51,15 +68,15 @@ fn reads_of_a_node_that_ends_are_a_partial_line_and_an_error() {
 #[test]
 fn an_experiment_that_is_told_to_stop_returns_what_it_has() {
     let (begun, stop) = (Instant::now(), AtomicBool::new(false));
-    let mut home = Home::new();
+    let (mut home, measuring) = (Home::new(), AtomicBool::new(false));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(700));
+            wait_for_reads(&measuring);
             stop.store(true, Ordering::Relaxed);
         });
-        long(&[Mode::Local, Mode::Remote]).run(&mut home, &stop, &mut |_| ())
+        long(&[Mode::Local, Mode::Remote]).run(&mut home, &stop, &mut |step| note(&measuring, step))
     });
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(begun.elapsed() < Duration::from_secs(40));
     assert!(outcome.stopped && outcome.failure.is_none());
     let [line] = outcome.lines.as_slice() else { panic!("one line: {:?}", outcome.lines) };
     assert!(line.mode == Mode::Local && line.latency.count > 0 && line.partial.is_some(), "{line:?}");
