@@ -21,7 +21,15 @@ use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, Nod
 
 const SCRATCH_BYTES: u64 = 256 << 20;
 const CACHE_BYTES: u64 = 32 << 20;
-const PARTS: u64 = 3000;
+const PARTS: u64 = 2000;
+
+/// Where a part comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Device,
+    Cached,
+    OneSided,
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
@@ -30,11 +38,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for length_bytes in [512, 4096, 16_384, 65_536, 131_072, 1 << 20] {
         let (without, with) = (start(&folder, "without", 0)?, start(&folder, "with", CACHE_BYTES)?);
         for (wire, name) in [(0, "shm"), (1, "tcp")] {
-            let device = median(&mut line(&without, wire)?, length_bytes, SCRATCH_BYTES, false)?;
+            let device = median(&mut line(&without, wire)?, length_bytes, SCRATCH_BYTES, Way::Device)?;
             // As much as the cache holds.
             let hot_bytes = CACHE_BYTES / 2;
-            let cached = median(&mut line(&with, wire)?, length_bytes, hot_bytes, false)?;
-            let one_sided = median(&mut line(&with, wire)?, length_bytes, hot_bytes, true)?;
+            let cached = median(&mut line(&with, wire)?, length_bytes, hot_bytes, Way::Cached)?;
+            let one_sided = median(&mut line(&with, wire)?, length_bytes, hot_bytes, Way::OneSided)?;
             let us = |time: Duration| time.as_nanos() as f64 / 1000.0;
             println!(
                 "{length_bytes:>9} {name:>5} {:>12.1} {:>12.1} {:>12.1}",
@@ -77,16 +85,18 @@ fn median(
     line: &mut DirectLine,
     length_bytes: u32,
     span_bytes: u64,
-    is_one_sided: bool,
+    way: Way,
 ) -> Result<Duration, Box<dyn Error>> {
     let device = &line.status().devices[0];
     let (device, area) = (device.device, device.scratch.ok_or("no scratch area")?);
-    if is_one_sided {
+    if way == Way::OneSided {
         line.open_cache()?;
     }
     let places = span_bytes / u64::from(length_bytes).max(4096);
+    // Twice, so that everything is in the cache and the line has heard where.
+    let warming = if way == Way::Device { 0 } else { 2 * places };
     let mut times = Vec::new();
-    for round in 0..places * 2 + PARTS {
+    for round in 0..warming + PARTS {
         // A walk over all places without a pattern that a device could read ahead.
         let place = round.wrapping_mul(0x9E37_79B1) % places;
         let part = RawRead {
@@ -98,7 +108,7 @@ fn median(
         let (began, mut done) = (Instant::now(), Vec::new());
         line.read(round, &[part])?;
         line.reap(Wait::ForOne, &mut done)?;
-        if round >= places * 2 && done.iter().all(|done| done.is_one_sided == is_one_sided) {
+        if round >= warming && done.iter().all(|done| done.is_one_sided == (way == Way::OneSided)) {
             times.push(began.elapsed());
         }
     }
