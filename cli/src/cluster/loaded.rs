@@ -14,6 +14,7 @@ use rackscan_lab::{
     RunningNode, WireKind,
     query_simulation::{QueryHost, TABLE},
 };
+use rackscan_storage_node::limits::SCAN_QUEUE_MAX;
 use std::{
     fs,
     net::TcpListener,
@@ -44,6 +45,8 @@ pub(crate) struct LoadedOptions {
     pub(crate) segment_rows: u32,
     /// The most connections that there will be.
     pub(crate) connections: u32,
+    /// The most threads of one of them.
+    pub(crate) threads: u32,
     /// Set when the user wants an end.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -150,12 +153,16 @@ impl LoadedNodes {
 
     fn text(&self, socket: &Path, port: u16) -> String {
         let shm = toml::Value::String(format!("shm:{}", socket.display()));
-        let memory = MEMORY_BYTES + MEMORY_BYTES_PER_CONNECTION * u64::from(self.options.connections);
+        let LoadedOptions { connections, threads, .. } = &self.options;
+        let memory = MEMORY_BYTES + MEMORY_BYTES_PER_CONNECTION * u64::from(*connections);
+        // Scans of all threads may wait for a worker: who is refused would only ask again.
+        let waiting = (connections * threads).clamp(32, u32::from(SCAN_QUEUE_MAX));
         format!(
             "# A node of `rackscan bench query-io`.\n\
              cluster = \"rackscan-query-io\"\nkey_file = \"cluster.key\"\n\n[[node]]\nnode = 0\ndata_dir = \"node0\"\n\
              devices = [{{ path = \"node0/device0\", size = \"{size}B\" }}]\n\
-             listen = [{shm}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{memory}B\"\ncache = \"0\"\n",
+             listen = [{shm}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{memory}B\"\ncache = \"0\"\n\
+             scan_queue = {waiting}\n",
             size = device_bytes(self.options.scale),
         )
     }

@@ -87,6 +87,7 @@ fn measure(asked: &BenchQuery, simulation: &Simulation) -> Result<SimulationOutc
         scale: asked.scale,
         segment_rows: asked.segment_rows,
         connections: asked.connections.iter().copied().max().unwrap_or(1),
+        threads: asked.io_threads.iter().copied().max().unwrap_or(1),
         stop: Arc::clone(&stop),
     })?;
     let bar = progress::turns();
