@@ -41,11 +41,11 @@ fn until<T>(child: &mut Child, found: impl Fn(u32) -> Option<T>) -> T {
 /// The node whose data lies below the folder.
 fn node_below(folder: &Path) -> Option<u32> {
     let folder = folder.to_str().expect("a UTF-8 path");
-    let nodes = processes_with("--lifeline").into_iter().filter(|pid| {
+    let mut nodes = processes_with("--lifeline").into_iter().filter(|pid| {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&words).contains(folder)
     });
-    nodes.last()
+    nodes.next_back()
 }
 
 /// Whether a thread of the process scans for a query.
