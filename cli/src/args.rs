@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_io;
+mod bench_query;
 mod replay;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchTpch, BenchWires, FabricWire, Peer};
 pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
+pub(crate) use bench_query::BenchQuery;
 pub(crate) use replay::Replay;
 
 /// A parallel SQL engine over disaggregated storage.

@@ -64,6 +64,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Bench(Bench::Fabric(options)) => command::bench_fabric::fabric(options),
         Command::Bench(Bench::Inbox(options)) => command::bench_fabric::inbox(options),
         Command::Bench(Bench::Io(options)) => command::bench_io::run(options),
+        Command::Bench(Bench::QueryIo(options)) => command::bench_query::run(global, options),
         Command::Replay(options) => command::replay::run(global, options),
         Command::Bench(Bench::Answer) => Ok(rackscan_bench::fabric::answer()?),
     }

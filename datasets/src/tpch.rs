@@ -88,10 +88,29 @@ pub async fn load(
     options: &LoadOptions,
     progress: OnProgress<'_>,
 ) -> Result<LoadSummary, LoadError> {
+    load_some(cluster, scale, &TABLES, sort_by, options, progress).await
+}
+
+/// As [`load`], of some of the tables.
+///
+/// # Errors
+/// As of [`load`], and a name that is none of [`TABLES`].
+pub async fn load_some(
+    cluster: &Cluster,
+    scale: f64,
+    tables: &[&str],
+    sort_by: &[SortBy],
+    options: &LoadOptions,
+    progress: OnProgress<'_>,
+) -> Result<LoadSummary, LoadError> {
     check(scale, sort_by)?;
+    if let Some(unknown) = tables.iter().find(|table| !TABLES.contains(table)) {
+        return Err(unknown_table("the table to load", unknown));
+    }
     let started = Instant::now();
-    let mut stored: Vec<StoredTable> = Vec::with_capacity(GENERATED.len());
-    for table in &GENERATED {
+    let wanted: Vec<&Generated> = GENERATED.iter().filter(|table| tables.contains(&table.name)).collect();
+    let mut stored: Vec<StoredTable> = Vec::with_capacity(wanted.len());
+    for table in &wanted {
         let sort_by = sort_by.iter().rfind(|sort| sort.table == table.name);
         match store(cluster, table.new_table(scale, sort_by)?, options, progress).await {
             Ok(table) => stored.push(table),
@@ -105,7 +124,8 @@ pub async fn load(
     for table in stored {
         loaded.push(table.publish().await?);
     }
-    Ok(LoadSummary::new(loaded, raw_bytes(scale), started))
+    let raw_bytes = wanted.iter().map(|table| table.raw_bytes(scale)).sum();
+    Ok(LoadSummary::new(loaded, raw_bytes, started))
 }
 
 async fn abort(stored: Vec<StoredTable>) {
@@ -123,12 +143,12 @@ fn check(scale: f64, sort_by: &[SortBy]) -> Result<(), LoadError> {
     }
     match sort_by.iter().find(|sort| !TABLES.contains(&sort.table.as_str())) {
         None => Ok(()),
-        Some(sort) => Err(LoadError::Option {
-            what: "the table to sort",
-            found: format!("{:?}", sort.table),
-            expected: format!("one of {}", TABLES.join(", ")),
-        }),
+        Some(sort) => Err(unknown_table("the table to sort", &sort.table)),
     }
+}
+
+fn unknown_table(what: &'static str, found: &str) -> LoadError {
+    LoadError::Option { what, found: format!("{found:?}"), expected: format!("one of {}", TABLES.join(", ")) }
 }
 
 /// A table and its generator.

@@ -15,6 +15,8 @@ const TICKS_PER_SECOND: u64 = 100;
 pub struct CpuSample {
     /// Of the whole process with its ended threads, in ticks.
     ticks: u64,
+    /// What of it was spent outside of the kernel.
+    user_ticks: u64,
     /// Of each living thread, in nanoseconds.
     threads_ns: BTreeMap<u32, u64>,
 }
@@ -24,7 +26,8 @@ impl CpuSample {
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let ticks = ticks(&stat)?;
+        let (user_ticks, system_ticks) = ticks(&stat)?;
+        let ticks = user_ticks.checked_add(system_ticks)?;
         let mut threads_ns = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
             let name = entry.file_name();
@@ -35,7 +38,7 @@ impl CpuSample {
                 threads_ns.insert(thread, nanoseconds);
             }
         }
-        Some(Self { ticks, threads_ns })
+        Some(Self { ticks, user_ticks, threads_ns })
     }
 
     /// Of this process.
@@ -52,17 +55,25 @@ impl CpuSample {
             let total = |sample: &Self| sample.threads_ns.values().sum::<u64>();
             return Duration::from_nanos(total(self).saturating_sub(total(earlier)));
         }
-        let ticks = self.ticks.saturating_sub(earlier.ticks);
-        Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / TICKS_PER_SECOND))
+        of_ticks(self.ticks.saturating_sub(earlier.ticks))
+    }
+
+    /// Time used outside of the kernel since an earlier sample, to the tick.
+    #[must_use]
+    pub fn user_since(&self, earlier: &Self) -> Duration {
+        of_ticks(self.user_ticks.saturating_sub(earlier.user_ticks))
     }
 }
 
-/// utime + stime of a line of /proc/PID/stat. The name in it is in parentheses and may hold anything.
-fn ticks(stat: &str) -> Option<u64> {
+fn of_ticks(ticks: u64) -> Duration {
+    Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / TICKS_PER_SECOND))
+}
+
+/// utime and stime of a line of /proc/PID/stat. The name in it is in parentheses and may hold anything.
+fn ticks(stat: &str) -> Option<(u64, u64)> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut words = after_name.split_whitespace().skip(11);
-    let (user, system) = (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);
-    user.checked_add(system)
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -80,7 +91,7 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_does_not_move_the_fields() {
         let stat = "12 (a) b (c)) S 1 1 1 0 -1 4194560 100 0 0 0 70 30 0 0 20 0 1 0 5 6 7";
-        assert_eq!(ticks(stat), Some(100));
+        assert_eq!(ticks(stat), Some((70, 30)));
         assert_eq!(ticks("12 (a"), None);
         assert_eq!(ticks("12 (a) S 1 1"), None);
     }
@@ -89,10 +100,12 @@ mod tests {
     fn time_of_a_thread_that_has_ended_is_counted_to_the_tick() {
         let sample = |ticks, threads: &[(u32, u64)]| CpuSample {
             ticks,
+            user_ticks: ticks / 2,
             threads_ns: threads.iter().copied().collect(),
         };
         let before = sample(10, &[(1, 500), (2, 700)]);
         assert_eq!(sample(14, &[(1, 600)]).since(&before), Duration::from_millis(40));
+        assert_eq!(sample(14, &[(1, 600)]).user_since(&before), Duration::from_millis(20));
         assert_eq!(sample(10, &[(1, 600), (2, 750)]).since(&before), Duration::from_nanos(150));
         assert_eq!(before.since(&sample(14, &[(1, 600), (2, 750)])), Duration::ZERO);
     }

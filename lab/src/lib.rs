@@ -8,12 +8,15 @@
 //!          Local      io_uring or pread threads on a file of this host
 //!          Remote     raw reads and writes by a storage node, over a wire
 //!          WireOnly   a node's answer without any IO
+//!
+//!   query_simulation   filters over stored tables, in each placement; beside the targets
 //! ```
 //!
 //! Invariants
 //! - A target belongs to one thread and holds at most its depth in flight.
 //! - Memory is given out before a run starts; an IO allocates nothing here.
-//! - The lab knows nothing of pages, tables and queries: offsets and lengths are all it sees.
+//! - Targets and drivers know nothing of pages, tables and queries: offsets and lengths are all they see. Only
+//!   [`query_simulation`] does, and no SQL: its queries are scan programs.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +28,7 @@ mod experiment;
 mod fio;
 mod latency;
 pub mod limits;
+pub mod query_simulation;
 mod record;
 pub mod replay;
 mod room;

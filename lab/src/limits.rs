@@ -35,6 +35,12 @@ pub const IO_BYTES_LEAST: u32 = 512;
 /// Most connections (threads, targets) of one load.
 pub const CONNECTIONS_MAX: u32 = 1024;
 
+/// Most connections of a query simulation, each with a thread that drives it.
+pub const QUERY_CONNECTIONS_MAX: u32 = 128;
+
+/// Most threads that scan over one of them.
+pub const QUERY_THREADS_MAX: u32 = 256;
+
 /// Most memory of one load's targets, in bytes.
 pub const LOAD_MEMORY_BYTES_MAX: u64 = 8 << 30;
 

@@ -43,11 +43,18 @@ pub struct Upward {
 }
 
 /// The uses that tests make against the direction of the ranks.
-pub const DEV_UPWARD: &[Upward] = &[Upward {
-    from: "rackscan-client",
-    to: "rackscan-storage-node",
-    reason: "what a direct line reads and writes is seen on a real node's device",
-}];
+pub const DEV_UPWARD: &[Upward] = &[
+    Upward {
+        from: "rackscan-client",
+        to: "rackscan-storage-node",
+        reason: "what a direct line reads and writes is seen on a real node's device",
+    },
+    Upward {
+        from: "rackscan-lab",
+        to: "rackscan-datasets",
+        reason: "what simulated queries count is compared with rows that were really generated and loaded",
+    },
+];
 
 /// A dependency from outside the workspace that only some crates may know.
 #[derive(Debug, Clone, Copy)]
@@ -88,8 +95,8 @@ pub const FENCES: &[Fence] = &[
     },
     Fence {
         package: "tpchgen",
-        reason: "generated tables come in where all tables come in; tests of scans and pages may too",
-        users: &["rackscan-datasets", "rackscan-scan", "rackscan-format"],
+        reason: "generated tables come in where all tables come in; tests of scans, pages and simulated queries may too",
+        users: &["rackscan-datasets", "rackscan-scan", "rackscan-format", "rackscan-lab"],
     },
 ];
 

@@ -1,6 +1,6 @@
 //! Which words does `rackscan bench` understand?
 
-use super::BenchIo;
+use super::{BenchIo, BenchQuery};
 use super::{PlacementArgument, scale};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
@@ -28,6 +28,11 @@ pub(crate) enum Bench {
                             rackscan bench io --open-loop 20000 --depths 128\n  \
                             rackscan bench io --sweep --effort 0.2 --report lab-report")]
     Io(Box<BenchIo>),
+    /// The filters of three queries over lineitem: by this process, over fetched pages, and in a storage node
+    #[command(after_help = "Examples:\n  rackscan bench query-io --scale 0.1 --report query-report\n  \
+                            rackscan bench query-io --queries q06 --page-sizes 16KiB --connections 1,2,4 --io-threads 1,2,8\n  \
+                            rackscan bench query-io --wire tcp --placements remote-fetch,remote-process")]
+    QueryIo(Box<BenchQuery>),
     /// The second process of a measurement; started by the first
     #[command(hide = true)]
     Answer,

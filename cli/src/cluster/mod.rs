@@ -2,12 +2,14 @@
 
 mod embedded;
 mod file;
+mod loaded;
 mod process;
 mod scratch;
 mod stage;
 
 pub(crate) use embedded::{Shape, create};
 pub(crate) use file::{ClusterFile, Member, node_config};
+pub(crate) use loaded::{LoadedNodes, LoadedOptions};
 pub(crate) use process::{Lifelines, is_reachable, start_for_command, start_to_stay, wait_until_gone};
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};
 pub(crate) use stage::{Stage, StageOptions};

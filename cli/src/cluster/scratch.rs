@@ -175,7 +175,7 @@ impl Drop for ScratchNodes {
 }
 
 /// The key of the folder, made if it is not there.
-fn key(path: &Path) -> Result<ClusterKey, Failure> {
+pub(super) fn key(path: &Path) -> Result<ClusterKey, Failure> {
     if let Ok(text) = fs::read_to_string(path) {
         return text.parse().map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())));
     }

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod bench_fabric;
 pub(crate) mod bench_io;
+pub(crate) mod bench_query;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;
 pub(crate) mod explain;

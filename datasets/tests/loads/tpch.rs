@@ -146,5 +146,9 @@ async fn options_that_cannot_work_are_refused_before_anything_is_loaded() {
     let error = load(SCALE, vec![], LoadOptions { threads: 0, ..LoadOptions::default() }).await.to_string();
     assert_eq!(error, "the number of threads is 0, expected 1 to 256");
     assert!("lineitem".parse::<SortBy>().unwrap_err().to_string().contains("TABLE.COLUMN"));
+    let options = LoadOptions::default();
+    let unknown = tpch::load_some(&cluster.cluster, SCALE, &["lines"], &[], &options, &|_| ());
+    let error = unknown.await.map(|summary| summary.rows).unwrap_err().to_string();
+    assert!(error.contains("the table to load is \"lines\"") && error.contains("lineitem"), "{error}");
     assert!(cluster.cluster.catalog().await.unwrap().tables.is_empty());
 }

@@ -21,6 +21,7 @@ pub(crate) struct Home {
     sockets: TempDir,
     key: ClusterKey,
     pub(crate) scratch: Option<u64>,
+    pub(crate) device_bytes: u64,
     pub(crate) starts: u32,
     running: Option<(NodeShape, NodeHandle)>,
 }
@@ -32,7 +33,15 @@ impl Home {
         let key = ClusterKey::from_bytes([9; 32]);
         std::fs::write(folder.path().join("cluster.key"), key.to_hex()).expect("the folder is writable");
         let sockets = TempDir::new().expect("the folder for temporary files is writable");
-        Self { folder, sockets, key, scratch: Some(SCRATCH_BYTES), starts: 0, running: None }
+        Self {
+            folder,
+            sockets,
+            key,
+            scratch: Some(SCRATCH_BYTES),
+            device_bytes: 24 << 20,
+            starts: 0,
+            running: None,
+        }
     }
 
     pub(crate) fn device(&self) -> PathBuf {
@@ -76,7 +85,8 @@ impl NodeHost for Home {
         if self.running.as_ref().is_none_or(|(running, _)| running != shape) {
             self.stop();
             let path = |name: &str| self.folder.path().join(name);
-            let device = DeviceConfig { path: self.device(), size: Some(ByteSize(24 << 20)), reserve: true };
+            let device =
+                DeviceConfig { path: self.device(), size: Some(ByteSize(self.device_bytes)), reserve: true };
             let mut config = Config::new(NODE, ClusterId(7), path("data"), device, path("cluster.key"));
             config.listen = vec![
                 Address::Shm { path: self.sockets.path().join("node") },

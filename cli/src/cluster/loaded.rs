@@ -1,0 +1,205 @@
+//! On which node does a query simulation run? One of its own, with lineitem loaded anew for each size of pages.
+//!
+//! Invariants
+//! - Everything lies in one folder that this command makes, and removes when it ends, however it ends by itself.
+//! - The node keeps no pages in memory: what is asked of it is read from its device.
+//! - Tables of two page sizes are never there at the same time.
+
+use super::{ClusterFile, Lifelines, embedded::socket_folder, scratch::key, start_for_command};
+use crate::failure::{Failure, at_path};
+use rackscan_client::{Cluster, ClusterOptions, NodeEndpoint};
+use rackscan_datasets::{LoadOptions, tpch};
+use rackscan_fabric::{Address, ClusterKey};
+use rackscan_lab::{
+    RunningNode, WireKind,
+    query_simulation::{QueryHost, TABLE},
+};
+use rackscan_storage_node::limits::SCAN_QUEUE_MAX;
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::runtime::Runtime;
+
+/// Labels, the catalog, and small pages that are padded to whole sectors.
+const MARGIN_BYTES: u64 = 256 << 20;
+/// Buffers and scans of a node, and what each connection takes of it.
+const MEMORY_BYTES: u64 = 512 << 20;
+const MEMORY_BYTES_PER_CONNECTION: u64 = 4 << 20;
+/// How often a load looks whether it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What is loaded, and where.
+pub(crate) struct LoadedOptions {
+    /// A folder on the disk to be measured; made if it is not there.
+    pub(crate) folder: PathBuf,
+    /// The scale factor.
+    pub(crate) scale: f64,
+    /// Rows of a segment.
+    pub(crate) segment_rows: u32,
+    /// The most connections that there will be.
+    pub(crate) connections: u32,
+    /// The most threads of one of them.
+    pub(crate) threads: u32,
+    /// Set when the user wants an end.
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// A node of our own.
+pub(crate) struct LoadedNodes {
+    options: LoadedOptions,
+    root: PathBuf,
+    sockets: Option<PathBuf>,
+    key: ClusterKey,
+    runtime: Runtime,
+    running: Option<Lifelines>,
+}
+
+impl LoadedNodes {
+    /// Makes the folder and its key, if there is room for the table.
+    pub(crate) fn create(options: LoadedOptions) -> Result<Self, Failure> {
+        let folder = &options.folder;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
+        let runtime = runtime.map_err(|error| Failure::Runtime(format!("cannot start threads: {error}")))?;
+        fs::create_dir_all(folder).map_err(at_path(folder))?;
+        let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
+        let needed = device_bytes(options.scale);
+        let free = rackscan_lab::free_bytes(&folder).map_err(at_path(&folder))?;
+        if free < needed {
+            return Err(Failure::Runtime(format!(
+                "{}: {free} bytes are free, {needed} are needed for lineitem at scale factor {}; give a smaller --scale or \
+                 another --folder",
+                folder.display(),
+                options.scale
+            )));
+        }
+        let root = folder.join(format!("rackscan-query-io-{}", std::process::id()));
+        fs::create_dir(&root).map_err(at_path(&root))?;
+        // From here on the folder is removed whatever happens.
+        let mut nodes = Self {
+            key: ClusterKey::from_bytes([0; 32]),
+            options,
+            root,
+            sockets: None,
+            runtime,
+            running: None,
+        };
+        nodes.sockets = socket_folder(&nodes.root, u64::from(std::process::id()))?;
+        nodes.key = key(&nodes.root.join("cluster.key"))?;
+        Ok(nodes)
+    }
+
+    fn load_anew(&mut self, page_size_bytes: u32) -> Result<RunningNode, Failure> {
+        self.stop();
+        let data = self.root.join("node0");
+        if data.exists() {
+            fs::remove_dir_all(&data).map_err(at_path(&data))?;
+        }
+        let socket = self.sockets.as_ref().unwrap_or(&self.root).join("socket");
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port =
+            port.map_err(|error| Failure::Runtime(format!("no free TCP port on 127.0.0.1: {error}")))?.port();
+        let path = self.root.join("cluster.toml");
+        fs::write(&path, self.text(&socket, port)).map_err(at_path(&path))?;
+        let file = ClusterFile::read(&path)?;
+        let Some(lifelines) = start_for_command(&file)? else {
+            return Err(Failure::Runtime(format!("{}: another node listens there", socket.display())));
+        };
+        let member = &file.members[0].config;
+        let kind = |address: &Address| match address {
+            Address::Shm { .. } => Some(WireKind::Shm),
+            Address::Tcp { .. } => Some(WireKind::Tcp),
+            _ => None,
+        };
+        let addresses = member.listen.iter().filter_map(|address| Some((kind(address)?, address.clone())));
+        let node = RunningNode {
+            pid: lifelines.pids().next().unwrap_or_default(),
+            node: member.node,
+            addresses: addresses.collect(),
+            key: self.key.clone(),
+            device: data.join("device0"),
+        };
+        self.running = Some(lifelines);
+        self.fill(&node, page_size_bytes)?;
+        Ok(node)
+    }
+
+    /// Loads the table; ends early, with an error that nobody reads, when the user wants an end.
+    fn fill(&self, node: &RunningNode, page_size_bytes: u32) -> Result<(), Failure> {
+        let LoadedOptions { scale, segment_rows, stop, .. } = &self.options;
+        let addresses = node.addresses.iter().map(|(_, address)| address.clone()).collect();
+        let endpoint = NodeEndpoint { id: node.node, addresses };
+        let load = LoadOptions {
+            page_size: page_size_bytes,
+            segment_rows: *segment_rows,
+            spill_folder: self.root.clone(),
+            ..LoadOptions::default()
+        };
+        self.runtime.block_on(async {
+            let cluster = Cluster::connect(ClusterOptions::new(vec![endpoint], node.key.clone())).await?;
+            let loading = tpch::load_some(&cluster, *scale, &[TABLE], &[], &load, &|_| ());
+            tokio::select! {
+                loaded = loading => loaded.map(drop).map_err(Failure::from),
+                () = stopped(stop) => Err(Failure::Runtime("stopped while a table was loaded".to_owned())),
+            }
+        })
+    }
+
+    fn text(&self, socket: &Path, port: u16) -> String {
+        let shm = toml::Value::String(format!("shm:{}", socket.display()));
+        let LoadedOptions { connections, threads, .. } = &self.options;
+        let memory = MEMORY_BYTES + MEMORY_BYTES_PER_CONNECTION * u64::from(*connections);
+        // Scans of all threads may wait for a worker: who is refused would only ask again.
+        let waiting = (connections * threads).clamp(32, u32::from(SCAN_QUEUE_MAX));
+        format!(
+            "# A node of `rackscan bench query-io`.\n\
+             cluster = \"rackscan-query-io\"\nkey_file = \"cluster.key\"\n\n[[node]]\nnode = 0\ndata_dir = \"node0\"\n\
+             devices = [{{ path = \"node0/device0\", size = \"{size}B\" }}]\n\
+             listen = [{shm}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{memory}B\"\ncache = \"0\"\n\
+             scan_queue = {waiting}\n",
+            size = device_bytes(self.options.scale),
+        )
+    }
+
+    fn stop(&mut self) {
+        if let Some(lifelines) = self.running.take() {
+            lifelines.stop();
+        }
+    }
+}
+
+/// Ready when the flag is set.
+async fn stopped(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Room for lineitem in pages of any size: encoded it takes less than as text, until padding comes on top.
+fn device_bytes(scale: f64) -> u64 {
+    // Devices are whole mebibytes.
+    (tpch::raw_bytes(scale) + MARGIN_BYTES).next_multiple_of(1 << 20)
+}
+
+impl QueryHost for LoadedNodes {
+    fn load(&mut self, page_size_bytes: u32) -> Result<RunningNode, String> {
+        self.load_anew(page_size_bytes).map_err(|failure| failure.to_string())
+    }
+}
+
+impl Drop for LoadedNodes {
+    fn drop(&mut self) {
+        self.stop();
+        for folder in self.sockets.iter().chain([&self.root]) {
+            if let Err(error) = fs::remove_dir_all(folder) {
+                tracing::warn!("{}: cannot be removed: {error}", folder.display());
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What is kept of the runs of a query, and how does it become one line of JSON?
+//!
+//! Invariants
+//! - A line carries every turn; ratios are medians of the ratios of turns that were made next to each other.
+//! - Shares of processor time are of all cores of the machine, as the paper's table 4.6 has them.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::plan::{Case, Placement};
+use super::queries::SimulatedQuery;
+use super::turn::{Turn, Used};
+use crate::experiment::WireKind;
+use crate::record::Provenance;
+
+/// How busy a process kept the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct CpuShare {
+    /// Outside of the kernel, in percent of all cores.
+    pub user_percent: f64,
+    /// In the kernel, in percent of all cores.
+    pub system_percent: f64,
+    /// Seconds of one run, both together.
+    pub seconds: f64,
+}
+
+/// One placement of one case, all turns together.
+#[derive(Debug, Clone, Serialize)]
+pub struct QueryLine {
+    /// Where the figure comes from.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// What was asked.
+    pub query: SimulatedQuery,
+    /// Where it was answered.
+    pub placement: Placement,
+    /// Bytes that a page was loaded to have; a page holds a block of 1,024 rows at least.
+    pub page_size_bytes: u32,
+    /// Bytes of a page that was read, on average.
+    pub page_bytes: f64,
+    /// Connections; 0 where nothing is asked of a node.
+    pub connections: u32,
+    /// Threads of each connection, or of this process.
+    pub threads: u32,
+    /// Threads in all.
+    pub workers: u32,
+    /// The wire; `None` without one.
+    pub wire: Option<WireKind>,
+    /// Rows of the table.
+    pub table_rows: u64,
+    /// Rows that pass.
+    pub rows: u64,
+    /// Their share.
+    pub selectivity: f64,
+    /// Pages read from the device in one run.
+    pub pages: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Bytes that crossed the wire in one run.
+    pub wire_bytes: u64,
+    /// Seconds of each turn.
+    pub seconds: Vec<f64>,
+    /// Their median.
+    pub median_s: f64,
+    /// Pages per second, of the median.
+    pub iops: f64,
+    /// Megabytes (10^6) read per second, of the median.
+    pub mb_per_s: f64,
+    /// Of this process.
+    pub own_cpu: CpuShare,
+    /// Of the node.
+    pub node_cpu: Option<CpuShare>,
+    /// How often the node had no room for a scan, in all turns.
+    pub bounces: u64,
+    /// Time over that of `local` with as many threads; less than 1 is faster.
+    pub over_local: Option<f64>,
+    /// Why there are fewer turns than asked for.
+    pub partial: Option<String>,
+}
+
+/// The turns of each placement of one case.
+#[derive(Debug)]
+pub(super) struct Turns {
+    pub(super) case: Case,
+    pub(super) table_rows: u64,
+    pub(super) turns: Vec<(Placement, Vec<Turn>)>,
+}
+
+/// What lines of one simulation have in common.
+pub(super) struct Common<'a> {
+    pub(super) provenance: &'a Provenance,
+    pub(super) wire: WireKind,
+    pub(super) rounds: u32,
+    pub(super) partial: Option<String>,
+}
+
+impl Turns {
+    pub(super) fn new(case: Case, placements: &[Placement], table_rows: u64) -> Self {
+        Self { case, table_rows, turns: placements.iter().map(|of| (*of, Vec::new())).collect() }
+    }
+
+    pub(super) fn push(&mut self, placement: Placement, turn: Turn) {
+        if let Some((_, turns)) = self.turns.iter_mut().find(|(of, _)| *of == placement) {
+            turns.push(turn);
+        }
+    }
+
+    /// A line for each placement that has a turn.
+    pub(super) fn lines(&self, common: &Common<'_>) -> Vec<QueryLine> {
+        let measured = self.turns.iter().filter(|(_, turns)| !turns.is_empty());
+        measured.filter_map(|(placement, turns)| self.line(*placement, turns, common)).collect()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "rates for people: 53 bits are plenty")]
+    fn line(&self, placement: Placement, turns: &[Turn], common: &Common<'_>) -> Option<QueryLine> {
+        let Case { query, page_size_bytes, connections, threads } = self.case;
+        let tally = turns.first()?.tally;
+        let seconds: Vec<f64> = turns.iter().map(|turn| turn.time.as_secs_f64()).collect();
+        let median_s = median(seconds.clone())?;
+        let per_s = |amount: u64| if median_s > 0.0 { amount as f64 / median_s } else { 0.0 };
+        let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let is_local = placement == Placement::Local;
+        let local = self.turns.iter().find(|(of, _)| *of == Placement::Local);
+        let over_local = local.filter(|_| !is_local).and_then(|(_, local)| {
+            let pairs = turns.iter().zip(local).filter(|(_, local)| !local.time.is_zero());
+            median(pairs.map(|(own, local)| own.time.as_secs_f64() / local.time.as_secs_f64()).collect())
+        });
+        let wall: Duration = turns.iter().map(|turn| turn.time).sum();
+        let own = cpu(turns.iter().map(|turn| turn.own), wall, turns.len());
+        let node: Option<Vec<Used>> = turns.iter().map(|turn| turn.node).collect();
+        Some(QueryLine {
+            provenance: common.provenance.clone(),
+            query,
+            placement,
+            page_size_bytes,
+            page_bytes: share(tally.page_bytes, tally.pages),
+            connections: if is_local { 0 } else { connections },
+            threads: if is_local { self.case.workers() } else { threads },
+            workers: self.case.workers(),
+            wire: (!is_local).then_some(common.wire),
+            table_rows: self.table_rows,
+            rows: tally.rows,
+            selectivity: share(tally.rows, self.table_rows),
+            pages: tally.pages,
+            read_bytes: tally.page_bytes,
+            wire_bytes: tally.wire_bytes,
+            median_s,
+            iops: per_s(tally.pages),
+            mb_per_s: per_s(tally.page_bytes) / 1e6,
+            own_cpu: own,
+            node_cpu: node.filter(|_| !is_local).map(|node| cpu(node.into_iter(), wall, turns.len())),
+            bounces: turns.iter().map(|turn| turn.tally.bounces).sum(),
+            over_local,
+            partial: common.partial.clone().filter(|_| turns.len() < common.rounds as usize),
+            seconds,
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shares for people: 53 bits are plenty")]
+fn cpu(turns: impl Iterator<Item = Used>, wall: Duration, count: usize) -> CpuShare {
+    let (mut all, mut user) = (Duration::ZERO, Duration::ZERO);
+    for used in turns {
+        all += used.all;
+        user += used.user.min(used.all);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let available = wall.as_secs_f64() * cores;
+    let percent = |part: Duration| if available > 0.0 { part.as_secs_f64() / available * 100.0 } else { 0.0 };
+    CpuShare {
+        user_percent: percent(user),
+        system_percent: percent(all.saturating_sub(user)),
+        seconds: all.as_secs_f64() / count.max(1) as f64,
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_simulation::scan::Tally;
+
+    fn turn(milliseconds: u64) -> Turn {
+        let time = Duration::from_millis(milliseconds);
+        let tally = Tally { rows: 25, pages: 100, page_bytes: 409_600, bounces: 1, ..Tally::default() };
+        let used = Used { all: time, user: time * 3 / 4 };
+        Turn { time, tally, own: used, node: Some(used), short: false }
+    }
+
+    #[test]
+    fn a_line_holds_rates_of_the_median_and_ratios_of_neighbours() {
+        let case = Case { query: SimulatedQuery::Q15, page_size_bytes: 4096, connections: 2, threads: 3 };
+        let mut turns = Turns::new(case, &Placement::ALL, 100);
+        // The machine gets slower by half between the rounds; ratios stay what they are.
+        for slower in [1, 2, 4] {
+            turns.push(Placement::Local, turn(100 * slower));
+            turns.push(Placement::RemoteFetch, turn(150 * slower));
+        }
+        let provenance = Provenance::now("query-io", 1.0);
+        let partial = Some("stopped".to_owned());
+        let common = Common { provenance: &provenance, wire: WireKind::Tcp, rounds: 3, partial };
+        let lines = turns.lines(&common);
+        let [local, fetch] = lines.as_slice() else { panic!("{lines:?}") };
+        assert_eq!((local.connections, local.threads, local.workers), (0, 6, 6));
+        assert_eq!((fetch.connections, fetch.threads, fetch.workers), (2, 3, 6));
+        assert_eq!(local.over_local, None);
+        assert!((fetch.over_local.unwrap() - 1.5).abs() < 1e-9);
+        assert_eq!((local.partial.as_deref(), local.wire, local.node_cpu), (None, None, None));
+        assert!((fetch.median_s - 0.3).abs() < 1e-9 && (fetch.selectivity - 0.25).abs() < 1e-9);
+        assert!((fetch.iops - 100.0 / 0.3).abs() < 1e-6 && (fetch.page_bytes - 4096.0).abs() < 1e-9);
+        let cpu = fetch.node_cpu.unwrap();
+        assert!((cpu.user_percent / cpu.system_percent - 3.0).abs() < 1e-9, "{cpu:?}");
+        assert_eq!(fetch.bounces, 3);
+        let more = Common { rounds: 4, ..common };
+        assert_eq!(turns.lines(&more)[0].partial.as_deref(), Some("stopped"));
+        let text = serde_json::to_string(fetch).unwrap();
+        assert!(text.starts_with("{\"bench\":\"query-io\"") && text.contains("\"remote-fetch\""), "{text}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Where is a query's filter best run, measured as the paper's section 4.5 does?
+//!
+//! ```text
+//!   for each page size                 a node is loaded with lineitem           (QueryHost)
+//!     for each number of connections   they are made                            (ground)
+//!       for each case                  a query and a number of threads
+//!         for each round               local, remote-fetch, remote-process: a turn each, every second round the other
+//!                                      way; the first round does not count      (turn, scan)
+//! ```
+//!
+//! Invariants
+//! - Placements that are compared take turns next to each other, on one set of connections.
+//! - Every turn of a query over one table counts the same rows, or the simulation ends.
+//! - Whatever ends it early, its lines hold everything that was measured before.
+
+mod error;
+mod ground;
+mod line;
+mod page;
+mod plan;
+mod queries;
+mod scan;
+mod turn;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use error::SimulationError;
+pub use line::{CpuShare, QueryLine};
+pub use page::report;
+pub use plan::{Placement, Simulation};
+pub use queries::{SimulatedQuery, TABLE, UnknownQuery};
+
+use self::ground::Ground;
+use self::line::{Common, Turns};
+use self::plan::Case;
+use self::scan::Work;
+use self::turn::{Shift, turn};
+use crate::experiment::{RunningNode, Step};
+
+/// Loads the table.
+pub trait QueryHost {
+    /// A running node with all rows of lineitem in pages of this size, in place of the one before.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    fn load(&mut self, page_size_bytes: u32) -> Result<RunningNode, String>;
+}
+
+/// What a simulation gave.
+#[derive(Debug, Clone)]
+pub struct SimulationOutcome {
+    /// A line for each placement of each case that had a turn.
+    pub lines: Vec<QueryLine>,
+    /// What ended it early.
+    pub failure: Option<String>,
+    /// Somebody asked for its end.
+    pub stopped: bool,
+}
+
+/// What is told how far a simulation is.
+type OnStep<'a> = &'a mut dyn FnMut(&Step<'_>);
+
+/// A simulation on its way.
+struct Course<'a> {
+    simulation: &'a Simulation,
+    stop: &'a AtomicBool,
+    done: usize,
+    all: Vec<Turns>,
+    /// Rows of each query, as the first turn found them.
+    rows: BTreeMap<SimulatedQuery, u64>,
+}
+
+impl Simulation {
+    /// Measures everything, until it is done, fails, or `stop` is set.
+    pub fn run(&self, host: &mut dyn QueryHost, stop: &AtomicBool, on_step: OnStep<'_>) -> SimulationOutcome {
+        let mut course = Course { simulation: self, stop, done: 0, all: Vec::new(), rows: BTreeMap::new() };
+        let ended = self.check().and_then(|()| course.page_sizes(host, on_step));
+        let stopped = stop.load(Ordering::Relaxed);
+        // What fails because it was asked to stop has not failed.
+        let failure = ended.err().filter(|_| !stopped).map(|error| error.to_string());
+        let partial = failure.clone().or(stopped.then(|| "it was asked to stop".to_owned()));
+        let (provenance, wire, rounds) = (&self.provenance, self.wire, self.rounds);
+        let common = Common { provenance, wire, rounds, partial };
+        let lines = course.all.iter().flat_map(|turns| turns.lines(&common)).collect();
+        SimulationOutcome { lines, failure, stopped }
+    }
+}
+
+impl Course<'_> {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self, on_step: OnStep<'_>, doing: &str) {
+        on_step(&Step { done: self.done, total: self.simulation.turns(), doing });
+    }
+
+    fn page_sizes(&mut self, host: &mut dyn QueryHost, on_step: OnStep<'_>) -> Result<(), SimulationError> {
+        for page_size_bytes in self.simulation.page_sizes.iter().copied() {
+            if self.is_stopped() {
+                return Ok(());
+            }
+            self.tell(on_step, &format!("loading pages of {page_size_bytes} B"));
+            let node = host.load(page_size_bytes).map_err(SimulationError::Host)?;
+            for connections in self.simulation.connections.iter().copied() {
+                let ground = Ground::connect(&node, self.simulation, connections)?;
+                self.cases(&ground, page_size_bytes, on_step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cases(
+        &mut self,
+        ground: &Ground,
+        page_size_bytes: u32,
+        on_step: OnStep<'_>,
+    ) -> Result<(), SimulationError> {
+        let simulation = self.simulation;
+        let connections = u32::try_from(ground.clusters.len()).unwrap_or(u32::MAX);
+        for query in simulation.queries.iter().copied() {
+            let program = Arc::new(query.program(&ground.table.definition)?);
+            let work = Work { program, segments: ground.table.segments.clone() };
+            for threads in simulation.threads.iter().copied() {
+                let case = Case { query, page_size_bytes, connections, threads };
+                self.case(ground, &work, case, on_step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn case(
+        &mut self,
+        ground: &Ground,
+        work: &Work,
+        case: Case,
+        on_step: OnStep<'_>,
+    ) -> Result<(), SimulationError> {
+        let simulation = self.simulation;
+        let place = self.all.len();
+        let table_rows = ground.table.definition.rows;
+        self.all.push(Turns::new(case, &simulation.placements, table_rows));
+        // Memory that is used for the first time costs more, so that the first run of each does not count.
+        for round in 0..=simulation.rounds {
+            let mut placements = simulation.placements.clone();
+            if round % 2 == 0 {
+                placements.reverse();
+            }
+            for placement in placements {
+                if self.is_stopped() {
+                    return Ok(());
+                }
+                self.tell(on_step, &describe(case, placement));
+                let Case { connections, threads, .. } = case;
+                let shift = Shift { ground, work, placement, connections, threads, stop: self.stop };
+                let turn = turn(&shift)?;
+                if turn.short {
+                    return Ok(());
+                }
+                self.agree(case.query, placement, turn.tally.rows)?;
+                if round > 0 {
+                    self.all[place].push(placement, turn);
+                    self.done += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn agree(
+        &mut self,
+        query: SimulatedQuery,
+        placement: Placement,
+        found: u64,
+    ) -> Result<(), SimulationError> {
+        match *self.rows.entry(query).or_insert(found) {
+            expected if expected == found => Ok(()),
+            expected => Err(SimulationError::Disagree { query, placement, found, expected }),
+        }
+    }
+}
+
+fn describe(case: Case, placement: Placement) -> String {
+    let Case { query, page_size_bytes, connections, threads } = case;
+    format!("{query} {placement}, pages of {page_size_bytes} B, {connections} x {threads}")
+}

@@ -1,0 +1,196 @@
+//! Which runs does a simulation make?
+//!
+//! Invariants
+//! - What has been checked can be begun: every count is within its limit, and so is the memory of all connections.
+
+use std::fmt;
+
+use rackscan_client::limits::{FETCH_BYTES_MAX, MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
+use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};
+use serde::Serialize;
+
+use super::error::SimulationError;
+use super::queries::SimulatedQuery;
+use crate::experiment::WireKind;
+use crate::limits::{CASES_MAX, LOAD_MEMORY_BYTES_MAX, QUERY_CONNECTIONS_MAX, QUERY_THREADS_MAX};
+use crate::record::Provenance;
+
+/// Where the pages are read and where they are filtered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// This process reads the devices and filters.
+    Local,
+    /// Pages come over the wire and are filtered here.
+    RemoteFetch,
+    /// The node reads and filters; the rows that pass come over the wire.
+    RemoteProcess,
+}
+
+impl Placement {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Local, Self::RemoteFetch, Self::RemoteProcess];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::RemoteFetch => "remote-fetch",
+            Self::RemoteProcess => "remote-process",
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// Everything that is measured in one go.
+#[derive(Debug, Clone)]
+pub struct Simulation {
+    /// What is asked.
+    pub queries: Vec<SimulatedQuery>,
+    /// Bytes of the pages that the table is loaded with.
+    pub page_sizes: Vec<u32>,
+    /// Where it is answered.
+    pub placements: Vec<Placement>,
+    /// Connections to the node.
+    pub connections: Vec<u32>,
+    /// Threads that work over each connection; `local` has as many as all connections together.
+    pub threads: Vec<u32>,
+    /// The wire.
+    pub wire: WireKind,
+    /// Turns of each placement.
+    pub rounds: u32,
+    /// Where the figures come from.
+    pub provenance: Provenance,
+}
+
+/// Runs that are compared with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) query: SimulatedQuery,
+    pub(super) page_size_bytes: u32,
+    pub(super) connections: u32,
+    pub(super) threads: u32,
+}
+
+impl Case {
+    /// Threads that work at once.
+    pub(super) fn workers(&self) -> u32 {
+        self.connections * self.threads
+    }
+}
+
+impl Simulation {
+    /// Looks whether it can be begun.
+    ///
+    /// # Errors
+    /// [`SimulationError`] with the first axis that cannot be meant.
+    pub fn check(&self) -> Result<(), SimulationError> {
+        let axes = [
+            ("queries", self.queries.len()),
+            ("page sizes", self.page_sizes.len()),
+            ("placements", self.placements.len()),
+            ("numbers of connections", self.connections.len()),
+            ("numbers of threads", self.threads.len()),
+        ];
+        for (what, found) in axes {
+            within(what, found as u64, CASES_MAX as u64)?;
+        }
+        within("turns", self.rounds.into(), CASES_MAX as u64)?;
+        for found in self.page_sizes.iter().copied() {
+            if !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&found) || !found.is_multiple_of(SECTOR_BYTES) {
+                return Err(SimulationError::PageSize { found, step: SECTOR_BYTES, most: PAGE_SIZE_MAX });
+            }
+        }
+        for found in &self.connections {
+            within("connections", (*found).into(), QUERY_CONNECTIONS_MAX.into())?;
+        }
+        for found in &self.threads {
+            within("threads of each connection", (*found).into(), QUERY_THREADS_MAX.into())?;
+        }
+        let threads = self.threads_most();
+        let connections = self.connections.iter().copied().max().unwrap_or(1);
+        let needed = u64::from(connections) * self.memory_bytes() as u64;
+        if needed > LOAD_MEMORY_BYTES_MAX {
+            let most = LOAD_MEMORY_BYTES_MAX;
+            return Err(SimulationError::Memory { connections, threads, needed, most });
+        }
+        let cases = axes.iter().fold(1_u64, |product, (_, count)| product.saturating_mul(*count as u64));
+        within("runs", cases, CASES_MAX as u64)
+    }
+
+    fn threads_most(&self) -> u32 {
+        self.threads.iter().copied().max().unwrap_or(1)
+    }
+
+    /// Memory for answers of each connection: a fetch for each thread, within the client's own default.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let wanted = FETCH_BYTES_MAX.saturating_mul(self.threads_most() as usize);
+        wanted.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT)
+    }
+
+    /// Turns of the whole.
+    pub(super) fn turns(&self) -> usize {
+        let cases = self.queries.len() * self.page_sizes.len() * self.connections.len() * self.threads.len();
+        cases * self.placements.len() * self.rounds as usize
+    }
+}
+
+fn within(what: &'static str, found: u64, most: u64) -> Result<(), SimulationError> {
+    if (1..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(SimulationError::Count { what, found, most })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn simulation() -> Simulation {
+        Simulation {
+            queries: vec![SimulatedQuery::Q06],
+            page_sizes: vec![4096, 1 << 20],
+            placements: Placement::ALL.to_vec(),
+            connections: vec![1, 4],
+            threads: vec![1],
+            wire: WireKind::Shm,
+            rounds: 3,
+            provenance: Provenance::now("query-io", 1.0),
+        }
+    }
+
+    #[test]
+    fn what_can_be_run_is_counted() {
+        let simulation = simulation();
+        simulation.check().unwrap();
+        assert_eq!(simulation.turns(), 2 * 3 * 2 * 3);
+        assert_eq!(simulation.memory_bytes(), FETCH_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_named() {
+        type Change = fn(&mut Simulation);
+        let cases: [(Change, &str); 8] = [
+            (|plan| plan.queries.clear(), "0 queries"),
+            (|plan| plan.page_sizes = vec![2048], "2048 bytes"),
+            (|plan| plan.page_sizes = vec![6144], "multiple of 4096"),
+            (|plan| plan.page_sizes = vec![2 << 20], "up to 1048576"),
+            (|plan| plan.connections = vec![0], "0 connections"),
+            (|plan| plan.threads = vec![100_000], "100000 threads"),
+            (|plan| plan.rounds = 0, "0 turns"),
+            (|plan| (plan.connections, plan.threads) = (vec![128], vec![256]), "34359738368 bytes of memory"),
+        ];
+        for (change, expected) in cases {
+            let mut plan = simulation();
+            change(&mut plan);
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! How is one segment filtered, in each of the three placements?
+//!
+//! Invariants
+//! - All run one program over the same pages; rows that pass are made in all of them, and counted here.
+//! - A node that has no room for a scan is asked again, for as long as it may be silent otherwise.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rackscan_client::{Cluster, LocalDevices, PlacedSegment, ProcessAnswer};
+use rackscan_format::program::VerifiedProgram;
+use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
+
+use super::error::SimulationError;
+use crate::limits::NODE_PATIENCE;
+
+/// How long to wait before a busy node is asked again.
+const ASK_AGAIN: Duration = Duration::from_micros(200);
+
+/// A query over a table.
+pub(super) struct Work {
+    pub(super) program: Arc<VerifiedProgram>,
+    pub(super) segments: Vec<PlacedSegment>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) segments: u64,
+    /// Rows that pass, as they came out.
+    pub(super) rows: u64,
+    /// Pages read from devices, and their bytes.
+    pub(super) pages: u64,
+    pub(super) page_bytes: u64,
+    /// Bytes that crossed the wire.
+    pub(super) wire_bytes: u64,
+    /// How often a node had no room for a scan.
+    pub(super) bounces: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.segments += other.segments;
+        self.rows += other.rows;
+        self.pages += other.pages;
+        self.page_bytes += other.page_bytes;
+        self.wire_bytes += other.wire_bytes;
+        self.bounces += other.bounces;
+    }
+}
+
+/// Who reads and who filters.
+pub(super) enum Way<'a> {
+    Local(&'a LocalDevices),
+    Fetch(&'a Cluster),
+    Process(&'a Cluster),
+}
+
+/// Filters one segment.
+pub(super) async fn scan(
+    way: &Way<'_>,
+    work: &Work,
+    segment: &PlacedSegment,
+    stop: &AtomicBool,
+    tally: &mut Tally,
+) -> Result<(), SimulationError> {
+    let PlacedSegment { node, directory } = segment;
+    let node = *node;
+    match way {
+        Way::Local(devices) => {
+            let read = async |wanted: &[PageWanted], _: &mut Tally| {
+                let extents: Vec<_> = wanted.iter().map(|page| page.extent).collect();
+                Ok(devices.read(node, &extents).await?)
+            };
+            here(work, segment, tally, read).await?;
+        }
+        Way::Fetch(cluster) => {
+            let read = async |wanted: &[PageWanted], tally: &mut Tally| {
+                let fetched = cluster.fetch(node, directory.table, directory.segment, wanted).await?;
+                tally.wire_bytes += fetched.wire_bytes;
+                Ok(fetched.pages)
+            };
+            here(work, segment, tally, read).await?;
+        }
+        Way::Process(cluster) => there(cluster, work, segment, stop, tally).await?,
+    }
+    tally.segments += u64::from(!stop.load(Ordering::Relaxed));
+    Ok(())
+}
+
+/// With pages from `read`, on this thread.
+async fn here<P: AsRef<[u8]>>(
+    work: &Work,
+    segment: &PlacedSegment,
+    tally: &mut Tally,
+    read: impl AsyncFn(&[PageWanted], &mut Tally) -> Result<Vec<P>, SimulationError>,
+) -> Result<(), SimulationError> {
+    let PlacedSegment { node, directory } = segment;
+    let node = *node;
+    let here = |source| SimulationError::Scan { node, source: Box::new(source) };
+    let (program, directory) = (Arc::clone(&work.program), Arc::clone(directory));
+    let mut scan = SegmentScan::new(program, directory, 0, ScanLimits::default()).map_err(here)?;
+    loop {
+        match scan.step().map_err(here)? {
+            Step::Read(wanted) => {
+                let pages = read(&wanted, tally).await?;
+                if pages.len() != wanted.len() {
+                    let (found, expected) = (pages.len(), wanted.len());
+                    return Err(SimulationError::Pages { node, found, expected });
+                }
+                for (wanted, page) in wanted.iter().zip(pages) {
+                    scan.supply(wanted.column, wanted.page, page).map_err(here)?;
+                }
+            }
+            Step::Batch(found) => tally.rows += found.batch.num_rows() as u64,
+            Step::Done => break,
+        }
+    }
+    let stats = scan.stats();
+    tally.pages += stats.pages_read;
+    tally.page_bytes += stats.bytes_read;
+    Ok(())
+}
+
+/// By its node.
+async fn there(
+    cluster: &Cluster,
+    work: &Work,
+    segment: &PlacedSegment,
+    stop: &AtomicBool,
+    tally: &mut Tally,
+) -> Result<(), SimulationError> {
+    let (node, id) = (segment.node, segment.directory.segment);
+    let (mut first_block, mut busy_since) = (0, None);
+    while !stop.load(Ordering::Relaxed) {
+        match cluster.process(node, &work.program, id, first_block, false).await? {
+            ProcessAnswer::Processed(processed) => {
+                busy_since = None;
+                tally.rows += processed.batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
+                tally.pages += u64::from(processed.cost.pages_read);
+                tally.page_bytes += processed.cost.disk_bytes;
+                tally.wire_bytes += processed.wire_bytes;
+                // The client has seen that it is further on.
+                let Some(next) = processed.next_block else { break };
+                first_block = next;
+            }
+            ProcessAnswer::Bounced { reason, .. } => {
+                tally.bounces += 1;
+                let after = busy_since.get_or_insert_with(Instant::now).elapsed();
+                if after > NODE_PATIENCE {
+                    return Err(SimulationError::Busy { node, after, reason });
+                }
+                // The thread has nothing else to do.
+                std::thread::sleep(ASK_AGAIN);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! How long does one run of a query take, and what does it cost on both sides?
+//!
+//! Invariants
+//! - Threads take segments from one list until it is empty; each segment is scanned exactly once.
+//! - Processor time is read while all threads are there: before the first takes a segment, after the last has none left.
+//! - A thread that fails makes the others end after the segment they are at; nobody waits for a thread that is gone.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use super::error::SimulationError;
+use super::ground::{Ground, runtime};
+use super::plan::Placement;
+use super::scan::{Tally, Way, Work, scan};
+use crate::cpu::CpuSample;
+
+/// Processor time of one process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Used {
+    pub(super) all: Duration,
+    /// Outside of the kernel.
+    pub(super) user: Duration,
+}
+
+/// One run of a query.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turn {
+    pub(super) time: Duration,
+    pub(super) tally: Tally,
+    pub(super) own: Used,
+    pub(super) node: Option<Used>,
+    /// The longest of its threads was asked to stop, so that rows are missing.
+    pub(super) short: bool,
+}
+
+/// Who works, and on what.
+pub(super) struct Shift<'a> {
+    pub(super) ground: &'a Ground,
+    pub(super) work: &'a Work,
+    pub(super) placement: Placement,
+    pub(super) connections: u32,
+    pub(super) threads: u32,
+    pub(super) stop: &'a AtomicBool,
+}
+
+/// What threads share.
+struct Shared<'a> {
+    shift: &'a Shift<'a>,
+    next: AtomicUsize,
+    failed: AtomicBool,
+}
+
+/// A thread as its leader sees it; dropping it ends the thread.
+struct Member {
+    order: Sender<()>,
+    report: Receiver<Result<Tally, SimulationError>>,
+}
+
+/// Runs the query once.
+pub(super) fn turn(shift: &Shift<'_>) -> Result<Turn, SimulationError> {
+    let shared = Shared { shift, next: AtomicUsize::new(0), failed: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        let mut members = Vec::new();
+        for worker in 0..shift.connections * shift.threads {
+            let ((order, orders), (reports, report)) = (channel(), channel());
+            let shared = &shared;
+            let work = move || member(shared, worker, &orders, &reports);
+            let builder = std::thread::Builder::new().name(format!("query {worker}"));
+            builder.spawn_scoped(scope, work).map_err(SimulationError::Thread)?;
+            members.push(Member { order, report });
+        }
+        lead(shift, &members)
+    })
+}
+
+fn lead(shift: &Shift<'_>, members: &[Member]) -> Result<Turn, SimulationError> {
+    for member in members {
+        member.report.recv().map_err(|_| SimulationError::Ended)??;
+    }
+    let samples = || (CpuSample::of_this_process(), CpuSample::of(shift.ground.pid));
+    let before = samples();
+    let begun = Instant::now();
+    for member in members {
+        member.order.send(()).map_err(|_| SimulationError::Ended)?;
+    }
+    let (mut tally, mut failure) = (Tally::default(), None);
+    for member in members {
+        match member.report.recv() {
+            Ok(Ok(part)) => tally.add(&part),
+            Ok(Err(error)) => failure = failure.or(Some(error)),
+            Err(_) => failure = failure.or(Some(SimulationError::Ended)),
+        }
+    }
+    let time = begun.elapsed();
+    let after = samples();
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let used = |before: Option<CpuSample>, after: Option<CpuSample>| {
+        let (before, after) = (before?, after?);
+        Some(Used { all: after.since(&before), user: after.user_since(&before) })
+    };
+    let short = tally.segments < shift.work.segments.len() as u64;
+    let own = used(before.0, after.0).unwrap_or_default();
+    Ok(Turn { time, tally, own, node: used(before.1, after.1), short })
+}
+
+/// Says that it is there, waits for the order, works, says what it did, and stays until the leader has looked.
+fn member(
+    shared: &Shared<'_>,
+    worker: u32,
+    orders: &Receiver<()>,
+    reports: &Sender<Result<Tally, SimulationError>>,
+) {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _told = reports.send(Err(error));
+            return;
+        }
+    };
+    let told = reports.send(Ok(Tally::default()));
+    if told.is_err() || orders.recv().is_err() {
+        return;
+    }
+    let report = runtime.block_on(segments(shared, worker));
+    shared.failed.fetch_or(report.is_err(), Ordering::Relaxed);
+    let _told = reports.send(report);
+    // Ends when the leader drops its side.
+    let _over = orders.recv();
+}
+
+async fn segments(shared: &Shared<'_>, worker: u32) -> Result<Tally, SimulationError> {
+    let Shift { ground, work, placement, connections, stop, .. } = shared.shift;
+    let cluster = ground.clusters.get((worker % connections) as usize).ok_or(SimulationError::Ended)?;
+    let way = match placement {
+        Placement::Local => Way::Local(&ground.devices),
+        Placement::RemoteFetch => Way::Fetch(cluster),
+        Placement::RemoteProcess => Way::Process(cluster),
+    };
+    let mut tally = Tally::default();
+    while !stop.load(Ordering::Relaxed) && !shared.failed.load(Ordering::Relaxed) {
+        let next = shared.next.fetch_add(1, Ordering::Relaxed);
+        let Some(segment) = work.segments.get(next) else { break };
+        scan(&way, work, segment, stop, &mut tally).await?;
+    }
+    Ok(tally)
+}
