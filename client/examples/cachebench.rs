@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = tempfile::TempDir::new_in(folder)?;
     println!("{:>9} {:>5} {:>12} {:>12} {:>12}", "bytes", "wire", "device us", "cached us", "one-sided us");
+    let (without, with) = (start(&folder, "without", 0)?, start(&folder, "with", CACHE_BYTES)?);
     for length_bytes in [512, 4096, 16_384, 65_536, 131_072, 1 << 20] {
-        let (without, with) = (start(&folder, "without", 0)?, start(&folder, "with", CACHE_BYTES)?);
         for (wire, name) in [(0, "shm"), (1, "tcp")] {
             let device = median(&mut line(&without, wire)?, length_bytes, SCRATCH_BYTES, Way::Device)?;
             // As much as the cache holds.
@@ -93,8 +93,8 @@ fn median(
         line.open_cache()?;
     }
     let places = span_bytes / u64::from(length_bytes).max(4096);
-    // Twice, so that everything is in the cache and the line has heard where.
-    let warming = if way == Way::Device { 0 } else { 2 * places };
+    // So often, so that a cache full of other sizes takes everything in and the line has heard where.
+    let warming = if way == Way::Device { 0 } else { 4 * places };
     let mut times = Vec::new();
     for round in 0..warming + PARTS {
         // A walk over all places without a pattern that a device could read ahead.
