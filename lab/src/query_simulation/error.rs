@@ -131,6 +131,9 @@ pub enum SimulationError {
     /// A thread or its executor could not be made.
     #[error("a thread could not be started: {0}")]
     Thread(#[source] io::Error),
+    /// Somebody asked for an end while connections were made.
+    #[error("it was asked to stop")]
+    Stopped,
     /// A thread ended without a word.
     #[error("a thread that scanned has ended; see the log")]
     Ended,

@@ -1,5 +1,7 @@
 //! Over which connections, and on which segments, does a query run?
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rackscan_client::{Cluster, ClusterOptions, ClusterTable, LocalDevices, NodeEndpoint};
 use rackscan_fabric::{Address, Wire};
 use tokio::runtime::{Builder, Runtime};
@@ -24,11 +26,15 @@ impl Ground {
         node: &RunningNode,
         simulation: &Simulation,
         connections: u32,
+        stop: &AtomicBool,
     ) -> Result<Self, SimulationError> {
         let runtime = runtime()?;
         let options = options(node, simulation)?;
         let mut clusters = Vec::with_capacity(connections as usize);
         for _ in 0..connections {
+            if stop.load(Ordering::Relaxed) {
+                return Err(SimulationError::Stopped);
+            }
             clusters.push(runtime.block_on(Cluster::connect(options.clone()))?);
         }
         let first = clusters.first().ok_or(SimulationError::Ended)?;

@@ -105,7 +105,7 @@ impl Course<'_> {
             self.tell(on_step, &format!("loading pages of {page_size_bytes} B"));
             let node = host.load(page_size_bytes).map_err(SimulationError::Host)?;
             for connections in self.simulation.connections.iter().copied() {
-                let ground = Ground::connect(&node, self.simulation, connections)?;
+                let ground = Ground::connect(&node, self.simulation, connections, self.stop)?;
                 self.cases(&ground, page_size_bytes, on_step)?;
             }
         }

@@ -30,7 +30,7 @@ pub(super) struct Turn {
     pub(super) tally: Tally,
     pub(super) own: Used,
     pub(super) node: Option<Used>,
-    /// The longest of its threads was asked to stop, so that rows are missing.
+    /// It was asked to stop, so that rows are missing.
     pub(super) short: bool,
 }
 
