@@ -28,6 +28,7 @@ mod experiment;
 mod fio;
 mod latency;
 pub mod limits;
+mod median;
 pub mod query_simulation;
 mod record;
 pub mod replay;

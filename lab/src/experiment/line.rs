@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::grid::{Case, Mode, WireKind};
 use crate::drive::Measured;
 use crate::latency::{Latencies, LatencySummary};
+use crate::median::median;
 use crate::record::Provenance;
 
 /// One turn of one mode.
@@ -239,17 +240,6 @@ fn cpu_per_io(turns: &[Turn]) -> CpuPerIo {
     CpuPerIo { own_ns: per_io(own), node_ns: node.map(per_io) }
 }
 
-/// The middle value, or the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,11 +300,5 @@ mod tests {
         assert_eq!(remote.partial.as_deref(), Some("stopped"));
         let text = serde_json::to_string(&remote).unwrap();
         assert!(text.starts_with("{\"bench\":\"io\"") && text.contains("\"mode\":\"remote\""), "{text}");
-    }
-
-    #[test]
-    fn medians_of_even_numbers_lie_in_the_middle() {
-        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), Some(2.5));
-        assert_eq!(median(Vec::new()), None);
     }
 }

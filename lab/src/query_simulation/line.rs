@@ -12,6 +12,7 @@ use super::plan::{Case, Placement};
 use super::queries::SimulatedQuery;
 use super::turn::{Turn, Used};
 use crate::experiment::WireKind;
+use crate::median::median;
 use crate::record::Provenance;
 
 /// How busy a process kept the machine.
@@ -172,17 +173,6 @@ fn cpu(turns: impl Iterator<Item = Used>, wall: Duration, count: usize) -> CpuSh
         user_percent: percent(user),
         system_percent: percent(all.saturating_sub(user)),
         seconds: all.as_secs_f64() / count.max(1) as f64,
-    }
-}
-
-/// The middle value, or the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
     }
 }
 

@@ -67,6 +67,7 @@ struct Raw {
     next: usize,
     /// Parts begun and not ended.
     under_way: usize,
+    /// Empty while every part passes straight between the device and the requester's memory.
     vias: Vec<Option<Via>>,
     /// What the cache decided for the next part, if that was asked and found no room.
     looked: Option<Look>,
@@ -118,13 +119,12 @@ fn start(
         check(direction, *part, memory, |device| store.raw_room(device)).map_err(malformed)?;
     }
     let route = route(core, place, direction, memory)?;
-    let count = parts.len();
     Ok(Box::new(Raw {
         direction,
         parts,
         next: 0,
         under_way: 0,
-        vias: (0..count).map(|_| None).collect(),
+        vias: Vec::new(),
         looked: None,
         places: Vec::new(),
         route,
@@ -227,7 +227,7 @@ impl Raw {
         let memory = match (look, &self.route) {
             (Some(Look::Fill(fill)), _) => {
                 let memory = core.node.cache.as_ref().and_then(|cache| cache.memory(&fill));
-                self.vias[index] = Some(Via::Filling(fill));
+                self.goes(index, Via::Filling(fill));
                 memory
             }
             (_, Route::Mapped(mapped)) => {
@@ -240,7 +240,7 @@ impl Raw {
                     return false;
                 };
                 let memory = core.staging.memory(&slot);
-                self.vias[index] = Some(Via::Staging(slot));
+                self.goes(index, Via::Staging(slot));
                 memory
             }
         };
@@ -270,12 +270,13 @@ impl Raw {
                 return true;
             }
             Submitted::NoRoom(_) => {
-                self.looked = match self.vias[index].take() {
+                self.looked = match self.arrives(index) {
                     Some(Via::Filling(fill)) => Some(Look::Fill(fill)),
-                    via => {
-                        self.vias[index] = via;
+                    Some(via) => {
+                        self.goes(index, via);
                         Some(Look::Bypass)
                     }
+                    None => Some(Look::Bypass),
                 };
             }
             Submitted::Refused(refusal) => self.fail(refusal),
@@ -294,7 +295,7 @@ impl Raw {
     fn begin_cached(&mut self, core: &mut Core, place: Place, part: u32, pin: Pin) -> bool {
         self.cost.pages_cached += 1;
         self.note_place(part, &pin);
-        self.vias[part as usize] = Some(Via::Cached(pin));
+        self.goes(part as usize, Via::Cached(pin));
         let sent = self.send(core, place, part);
         let is_sent = sent.is_ok();
         match sent {
@@ -308,6 +309,24 @@ impl Raw {
             }
         }
         is_sent
+    }
+
+    /// A part does not pass straight.
+    fn goes(&mut self, index: usize, via: Via) {
+        if self.vias.is_empty() {
+            self.vias.resize_with(self.parts.len(), || None);
+        }
+        self.vias[index] = Some(via);
+    }
+
+    /// Which way a part goes, if not straight.
+    fn via(&self, part: u32) -> Option<&Via> {
+        self.vias.get(part as usize)?.as_ref()
+    }
+
+    /// A part's way ends; it is given back.
+    fn arrives(&mut self, index: usize) -> Option<Via> {
+        self.vias.get_mut(index)?.take()
     }
 
     /// A part lies in the cache, which the reply says.
@@ -327,7 +346,7 @@ impl Raw {
     /// Writes a part whose bytes are in its slot.
     fn write_fetched(&mut self, core: &mut Core, place: Place, part: u32) -> Result<(), Refusal> {
         let extent = self.parts[part as usize].extent;
-        let memory = match &self.vias[part as usize] {
+        let memory = match self.via(part) {
             Some(Via::Staging(slot)) => core.staging.memory(slot),
             Some(Via::Filling(_) | Via::Cached(_)) | None => None,
         };
@@ -343,7 +362,7 @@ impl Raw {
     /// The bytes of a part in its slot, for the wire.
     fn slice(&self, core: &Core, part: u32) -> Result<RegionSlice, Refusal> {
         let length = self.parts[part as usize].extent.length_bytes as usize;
-        let slice = match &self.vias[part as usize] {
+        let slice = match self.via(part) {
             Some(Via::Staging(slot)) => core.staging.slice(slot, length),
             Some(Via::Cached(pin)) => pin.slice(),
             Some(Via::Filling(_)) | None => return Err(bad_memory("a part without a slot")),
@@ -353,7 +372,7 @@ impl Raw {
 
     fn release(&mut self, core: &mut Core, place: Place, part: u32) {
         // Slots of the cache know what to do when they are let go.
-        if let Some(Via::Staging(slot)) = self.vias[part as usize].take() {
+        if let Some(Via::Staging(slot)) = self.arrives(part as usize) {
             core.give_back(place, &slot);
         }
     }
@@ -420,16 +439,17 @@ impl Work for Raw {
         if self.direction == Direction::Write {
             core.written(&extent);
         }
-        let via = self.vias[part as usize].take();
+        let via = self.arrives(part as usize);
         let is_direct = via.is_none();
-        self.vias[part as usize] = match via {
+        match via {
             Some(Via::Filling(fill)) if outcome.is_ok() => {
                 let pin = fill.publish();
                 self.note_place(part, &pin);
-                Some(Via::Cached(pin))
+                self.goes(part as usize, Via::Cached(pin));
             }
-            via => via,
-        };
+            Some(via) => self.goes(part as usize, via),
+            None => {}
+        }
         match outcome {
             Err(fault) => {
                 let what = if self.direction == Direction::Read { "a raw read" } else { "a raw write" };
