@@ -242,7 +242,12 @@ fn pages_taken_in_order_are_true_however_reads_are_torn() {
         Seed::each(300, |seed| live(seed, config(tearing), true, &mut tally)).expect("a seed");
         if all_seeds() {
             assert!(tally.accepted > 1000 && tally.refused["version"] > 300, "{tally:?}");
-            assert!(!tally.refused.contains_key("checksum"), "order alone keeps pages whole here: {tally:?}");
+            // Words of one header taken at different times may belong to two lives of a frame; in one piece they never do.
+            let header_is_whole = matches!(tearing, Tearing::At64);
+            assert!(
+                !(header_is_whole && tally.refused.contains_key("checksum")),
+                "order alone keeps pages whole: {tally:?}"
+            );
         }
     }
 }
