@@ -67,6 +67,17 @@ pub const INBOX_SPIN_US: u64 = 50;
 /// Covers a round trip over loopback; waking four sleepers instead takes 75 us on two virtual processors.
 pub const TCP_SPIN_US: u64 = 50;
 
+/// Polls in vain after which the owner of a `tcp` connection, and not its responder, takes in what arrives.
+pub const TCP_OWNER_POLLS: u32 = 16;
+
+/// How soon the responder of a `tcp` connection whose owner takes in what arrives looks whether it still does. So long a peer may
+/// have to wait for memory of an owner that suddenly does something else.
+pub const TCP_NAP_MIN: Duration = Duration::from_millis(2);
+
+/// The same when the owner has been asleep for a while, waiting for the connection. If it still is after that, the responder sleeps
+/// until the owner wakes.
+pub const TCP_NAP_MAX: Duration = Duration::from_millis(16);
+
 /// Messages that a `tcp` responder holds for the application before it stops reading from its socket.
 pub const TCP_MESSAGES_QUEUED_MAX: usize = 256;
 

@@ -1,7 +1,7 @@
 //! How does one thread serve many connections and devices, and sleep when there is nothing to do?
 //!
 //! ```text
-//! mail, listeners, inbox, connections, ring -- each looked at without waiting --> requests advance --> replies
+//! mail, listeners, connections, inbox, ring -- each looked at without waiting --> requests advance --> replies
 //! nothing happened for a moment: arm the inbox and every connection, then sleep in one system call on the ring, which
 //! watches them, the listeners and the mailbox's bell
 //! ```
@@ -113,8 +113,9 @@ impl Reactor {
     fn turn(&mut self) -> bool {
         let mut happened = self.take_mail();
         happened |= self.accept();
-        happened |= self.poll_inbox();
+        // First the connections: over `tcp` it is polling them that brings requests into the inbox.
         happened |= self.poll_links();
+        happened |= self.poll_inbox();
         happened |= self.reap(Wait::Now);
         happened | self.feed_starved()
     }
