@@ -170,7 +170,7 @@ impl<D: DeviceIo> Target for Local<D> {
             let Ok(slot) = u32::try_from(token.0) else { return };
             if let Some(place) = places.get_mut(slot as usize) {
                 *place = Some(memory);
-                done.push(IoDone { slot, outcome: outcome.map_err(TargetError::Fault), cached: false });
+                done.push(IoDone { slot, outcome: outcome.map_err(TargetError::Fault), cached: None });
             }
         })?;
         Ok(())
