@@ -35,6 +35,8 @@ pub(crate) struct ScratchOptions {
     pub(crate) file_bytes: u64,
     /// Leave the data for a later command, and use what an earlier one left.
     pub(crate) keep: bool,
+    /// Bytes of the node's page cache; its own choice if `None`.
+    pub(crate) cache_bytes: Option<u64>,
 }
 
 /// A node of our own, started anew for each shape.
@@ -43,6 +45,7 @@ pub(crate) struct ScratchNodes {
     sockets: Option<PathBuf>,
     file_bytes: u64,
     keep: bool,
+    cache_bytes: Option<u64>,
     key: ClusterKey,
     running: Option<(NodeShape, RunningNode, Lifelines)>,
 }
@@ -50,7 +53,7 @@ pub(crate) struct ScratchNodes {
 impl ScratchNodes {
     /// Makes the folder and its key, if there is room for the data.
     pub(crate) fn create(options: &ScratchOptions) -> Result<Self, Failure> {
-        let ScratchOptions { folder, file_bytes, keep } = options;
+        let ScratchOptions { folder, file_bytes, keep, cache_bytes } = options;
         fs::create_dir_all(folder).map_err(at_path(folder))?;
         let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
         let name =
@@ -73,7 +76,8 @@ impl ScratchNodes {
         fs::create_dir_all(&root).map_err(at_path(&root))?;
         let sockets = socket_folder(&root, u64::from(std::process::id()))?;
         let key = key(&root.join("cluster.key"))?;
-        Ok(Self { root, sockets, file_bytes: *file_bytes, keep: *keep, key, running: None })
+        let (file_bytes, keep, cache_bytes) = (*file_bytes, *keep, *cache_bytes);
+        Ok(Self { root, sockets, file_bytes, keep, cache_bytes, key, running: None })
     }
 
     /// The node, in this shape.
@@ -135,6 +139,9 @@ impl ScratchNodes {
         text.push_str(&serving);
         if *bridge == BridgeKind::Static || (*bridge == BridgeKind::Reactor && *io == IoKind::Pread) {
             text.push_str(&format!("io_threads = {io_threads}\n"));
+        }
+        if let Some(bytes) = self.cache_bytes {
+            text.push_str(&format!("cache = \"{bytes}B\"\n"));
         }
         if *pin {
             // Our own threads begin at the first core, the node's at the last.

@@ -118,8 +118,14 @@ fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure>
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
     }
-    let options =
-        ScratchOptions { folder: asked.folder.clone(), file_bytes: asked.file_size, keep: asked.keep };
+    let options = ScratchOptions {
+        folder: asked.folder.clone(),
+        file_bytes: asked.file_size,
+        keep: asked.keep,
+        // Where every place is alike, a device is compared, near and far: a read that a cache answers is none, and one that fills it
+        // is two. Popular places are what a cache is for.
+        cache_bytes: asked.zipf.is_none().then_some(0),
+    };
     let mut nodes = ScratchNodes::create(&options)?;
     let bar = progress::turns();
     let outcome = experiment.run(&mut nodes, &stop, &mut |step| {

@@ -83,6 +83,7 @@ fn stage_options(asked: &Asked) -> StageOptions {
         folder,
         file_bytes: asked.file_size,
         keep: asked.keep,
+        cache_bytes: None,
     });
     StageOptions {
         local: asked.local,
