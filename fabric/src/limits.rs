@@ -9,6 +9,10 @@ use std::time::Duration;
 /// Memory is registered in whole pages of this many bytes, so that it can be the target of an O_DIRECT read.
 pub const REGION_ALIGNMENT_BYTES: usize = 4096;
 
+/// A huge page of x86-64, and of other processors with pages of 4 KiB, in bytes. Longer regions lie on such pages where the
+/// kernel has them to give.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// The largest region, in bytes.
 pub const REGION_BYTES_MAX: usize = 1 << 38;
 
