@@ -10,9 +10,16 @@ use std::sync::{
 
 use crate::{doorbell::Doorbell, guarded::Guarded, inbox::SenderId};
 
-/// Packets that are credited to a sender together: each credit is a message of its own.
+/// Packets that are credited to a sender together: each credit is a message of its own. The quarter that the sender keeps
+/// meanwhile is what it sends until the credit is there.
 pub(super) fn worth_giving(allotment: u32) -> u32 {
-    (allotment / 2).max(1)
+    (allotment - allotment / 4).max(1)
+}
+
+/// Slots that may wait to be offered again together: of a sender that has used its allotment, one fewer is not yet released, and
+/// credit for the others is worth giving.
+pub(super) fn worth_offering(allotment: u32) -> u32 {
+    allotment - worth_giving(allotment) + 1
 }
 
 /// What the receiving thread and a sender's connection tell each other.
@@ -138,5 +145,19 @@ impl Membership {
         self.fault.lock().get_or_insert(fault.to_string());
         self.has_fault.store(true, Ordering::Release);
         self.bell.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_that_has_used_its_allotment_is_owed_credit_that_is_worth_giving() {
+        for allotment in 1..=4096 {
+            let not_yet_offered = worth_offering(allotment) - 1;
+            assert!(allotment - not_yet_offered >= worth_giving(allotment), "allotment {allotment}");
+            assert!(worth_giving(allotment) >= 1 && worth_offering(allotment) >= 1, "allotment {allotment}");
+        }
     }
 }

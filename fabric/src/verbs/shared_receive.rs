@@ -24,7 +24,7 @@ use std::{
 
 use super::{
     device::Device,
-    membership::{Membership, worth_giving},
+    membership::{Membership, worth_offering},
     packet::{PacketHead, PacketKind, PacketSource, Sent},
     ring::announced,
     sys::{
@@ -111,8 +111,7 @@ impl Seats {
     }
 }
 
-/// Slots are offered anew so many at a time, or a quarter of all. A sender that has used its allotment is not left waiting: of
-/// its packets, fewer than that lie in slots that are not offered yet, so credit for the rest is due.
+/// Slots are offered anew so many at a time, or a quarter of all, or as many as leave no sender waiting.
 const REPOST_COUNT: u32 = 16;
 
 /// The receiving thread's side.
@@ -186,7 +185,7 @@ impl SharedReceive {
 
     fn repost(&mut self, all: bool) -> io::Result<()> {
         let size = self.seats.size;
-        let many = worth_giving(size.allotment).min(size.slots / 4).clamp(1, REPOST_COUNT) as usize;
+        let many = worth_offering(size.allotment).min(size.slots / 4).clamp(1, REPOST_COUNT) as usize;
         if self.free.is_empty() || (!all && self.free.len() < many) {
             return Ok(());
         }
