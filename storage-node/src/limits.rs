@@ -46,6 +46,9 @@ pub const EARLY_REQUESTS_MAX: usize = REQUESTS_PER_CONNECTION_MAX;
 pub const ARRIVALS_PER_LOOK: u32 = 256;
 /// Arrivals that a reactor takes out of its inbox before it looks at its devices and connections.
 pub const ARRIVALS_PER_TURN_MAX: u32 = 64;
+/// Ended device operations whose requests a reactor advances before it looks at its inbox again: answers of many reads that
+/// end together take a while to send, and the device waits idly for the next requests meanwhile.
+pub const COMPLETIONS_PER_TURN_MAX: u32 = 4;
 /// Rings of a reactor's inbox for clients that ask often.
 pub const PRIVATE_RINGS_MAX: u16 = 64;
 /// Bytes of each ring of an inbox.

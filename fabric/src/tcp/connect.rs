@@ -14,7 +14,7 @@ use std::{
 use rustix::{
     event::PollFlags,
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, sockopt},
+    net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt},
 };
 
 use super::queue::TcpQueue;
@@ -38,6 +38,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_COUNT: u32 = 5;
 /// Bytes that were sent and not acknowledged for so long end the connection, in milliseconds.
 const UNACKNOWLEDGED_MS_MAX: u32 = 10_000;
+/// The congestion control that every kernel has and that sets no timers.
+const UNPACED: &str = "reno";
 
 pub(crate) fn new_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -139,7 +141,21 @@ pub(crate) fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS_MAX)
 }
 
+/// Whether both ends have the same address, and so are on one machine.
+fn stays_on_machine(socket: &OwnedFd) -> bool {
+    let ip = |address: SocketAddrAny| SocketAddr::try_from(address).ok().map(|address| address.ip());
+    let ours = rustix::net::getsockname(socket).ok().and_then(ip);
+    let theirs = rustix::net::getpeername(socket).ok().flatten().and_then(ip);
+    ours.is_some() && ours == theirs
+}
+
 fn finish(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection, ConnectError> {
+    // A system whose choice is BBR paces by timers and cuts what it sends to the rate that it has measured; within a machine that
+    // takes processor time and a third of the bandwidth, and nothing there can be congested. Between machines it is the system's.
+    if stays_on_machine(&socket) {
+        // A kernel that refuses keeps its own.
+        let _ = sockopt::set_tcp_congestion(&socket, UNPACED);
+    }
     let os = |source| ConnectError::Os { action: "start a responder", peer: peer.clone(), source };
     let bell = Arc::new(Doorbell::new().map_err(os)?);
     let (member, place) = match inboxes.seat(|inbox| inbox.join(Arc::clone(&bell), Arc::clone(&bell))) {
@@ -156,4 +172,32 @@ fn finish(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection
         Some((which, id)) => connection.through_inbox(which, id),
         None => connection,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_within_one_machine_is_not_paced() {
+        let (listener, port) = bind("127.0.0.1", 0).unwrap();
+        let listener = TcpListener::from(listener);
+        let accepted = std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| {
+                loop {
+                    match listener.accept() {
+                        Ok((socket, _)) => return OwnedFd::from(socket),
+                        Err(_) => std::thread::yield_now(),
+                    }
+                }
+            });
+            let ours = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            assert!(stays_on_machine(&OwnedFd::from(ours)));
+            accepting.join().unwrap()
+        });
+        let connection =
+            finish(accepted.try_clone().unwrap(), "peer".to_owned(), &Inboxes::default()).unwrap();
+        assert_eq!(sockopt::tcp_congestion(&accepted).unwrap(), UNPACED);
+        drop(connection);
+    }
 }

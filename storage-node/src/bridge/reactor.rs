@@ -10,7 +10,7 @@
 //! - A request's task is removed only when nothing it started is under way; its connection may go earlier.
 //! - Requests that wait for memory are served in the order in which they began to wait, except that nobody waits behind one
 //!   whose own connection has what it waits for.
-//! - An idle reactor costs nothing: it is asleep.
+//! - An idle reactor costs nothing: it is asleep, and never with an ended operation that it has not looked at.
 
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
@@ -26,7 +26,8 @@ use super::{
 };
 use crate::{
     limits::{
-        ARRIVALS_PER_TURN_MAX, CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REPLIES_WAITING_MAX, STOP_TIME_MAX,
+        ARRIVALS_PER_TURN_MAX, COMPLETIONS_PER_TURN_MAX, CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN,
+        REPLIES_WAITING_MAX, STOP_TIME_MAX,
     },
     link::{Link, REPLY, WATCH},
     mailbox::{Mail, Mailbox, TaskIndex},
@@ -55,6 +56,8 @@ pub(crate) struct Reactor {
     /// The request that has just arrived.
     bytes: Vec<u8>,
     tasks: Tasks,
+    /// Reads and writes that the devices have done and that were not looked at yet.
+    ended: VecDeque<Completion>,
     /// Tasks that wait for memory or room.
     starved: VecDeque<TaskIndex>,
     next_connection: u64,
@@ -81,6 +84,7 @@ impl Reactor {
             intake,
             bytes: Vec::new(),
             tasks: Tasks::default(),
+            ended: VecDeque::new(),
             starved: VecDeque::new(),
             next_connection: u64::from(number) << 48,
             stop_deadline: None,
@@ -132,6 +136,9 @@ impl Reactor {
 
     /// Sleeps until a device, a connection, a listener or another thread has something.
     fn sleep(&mut self) {
+        if !self.ended.is_empty() {
+            return;
+        }
         let Core { links, io, .. } = &mut self.core;
         let armed = self.intake.arm() && links.iter_mut().flatten().all(|link| link.arm(io));
         if !armed || self.core.mailbox.has_mail() {
@@ -142,15 +149,16 @@ impl Reactor {
     }
 
     fn reap(&mut self, wait: Wait) -> bool {
-        let mut ended = Vec::new();
-        let reaped = self.core.io.reap(wait, &mut |completion| ended.push(completion));
+        let Self { core, ended, .. } = self;
+        let reaped = core.io.reap(wait, &mut |completion| ended.push_back(completion));
         if let Err(error) = reaped {
             self.core.node.lifecycle.fail(&format!("a reactor cannot wait for its devices: {error}"));
             // Without its ring nothing that is under way can be waited for.
             self.stop_deadline = Some(Instant::now());
         }
-        let happened = !ended.is_empty();
-        for completion in ended {
+        let happened = !self.ended.is_empty();
+        for _ in 0..COMPLETIONS_PER_TURN_MAX {
+            let Some(completion) = self.ended.pop_front() else { break };
             self.completed(completion);
             // Where that takes no system call, the first answer does not wait for the last of many reads that end together.
             self.core.release_mapped();
