@@ -3,8 +3,8 @@
 
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
-    Attachment, Calibration, ClusterProfile, EngineProfile, NodeProfile, PageDemand, Placement,
-    PlacementError, Policy, ScanProfile, WhyNot, Wire, place, price,
+    Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, Measured, NodeProfile,
+    PaceFactors, PageDemand, Placement, PlacementError, Policy, ScanProfile, WhyNot, Wire, place, price,
 };
 
 const NODE: NodeId = NodeId(3);
@@ -25,6 +25,7 @@ fn scan(filter_kib: u64, payload_kib: u64, selectivity: f64, row_bytes: f64) -> 
         output_values_per_row: 2.0,
         output_rows: 131_072.0 * selectivity,
         output_row_bytes: row_bytes,
+        measured: Measured::default(),
     }
 }
 
@@ -36,11 +37,22 @@ fn detached() -> Attachment {
     Attachment::Detached("it runs on another host".to_owned())
 }
 
+/// `engine_scans` are of a millisecond each.
 fn cluster(wire: Wire, attachment: Attachment, node_scans: u16, engine_scans: u16) -> ClusterProfile {
     let load = LoadReport { scans_running: node_scans, scan_workers: 2, ..LoadReport::default() };
     ClusterProfile {
-        engine: EngineProfile { cores: 2, scans_running: engine_scans },
-        nodes: [(NODE, NodeProfile { wire, attachment, load })].into(),
+        engine: EngineProfile {
+            cores: 2,
+            ahead: Ahead {
+                segments: engine_scans.into(),
+                demand: Demand { engine_s: f64::from(engine_scans) * 1e-3, ..Demand::default() },
+            },
+        },
+        nodes: [(
+            NODE,
+            NodeProfile { wire, attachment, load, ahead: Ahead::default(), pace: PaceFactors::default() },
+        )]
+        .into(),
     }
 }
 
