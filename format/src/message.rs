@@ -18,7 +18,7 @@ mod refusal;
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
 pub use page_read::PageRead;
 pub use raw::{RawRead, RawWrite, ScratchArea};
-pub use refusal::{Refusal, RefusalCode};
+pub use refusal::{BounceReason, Refusal, RefusalCode};
 
 use crate::{
     codec::{self, CodecError},
@@ -36,7 +36,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,8 +227,10 @@ pub struct Cost {
     pub pages_read: u32,
     /// Pages taken from the node's cache.
     pub pages_cached: u32,
-    /// Pages of the program's columns that zone maps (or an empty selection) made unnecessary.
-    pub pages_skipped: u32,
+    /// Pages of the program's columns that zone maps made unnecessary.
+    pub pages_skipped_by_zone: u32,
+    /// Pages of its output's columns in which no row was selected.
+    pub pages_skipped_by_selection: u32,
     /// Bytes read from devices.
     pub disk_bytes: u64,
     /// Rows that reached the filter.
@@ -241,6 +243,10 @@ pub struct Cost {
     pub cpu_us: u64,
     /// Microseconds the request waited for a scan worker.
     pub queued_us: u64,
+    /// Microseconds a scan worker was busy with it, reading and computing.
+    pub worker_us: u64,
+    /// Microseconds until its pages were read: of a fetch since it arrived, of a scan the time its worker waited for them.
+    pub read_us: u64,
 }
 
 /// How busy the node is; it travels with every reply.
@@ -312,7 +318,7 @@ pub struct NodeCounters {
     pub other_requests: u64,
     /// Requests refused, for any reason.
     pub refused_requests: u64,
-    /// Scans refused because the queue or the memory was full.
+    /// Scans given back to engines, for any [`BounceReason`].
     pub bounced_requests: u64,
     /// Pages read from devices.
     pub pages_read: u64,
@@ -508,7 +514,7 @@ mod tests {
         assert_eq!(RequestMessage::decode(&bytes).unwrap(), message);
         bytes[0] += 1;
         let error = RequestMessage::decode(&bytes).unwrap_err().to_string();
-        assert!(error.contains("version 3") && error.contains("expected 2"), "{error}");
+        assert!(error.contains("version 4") && error.contains("expected 3"), "{error}");
         assert!(RequestMessage::decode(&bytes[..1]).is_err());
     }
 

@@ -4,6 +4,7 @@
 //! resource        local    remote-fetch    remote-process
 //! device          pages    pages           pages              reads of the node's devices
 //! wire                     pages           result
+//! scan workers                             pages, then scan   a worker reads and computes by turns
 //! node's cores                             scan               slowed down by what keeps the node from computing
 //! engine's cores  scan     scan            decode
 //! latency                  1-2 trips       1 trip
@@ -26,7 +27,10 @@ use serde::{Deserialize, Serialize};
 
 /// The part of the stages hidden by the slowest one that is paid all the same: they never overlap perfectly, and of two
 /// placements with one bottleneck the one that does less besides is better.
-const HIDDEN_SHARE: f64 = 0.05;
+const HIDDEN_SHARE: f64 = 0.2;
+
+/// The same among many segments, whose stages overlap better.
+const PACE_HIDDEN_SHARE: f64 = 0.02;
 
 /// Why a placement cannot apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,12 +101,21 @@ pub struct Demand {
     pub device_s: f64,
     /// Of the wire to the node.
     pub wire_s: f64,
-    /// Of a scan worker's core.
+    /// Of a scan worker, which also waits for what it reads.
+    pub worker_s: f64,
+    /// Of a core of the node.
     pub node_s: f64,
     /// Of a core of the engine.
     pub engine_s: f64,
     /// Of waiting for messages, which occupies nobody.
     pub latency_s: f64,
+}
+
+impl Demand {
+    /// Of all resources together.
+    fn own_s(&self) -> f64 {
+        self.device_s + self.wire_s + self.node_s + self.engine_s
+    }
 }
 
 /// What a segment's scan takes under `placement`, nobody else being there. A node that the cluster does not have takes as
@@ -126,16 +139,34 @@ pub fn demand(
             wire_s: wire_seconds(bytes(profile.pages()) * profile.measured.fetched_over_wire),
             engine_s,
             latency_s: f64::from(profile.fetch_round_trips()) * trip_s,
-            node_s: 0.0,
+            ..Demand::default()
         },
-        Placement::RemoteProcess => Demand {
-            device_s,
-            wire_s: wire_seconds(profile.output_bytes()),
-            node_s: scan_seconds(profile, &calibration.node) * profile.measured.node_cpu * node.pace.cpu,
-            engine_s: profile.output_bytes() * calibration.engine.output_byte_ns.value * 1e-9,
-            latency_s: trip_s,
-        },
+        Placement::RemoteProcess => {
+            let node_s = scan_seconds(profile, &calibration.node) * profile.measured.node_cpu * node.pace.cpu;
+            Demand {
+                device_s,
+                wire_s: wire_seconds(profile.output_bytes()),
+                worker_s: device_s + node_s,
+                node_s,
+                engine_s: profile.output_bytes() * calibration.engine.output_byte_ns.value * 1e-9,
+                latency_s: trip_s,
+            }
+        }
     }
+}
+
+/// Seconds a segment of the node that follows many others: what its busiest resource takes, if nobody else has work for it.
+/// Every node has its part of the engine.
+pub(crate) fn pace_s(demand: &Demand, node: &NodeProfile, cluster: &ClusterProfile) -> f64 {
+    let nodes = f64::from(u32::try_from(cluster.nodes.len().max(1)).unwrap_or(u32::MAX));
+    let cores = f64::from(cluster.engine.cores.max(1)) / nodes;
+    let on_host_s = match node.attachment {
+        Attachment::Attached => demand.engine_s + demand.node_s,
+        Attachment::Detached(_) => demand.engine_s,
+    };
+    let worker_s = demand.worker_s / f64::from(node.load.scan_workers.max(1));
+    let stages = [demand.device_s, demand.wire_s, worker_s, on_host_s / cores];
+    stages.into_iter().fold(0.0, f64::max) + PACE_HIDDEN_SHARE * demand.own_s()
 }
 
 /// Prices one segment's scan under each placement.
@@ -175,10 +206,10 @@ fn seconds(
     let others_s = others * scan_seconds(profile, &calibration.node) * node.pace.cpu;
     let segments = f64::from(node.ahead.segments);
     let shared = |ahead_s| Capacity { parallel: 1.0, segments, ahead_s };
-    let in_node = Capacity {
+    let workers = Capacity {
         parallel: f64::from(node.load.scan_workers.max(1)),
         segments: segments + others,
-        ahead_s: node.ahead.demand.node_s + others_s,
+        ahead_s: node.ahead.demand.worker_s + others_s,
     };
     let (in_engine, in_engine_s) = (cluster.engine.ahead, demand.engine_s);
     let mut on_host = Capacity {
@@ -197,12 +228,12 @@ fn seconds(
     let stages = [
         shared(node.ahead.demand.device_s).until_done(demand.device_s),
         shared(node.ahead.demand.wire_s).until_done(demand.wire_s),
-        in_node.until_done(demand.node_s),
+        // Of one worker's turns at reading and computing, the other workers' hide the shorter.
+        demand.node_s.max(workers.turn_s(demand.worker_s)),
         on_host.until_done(on_host_s),
     ];
     let slowest = stages.into_iter().fold(0.0, f64::max);
-    let hidden = demand.device_s + demand.wire_s + demand.node_s + demand.engine_s;
-    slowest + HIDDEN_SHARE * hidden + demand.latency_s
+    slowest + HIDDEN_SHARE * demand.own_s() + demand.latency_s
 }
 
 /// What the nodes on the engine's host were asked to compute.
@@ -220,11 +251,16 @@ struct Capacity {
 }
 
 impl Capacity {
-    /// Seconds until work that comes now is done: at least its own, which one core does. The resource takes turns, so that
-    /// little work does not wait for all of the much that was there before: for as much as itself of each.
+    /// Seconds until work that comes now is done: at least its own, which one core does.
     fn until_done(self, work_s: f64) -> f64 {
+        work_s.max(self.turn_s(work_s))
+    }
+
+    /// Seconds until the resource has done the work and what is before it. It takes turns, so that little work does not wait
+    /// for all of the much that was there already, but for as much as itself of each.
+    fn turn_s(self, work_s: f64) -> f64 {
         let before_s = self.ahead_s.min(self.segments * work_s);
-        work_s.max((before_s + work_s) / self.parallel)
+        (before_s + work_s) / self.parallel
     }
 }
 

@@ -15,9 +15,9 @@
 
 use crate::{
     calibration::Calibration,
-    cost::{Price, Prices, demand, device_seconds, price, scan_seconds},
+    cost::{Price, Prices, demand, device_seconds, pace_s, price, scan_seconds},
     placement::{Decision, Placement, PlacementError, Policy, Reason, place},
-    profile::{ClusterProfile, Measured, PaceFactors, PageDemand, ScanProfile, Wire},
+    profile::{ClusterProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile, Wire},
     ratio::Ratio,
 };
 use rackscan_format::ids::NodeId;
@@ -30,8 +30,12 @@ pub const EXPLORE_EVERY: u32 = 16;
 pub const EXPLORE_PRICE_MAX: f64 = 3.0;
 /// What is learned must serve at least so many segments.
 pub const EXPLORE_LEFT_MIN: usize = 16;
+/// How many times earlier a segment must end elsewhere than where most go: to change sides costs more than is known.
+const ASIDE_GAIN_MIN: f64 = 1.5;
 /// Transfers of fewer bytes say more about round trips than about the wire.
 const WIRE_BYTES_MIN: u64 = 128 << 10;
+/// For so many seconds nobody asks a node again how fast it is.
+const KNOWN_FOR_S: f64 = 60.0;
 /// Results of fewer rows say nothing about the bytes of a row.
 const ROWS_MIN: u64 = 64;
 /// Shorter work says more about the clock.
@@ -60,8 +64,12 @@ pub struct Observed {
     pub node_s: f64,
     /// Seconds of the devices: of the wait, the share of one among those who waited at the same time.
     pub device_s: f64,
-    /// Seconds of the wire, shared in the same way; where a node reads and sends by turns, of both.
-    pub wire_s: f64,
+    /// Seconds from asking for pages to having them; of a scan in the node, from its end to having the rows.
+    pub wait_s: f64,
+    /// Of them, seconds until the node had read the pages.
+    pub read_s: f64,
+    /// How many waited so at the same time, this one included.
+    pub waiting: u32,
 }
 
 /// How fast a node and the way to it have been.
@@ -78,28 +86,27 @@ impl Pace {
         if observed.node_cpu_s >= CPU_S_MIN {
             self.cpu.observe(observed.node_s, observed.node_cpu_s);
         }
-        let mut device_s = 0.0;
-        if observed.disk_bytes > 0 {
-            let expected_s = device_seconds(observed.pages, calibration);
-            if observed.device_s > 0.0 {
-                self.device.observe(observed.device_s, expected_s);
-            }
-            device_s = expected_s * self.device.factor();
+        if observed.disk_bytes > 0 && observed.device_s > 0.0 {
+            self.device.observe(observed.device_s, device_seconds(observed.pages, calibration));
         }
-        if observed.wire_bytes >= WIRE_BYTES_MIN && observed.wire_s > 0.0 {
+        if observed.wire_bytes >= WIRE_BYTES_MIN && observed.wait_s > 0.0 {
+            let costs = calibration.wire(wire);
             #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
-            let expected_s = observed.wire_bytes as f64 / calibration.wire(wire).bytes_per_s.value;
-            // What the devices explain says of the wire only that it is not slower.
-            if observed.wire_s > 1.25 * device_s || observed.wire_s < expected_s * self.wire.factor() {
-                self.wire.observe(observed.wire_s, expected_s);
-            }
+            let expected_s = observed.wire_bytes as f64 / costs.bytes_per_s.value;
+            // Who waits alone waits for each in turn; many wait for the slowest, each for its share.
+            let shared_s = observed.wait_s / f64::from(observed.waiting.max(1));
+            let rest_s = observed.wait_s - observed.read_s - costs.round_trip_us.value * 1e-6;
+            self.wire.observe(shared_s.min(rest_s).max(0.0), expected_s);
         }
     }
 
     /// The factors, `seconds` after the last measurement.
     #[must_use]
     pub fn factors_after(&self, seconds: f64) -> PaceFactors {
+        let known = |ratio: &Ratio| ratio.is_known() && seconds < KNOWN_FOR_S;
         PaceFactors {
+            fetch_known: known(&self.wire),
+            process_known: known(&self.cpu),
             cpu: self.cpu.factor_after(seconds),
             wire: self.wire.factor_after(seconds),
             device: self.device.factor_after(seconds),
@@ -124,7 +131,7 @@ pub struct Course {
 }
 
 impl Course {
-    /// Decides where the next segment is scanned; `left` come after it.
+    /// Decides where the next segment is scanned; `left` of its node come after it.
     ///
     /// # Errors
     /// As [`place`].
@@ -139,12 +146,15 @@ impl Course {
         let profile = self.corrected(profile);
         let mut decision = place(&profile, cluster, calibration, policy)?;
         if policy == Policy::Auto
-            && let Some(placement) = self.worth_trying(profile.node, &decision, left)
             && let Some(node) = cluster.nodes.get(&profile.node)
         {
+            let choice = Choice::new(&decision, &profile, node, cluster, calibration, left);
+            let explored = self.worth_trying(&choice, node, left);
+            let reason = if explored.is_some() { Reason::Explored } else { Reason::Price };
+            self.explored += u32::from(explored.is_some());
+            let placement = explored.or(choice.best()).unwrap_or(decision.placement);
             let demand = demand(&profile, node, calibration, placement);
-            decision = Decision { placement, reason: Reason::Explored, demand, ..decision };
-            self.explored += 1;
+            decision = Decision { placement, reason, demand, ..decision };
         }
         self.tried.insert((profile.node, decision.placement));
         self.decided = self.decided.saturating_add(1);
@@ -152,15 +162,17 @@ impl Course {
     }
 
     /// A placement of which nothing is known and whose price is near enough.
-    fn worth_trying(&self, node: NodeId, decision: &Decision, left: usize) -> Option<Placement> {
+    fn worth_trying(&self, choice: &Choice, node: &NodeProfile, left: usize) -> Option<Placement> {
         let due = u64::from(self.decided) >= (u64::from(self.explored) + 1) * u64::from(EXPLORE_EVERY);
         if !due || left < EXPLORE_LEFT_MIN {
             return None;
         }
-        let best = *decision.prices.of(decision.placement).as_ref().ok()?;
-        let untried = |placement: &Placement| !self.tried.contains(&(node, *placement));
-        let near = decision.prices.applicable().filter(|(_, price)| *price <= EXPLORE_PRICE_MAX * best);
-        near.map(|(placement, _)| placement).find(untried)
+        let best_s = choice.options.iter().map(|option| option.price_s).fold(f64::INFINITY, f64::min);
+        let unknown = |option: &&Way| {
+            !self.tried.contains(&(choice.node, option.placement)) && !node.pace.is_known(option.placement)
+        };
+        let near = choice.options.iter().filter(|option| option.price_s <= EXPLORE_PRICE_MAX * best_s);
+        near.filter(unknown).map(|option| option.placement).next()
     }
 
     /// Learns from a segment that ended: what was expected of it, uncorrected, and what it did.
@@ -241,6 +253,62 @@ impl Course {
     #[must_use]
     pub fn explored(&self) -> u32 {
         self.explored
+    }
+}
+
+/// One of the placements that apply to a segment.
+struct Way {
+    placement: Placement,
+    /// Seconds until it would end, behind everything that is ahead of it.
+    price_s: f64,
+    /// Seconds it would take by itself.
+    alone_s: f64,
+    /// Seconds a segment if all were placed so.
+    pace_s: f64,
+}
+
+/// Which of the placements that apply, when so much is left?
+struct Choice {
+    node: NodeId,
+    options: Vec<Way>,
+    left_s: f64,
+}
+
+impl Choice {
+    fn new(
+        decision: &Decision,
+        profile: &ScanProfile,
+        node: &NodeProfile,
+        cluster: &ClusterProfile,
+        calibration: &Calibration,
+        left: usize,
+    ) -> Self {
+        let idle = cluster.idle();
+        let alone = price(profile, &idle, calibration);
+        let options = decision.prices.applicable().map(|(placement, price_s)| Way {
+            placement,
+            price_s,
+            alone_s: alone.of(placement).clone().unwrap_or(f64::INFINITY),
+            pace_s: pace_s(&demand(profile, node, calibration, placement), node, cluster),
+        });
+        let options: Vec<Way> = options.collect();
+        let pace_s = options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
+        let left = f64::from(u32::try_from(left).unwrap_or(u32::MAX));
+        Self { node: profile.node, options, left_s: left * pace_s }
+    }
+
+    /// The placement in which the segment ends first. Another than the one in which all together would must be worth it,
+    /// and must not be what everybody waits for at the end.
+    fn best(&self) -> Option<Placement> {
+        let steady = self.options.iter().min_by(|left, right| {
+            left.pace_s.total_cmp(&right.pace_s).then(left.alone_s.total_cmp(&right.alone_s))
+        })?;
+        let worth = self.options.iter().filter(|option| {
+            option.placement == steady.placement
+                || option.price_s * ASIDE_GAIN_MIN < steady.price_s && 4.0 * option.alone_s <= self.left_s
+        });
+        let first = worth.min_by(|left, right| left.price_s.total_cmp(&right.price_s))?;
+        Some(first.placement)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Plain numbers, gathered by the engine from zone maps, segment directories and the load reports that travel with
 //! every reply. Estimates may be wrong; a wrong one costs time, never an answer.
 
-use crate::cost::Demand;
+use crate::{cost::Demand, placement::Placement};
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -155,6 +155,7 @@ impl Ahead {
         self.segments = self.segments.saturating_add(1);
         self.demand.device_s += demand.device_s;
         self.demand.wire_s += demand.wire_s;
+        self.demand.worker_s += demand.worker_s;
         self.demand.node_s += demand.node_s;
         self.demand.engine_s += demand.engine_s;
     }
@@ -166,6 +167,7 @@ impl Ahead {
         self.demand = Demand {
             device_s: less(self.demand.device_s, demand.device_s),
             wire_s: less(self.demand.wire_s, demand.wire_s),
+            worker_s: less(self.demand.worker_s, demand.worker_s),
             node_s: less(self.demand.node_s, demand.node_s),
             engine_s: less(self.demand.engine_s, demand.engine_s),
             latency_s: 0.0,
@@ -182,11 +184,27 @@ pub struct PaceFactors {
     pub wire: f64,
     /// Of the devices.
     pub device: f64,
+    /// Whether it was measured lately how fast pages come.
+    pub fetch_known: bool,
+    /// Whether it was measured lately how fast the node scans.
+    pub process_known: bool,
+}
+
+impl PaceFactors {
+    /// Whether what a placement takes on this node was measured lately. Local reads take nothing but the devices.
+    #[must_use]
+    pub fn is_known(&self, placement: Placement) -> bool {
+        match placement {
+            Placement::Local => false,
+            Placement::RemoteFetch => self.fetch_known,
+            Placement::RemoteProcess => self.process_known,
+        }
+    }
 }
 
 impl Default for PaceFactors {
     fn default() -> Self {
-        Self { cpu: 1.0, wire: 1.0, device: 1.0 }
+        Self { cpu: 1.0, wire: 1.0, device: 1.0, fetch_known: false, process_known: false }
     }
 }
 
@@ -224,6 +242,15 @@ pub struct ClusterProfile {
 }
 
 impl ClusterProfile {
+    /// The same cluster when nothing of this engine's is ahead of anything.
+    #[must_use]
+    pub fn idle(&self) -> Self {
+        let mut idle = self.clone();
+        idle.engine.ahead = Ahead::default();
+        idle.nodes.values_mut().for_each(|node| node.ahead = Ahead::default());
+        idle
+    }
+
     /// Counts a segment that was placed as work that is ahead of the next.
     pub fn add(&mut self, node: NodeId, demand: &Demand) {
         self.engine.ahead.add(demand);
