@@ -22,7 +22,7 @@ use crate::{
 };
 use rackscan_format::ids::NodeId;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One segment in so many may be explored with.
 pub const EXPLORE_EVERY: u32 = 16;
@@ -335,9 +335,14 @@ pub fn plan<'p>(
     calibration: &Calibration,
     policy: Policy,
 ) -> Result<Vec<Decision>, PlacementError> {
-    let mut cluster = cluster.clone();
+    let (mut cluster, mut course) = (cluster.clone(), Course::default());
+    let profiles: Vec<&ScanProfile> = profiles.into_iter().collect();
+    let mut left = BTreeMap::new();
+    profiles.iter().for_each(|profile| *left.entry(profile.node).or_insert(0_usize) += 1);
     let decisions = profiles.into_iter().map(|profile| {
-        let decision = place(profile, &cluster, calibration, policy)?;
+        let left = left.entry(profile.node).or_default();
+        *left = left.saturating_sub(1);
+        let decision = course.decide(profile, &cluster, calibration, policy, *left)?;
         cluster.add(profile.node, &decision.demand);
         Ok(decision)
     });

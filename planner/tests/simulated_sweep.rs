@@ -153,6 +153,8 @@ struct Simulation {
     course: Course,
     paces: BTreeMap<NodeId, Pace>,
     fetching: BTreeMap<NodeId, BTreeSet<usize>>,
+    /// Segments of each node that were placed.
+    begun: BTreeMap<NodeId, usize>,
 }
 
 struct Outcome {
@@ -194,6 +196,7 @@ impl Simulation {
             course: Course::default(),
             paces,
             fetching: BTreeMap::new(),
+            begun: BTreeMap::new(),
         }
     }
 
@@ -219,18 +222,18 @@ impl Simulation {
         let node = self.next_node();
         let expected = profile(node, self.truth.expected_selectivity);
         let share = self.total / usize::from(self.truth.nodes);
-        let left =
-            share.saturating_sub(self.segments.iter().filter(|segment| segment.node == node).count() + 1);
+        let left = share.saturating_sub(self.begun.get(&node).copied().unwrap_or(0) + 1);
         let decided = self.course.decide(&expected, &self.cluster, &self.calibration, self.policy, left);
         let decision = decided.expect("every placement that is forced here applies");
         self.cluster.add(node, &decision.demand);
+        *self.begun.entry(node).or_default() += 1;
         let truth = self.truth.demand(node, decision.placement);
         let steps = self.steps(node, decision.placement, &truth);
         let fetching = self.fetching.entry(node).or_default();
         if decision.placement == Placement::RemoteFetch {
             fetching.insert(index);
         }
-        let (asked_s, waiting) = (self.now_s, u32::try_from(fetching.len()).unwrap());
+        let (asked_s, waiting) = (self.now_s, u32::try_from(fetching.len()).expect("few"));
         self.segments.push(Segment {
             node,
             decision,
@@ -247,7 +250,7 @@ impl Simulation {
 
     /// The node with the fewest segments on their way; of several the one with the most left.
     fn next_node(&self) -> NodeId {
-        let begun = |node: NodeId| self.segments.iter().filter(|segment| segment.node == node).count();
+        let begun = |node: NodeId| self.begun.get(&node).copied().unwrap_or(0);
         let share = self.total.div_ceil(usize::from(self.truth.nodes));
         let open = self.cluster.nodes.iter().map(|(node, known)| (*node, known, begun(*node)));
         let open = open.filter(|(_, _, begun)| *begun < share);
@@ -463,4 +466,37 @@ fn estimates_however_wrong_cost_no_more_than_the_segments_that_were_placed_befor
         .collect();
     let most = ratios.iter().map(|(ratio, _)| *ratio).fold(0.0, f64::max);
     assert!(most <= 1.05, "{}", worst(ratios));
+}
+
+#[test]
+fn where_neither_side_is_enough_both_work() {
+    let truth = Truth {
+        nodes: 1,
+        attached: false,
+        selectivity: 0.01,
+        cpu_share: 1.0,
+        wire_bytes_per_s: 10e9,
+        device_bytes_per_s: 15e9,
+        program_cost: 4.0,
+        expected_selectivity: 0.01,
+    };
+    let (best_s, _) = best_forced(truth, 400);
+    let auto = run(truth, Policy::Auto, 400);
+    assert!(auto.seconds < 0.65 * best_s, "{} against {best_s}: {:?}", auto.seconds, auto.by_placement);
+    assert!(auto.by_placement.values().all(|segments| *segments > 100), "{:?}", auto.by_placement);
+}
+
+#[test]
+fn nothing_is_left_ahead_when_a_scan_has_ended() {
+    let truth = Truth { expected_selectivity: 0.05, ..sweep(|_| 0.05)[0] };
+    let mut simulation = Simulation::new(truth, Policy::Auto, 50, BTreeMap::new());
+    for _ in 0..IN_FLIGHT {
+        simulation.begin();
+    }
+    assert_eq!(simulation.cluster.engine.ahead.segments, 16);
+    while let Some(event) = simulation.events.pop() {
+        simulation.now_s = event.at_s;
+        simulation.advance(event.segment);
+    }
+    assert_eq!(simulation.cluster, simulation.cluster.idle());
 }

@@ -3,6 +3,7 @@
 use super::{
     ScanError,
     capture::PageRead,
+    context::Waiting,
     segment::{SegmentWork, Sink, scan_here},
 };
 use std::time::Instant;
@@ -16,8 +17,12 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<(), Scan
             let reads = wanted.iter().map(|page| PageRead { at, column: page.column, extent: page.extent });
             capture.record(work.node, reads).await;
         }
-        work.tally.read(extents.iter().map(|extent| u64::from(extent.length_bytes)).sum());
-        Ok(work.query.devices.read(work.node, &extents).await?)
+        let bytes = extents.iter().map(|extent| u64::from(extent.length_bytes)).sum();
+        let (waiting, began) = (work.query.loads.wait(work.node, Waiting::Device), Instant::now());
+        let pages = work.query.devices.read(work.node, &extents).await;
+        // Failed reads are reads, too.
+        work.meter.read(bytes, began, &waiting);
+        Ok(pages?)
     })
     .await
 }

@@ -3,6 +3,7 @@
 use super::{
     ScanError,
     capture::PageRead,
+    context::Waiting,
     segment::{SegmentWork, Sink, scan_here},
 };
 use rackscan_scan::PageWanted;
@@ -11,8 +12,10 @@ use rackscan_scan::PageWanted;
 pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
     scan_here(work, first_block, sink, async |wanted| {
         let (table, segment) = (work.directory.table, work.directory.segment);
+        let waiting = work.query.loads.wait(work.node, Waiting::Pages);
         let fetched = work.query.cluster.fetch(work.node, table, segment, &wanted).await?;
-        work.tally.fetched(&fetched);
+        work.meter.fetched(&fetched, &waiting);
+        drop(waiting);
         if let Some(capture) = &work.capture {
             let reads = wanted.iter().zip(&fetched.read_at);
             let read = |(page, at): (&PageWanted, &Option<_>)| {

@@ -3,44 +3,49 @@
 use super::{
     ScanError,
     capture::PageRead,
+    context::Waiting,
     segment::{SegmentWork, Sink},
 };
 use rackscan_client::{ProcessAnswer, Processed};
+use rackscan_format::message::BounceReason;
 use std::time::{Duration, Instant};
 
-/// A node had no room for the scan.
+/// A node gave the scan back.
 pub(super) struct Bounced {
     /// The first block whose rows have not come.
     pub(super) first_block: u32,
+    /// Why.
+    pub(super) reason: BounceReason,
     /// What the node said.
-    pub(super) reason: String,
+    pub(super) text: String,
 }
 
 /// Asks the node for rows until the segment is done, or the node bounces the rest of it.
 pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Option<Bounced>, ScanError> {
     let (segment, mut first_block) = (work.directory.segment, 0);
     loop {
-        let asking = work.query.loads.asking(work.node);
+        let asking = work.query.loads.wait(work.node, Waiting::Scan);
         let began = Instant::now();
         let answer = work
             .query
             .cluster
             .process(work.node, &work.program, segment, first_block, work.capture.is_some())
             .await?;
-        work.tally.waited(began.elapsed());
+        work.meter.waited(began);
+        let together = asking.together;
         drop(asking);
         let processed = match answer {
             ProcessAnswer::Processed(processed) => processed,
-            ProcessAnswer::Bounced { reason, load } => {
+            ProcessAnswer::Bounced { reason, text, load } => {
                 work.query.loads.report(work.node, load);
-                return Ok(Some(Bounced { first_block, reason }));
+                return Ok(Some(Bounced { first_block, reason, text }));
             }
         };
         work.query.loads.report(work.node, processed.load);
-        work.tally.processed(&processed);
+        work.meter.processed(&processed, together);
         record(work, &processed).await?;
         for batch in processed.batches {
-            if sink.put(batch).await.is_err() {
+            if sink.put(work, batch).await.is_err() {
                 return Ok(None);
             }
         }
