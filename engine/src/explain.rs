@@ -4,7 +4,9 @@
 
 use crate::{
     exec::ScanExec,
-    report::{Bytes, Figures, QueryReport, ScanFigures, ScanReport, plural},
+    report::{
+        Bytes, Figures, QueryReport, RemainingConjunct, RemainingReason, ScanFigures, ScanReport, plural,
+    },
 };
 use datafusion::physical_plan::{
     ExecutionPlan, coop::CooperativeExec, display::DisplayableExecutionPlan, filter::FilterExec,
@@ -78,7 +80,9 @@ impl Explanation {
 /// Finds scans, and the conjuncts of filters that sit right above them.
 fn collect_scans(plan: &Arc<dyn ExecutionPlan>, above: &mut Vec<String>, scans: &mut Vec<ScanReport>) {
     if let Some(scan) = plan.downcast_ref::<ScanExec>() {
-        scans.push(ScanReport { remaining_filter: std::mem::take(above), ..scan.report() });
+        let reason = RemainingReason::ExpressionNotSupported;
+        let remaining_filter = above.drain(..).map(|sql| RemainingConjunct { sql, reason }).collect();
+        scans.push(ScanReport { remaining_filter, ..scan.report() });
         return;
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
@@ -126,12 +130,17 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     field(f, "columns", scan.columns.join(", "))?;
     field(f, "pushed filter", conjuncts(&scan.pushed_filter))?;
     for (conjunct, zones) in scan.pushed_filter.iter().zip(&scan.zone_maps) {
-        let ruled_out = format!("{} of {} rows by {conjunct}", zones.rows_ruled_out, scan.rows);
+        let (rows, pages) = (zones.rows_ruled_out, zones.pages_ruled_out);
+        let ruled_out =
+            format!("{rows} of {} rows, {pages} {} by {conjunct}", scan.rows, plural(pages, "page"));
         field(f, "  zone maps alone", ruled_out)?;
     }
-    let above =
-        if scan.remaining_filter.is_empty() { "" } else { " (above the scan: expression not supported)" };
-    field(f, "remaining filter", format!("{}{above}", conjuncts(&scan.remaining_filter)))?;
+    if scan.remaining_filter.is_empty() {
+        field(f, "remaining filter", "none")?;
+    }
+    for conjunct in &scan.remaining_filter {
+        field(f, "remaining filter", format!("{} (above the scan: {})", conjunct.sql, conjunct.reason))?;
+    }
     if !(scan.pushed_aggregates.is_empty() && scan.pushed_keys.is_empty()) {
         field(f, "pushed aggregates", scan.pushed_aggregates.join(", "))?;
         let keys = if scan.pushed_keys.is_empty() { "none".to_owned() } else { scan.pushed_keys.join(", ") };
@@ -150,7 +159,8 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     field(f, "placement", format!("{} -> {planned}{again}", scan.policy))?;
     for (placement, price) in &scan.prices {
         let text = match (price.milliseconds, &price.why_not) {
-            (Some(first), _) => match price.corrected_milliseconds {
+            (Some(first), Some(why_not)) => format!("{first:.2} ms at first, cannot apply at last: {why_not}"),
+            (Some(first), None) => match price.corrected_milliseconds {
                 Some(last) => format!("{first:.2} ms at first, {last:.2} ms at last"),
                 None => format!("{first:.2} ms"),
             },
@@ -172,6 +182,9 @@ fn write_figures(f: &mut fmt::Formatter<'_>, figures: &ScanFigures) -> fmt::Resu
     for bounce in &figures.bounces {
         let text = format!("segment {} by node {}: {}", bounce.segment, bounce.node, bounce.text);
         field(f, "  bounced", text)?;
+    }
+    for loss in &figures.losses {
+        field(f, "  node lost", format!("node {}: {}", loss.node, loss.text))?;
     }
     write_work(f, "", &figures.work)?;
     if figures.by_placement.len() > 1 {

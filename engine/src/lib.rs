@@ -18,6 +18,7 @@ mod catalog;
 mod error;
 mod exec;
 mod explain;
+mod limits;
 mod pushdown;
 mod report;
 mod request;
@@ -32,8 +33,8 @@ pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};
 pub use report::{
-    Bounce, ConjunctZones, Figures, PlacementPrice, QueryReport, ReasonCount, ScanFigures, ScanReason,
-    ScanReport, SegmentCounts,
+    Bounce, ConjunctZones, Figures, NodeLoss, PlacementPrice, QueryReport, ReasonCount, RemainingConjunct,
+    RemainingReason, ScanFigures, ScanReason, ScanReport, SegmentCounts,
 };
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;

@@ -23,6 +23,15 @@ pub struct Bounce {
     pub text: String,
 }
 
+/// A node that was lost while the scan ran, and done without.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeLoss {
+    /// The node.
+    pub node: u16,
+    /// How it was lost first.
+    pub text: String,
+}
+
 /// Why a segment was scanned where it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ScanReason {
@@ -41,6 +50,9 @@ pub enum ScanReason {
     /// Its node's memory was full.
     #[serde(rename = "bounced: memory")]
     BouncedMemory,
+    /// Its node was lost, and its devices can be read without it.
+    #[serde(rename = "node lost")]
+    NodeLost,
     /// It took more CPU time than its node gives to a scan.
     #[serde(rename = "bounced: CPU quota")]
     BouncedCpuQuota,
@@ -55,6 +67,7 @@ impl From<Reason> for ScanReason {
             Reason::Forced => Self::Forced,
             Reason::Price => Self::Price,
             Reason::Explored => Self::Explored,
+            Reason::NodeLost => Self::NodeLost,
         }
     }
 }
@@ -76,6 +89,7 @@ impl fmt::Display for ScanReason {
             Self::Forced => Reason::Forced.fmt(f),
             Self::Price => Reason::Price.fmt(f),
             Self::Explored => Reason::Explored.fmt(f),
+            Self::NodeLost => Reason::NodeLost.fmt(f),
             Self::BouncedQueue => write!(f, "bounced: {}", BounceReason::Queue),
             Self::BouncedMemory => write!(f, "bounced: {}", BounceReason::Memory),
             Self::BouncedCpuQuota => write!(f, "bounced: {}", BounceReason::CpuQuota),
@@ -203,7 +217,7 @@ impl Figures {
 /// What running a scan took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScanFigures {
-    /// Segments by where they were scanned; a bounced one counts as fetched.
+    /// Segments by where they were scanned to their end; a bounced one counts as fetched.
     pub segments: SegmentCounts,
     /// The same by why.
     pub reasons: Vec<ReasonCount>,
@@ -213,6 +227,8 @@ pub struct ScanFigures {
     pub bounced: u64,
     /// The first of them.
     pub bounces: Vec<Bounce>,
+    /// Nodes that were lost and done without, each once.
+    pub losses: Vec<NodeLoss>,
     /// Everything together.
     #[serde(flatten)]
     pub work: Figures,
@@ -236,6 +252,11 @@ impl ScanFigures {
         self.bounced += other.bounced;
         let room = BOUNCES_KEPT_MAX.saturating_sub(self.bounces.len());
         self.bounces.extend(other.bounces.iter().take(room).cloned());
+        for loss in &other.losses {
+            if self.losses.iter().all(|known| known.node != loss.node) {
+                self.losses.push(loss.clone());
+            }
+        }
         self.work.add(&other.work);
         for (placement, figures) in &other.by_placement {
             self.by_placement.entry(*placement).or_default().add(figures);
@@ -266,6 +287,33 @@ pub struct PlacementPrice {
 pub struct ConjunctZones {
     /// Rows in blocks that they rule out.
     pub rows_ruled_out: u64,
+    /// Pages of the scan's columns that have no other blocks: nobody needs to read them.
+    pub pages_ruled_out: u64,
+}
+
+/// Why a conjunct runs above the scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum RemainingReason {
+    /// Scans cannot compute it.
+    #[serde(rename = "expression not supported")]
+    ExpressionNotSupported,
+}
+
+impl fmt::Display for RemainingReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ExpressionNotSupported => f.write_str("expression not supported"),
+        }
+    }
+}
+
+/// A part of a filter that runs right above a scan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RemainingConjunct {
+    /// As SQL.
+    pub sql: String,
+    /// Why it is not inside.
+    pub reason: RemainingReason,
 }
 
 /// One scan of a plan.
@@ -277,8 +325,8 @@ pub struct ScanReport {
     pub columns: Vec<String>,
     /// The conjuncts that run inside the scan, as SQL.
     pub pushed_filter: Vec<String>,
-    /// The conjuncts that run right above it, as SQL.
-    pub remaining_filter: Vec<String>,
+    /// The conjuncts that run right above it.
+    pub remaining_filter: Vec<RemainingConjunct>,
     /// The aggregates that run inside the scan, as SQL.
     pub pushed_aggregates: Vec<String>,
     /// Their keys.

@@ -14,6 +14,7 @@ use crate::{
     error::{EngineError, near_names},
     exec::{Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan},
+    limits::{SEGMENTS_IN_FLIGHT_DEFAULT, SEGMENTS_IN_FLIGHT_MAX},
     report::QueryReport,
     rules::{AggregatePushdown, FloatComparison, PartialAggregateRule},
     trace::TraceSink,
@@ -64,7 +65,7 @@ pub struct EngineOptions {
     pub memory_bytes: Option<usize>,
     /// When aggregations run inside scans.
     pub aggregates: AggregatePushdown,
-    /// Segments of one partition that are on their way at a time, at least 1.
+    /// Segments of one partition that are on their way at a time, from 1 to 64.
     pub segments_in_flight: usize,
 }
 
@@ -76,7 +77,7 @@ impl Default for EngineOptions {
             calibration: Calibration::default(),
             memory_bytes: None,
             aggregates: AggregatePushdown::default(),
-            segments_in_flight: 4,
+            segments_in_flight: SEGMENTS_IN_FLIGHT_DEFAULT,
         }
     }
 }
@@ -335,7 +336,7 @@ impl Engine {
             calibration: Arc::new(self.options.calibration.clone()),
             policy,
             threads: self.options.threads.max(1),
-            segments_in_flight: self.options.segments_in_flight.max(1),
+            segments_in_flight: self.options.segments_in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX),
             span: span.clone(),
             trace: self.trace.read().unwrap_or_else(PoisonError::into_inner).clone(),
         }));

@@ -41,6 +41,8 @@ pub enum WhyNot {
     NoScanWorkers,
     /// The cluster has no such node.
     UnknownNode,
+    /// The node was lost, and is done without.
+    NodeLost,
 }
 
 impl std::fmt::Display for WhyNot {
@@ -49,6 +51,7 @@ impl std::fmt::Display for WhyNot {
             Self::NotAttached(reason) => write!(f, "not attached: {reason}"),
             Self::NoScanWorkers => f.write_str("the node has no scan workers"),
             Self::UnknownNode => f.write_str("no such node in the cluster"),
+            Self::NodeLost => f.write_str("node lost"),
         }
     }
 }
@@ -180,15 +183,16 @@ pub fn price(profile: &ScanProfile, cluster: &ClusterProfile, calibration: &Cali
         let demand = demand(profile, node, calibration, placement);
         seconds(&demand, profile, cluster, node, calibration)
     };
+    let by_node = |placement| if node.is_done_without() { Err(WhyNot::NodeLost) } else { Ok(priced(placement)) };
     Prices {
         local: match &node.attachment {
             Attachment::Attached => Ok(priced(Placement::Local)),
             Attachment::Detached(reason) => Err(WhyNot::NotAttached(reason.clone())),
         },
-        remote_fetch: Ok(priced(Placement::RemoteFetch)),
+        remote_fetch: by_node(Placement::RemoteFetch),
         remote_process: match node.load.scan_workers {
             0 => Err(WhyNot::NoScanWorkers),
-            _ => Ok(priced(Placement::RemoteProcess)),
+            _ => by_node(Placement::RemoteProcess),
         },
     }
 }

@@ -145,7 +145,7 @@ impl Course {
     ) -> Result<Decision, PlacementError> {
         let profile = self.corrected(profile);
         let mut decision = place(&profile, cluster, calibration, policy)?;
-        if policy == Policy::Auto
+        if decision.reason == Reason::Price
             && let Some(node) = cluster.nodes.get(&profile.node)
         {
             let choice = Choice::new(&decision, &profile, node, cluster, calibration, left);

@@ -109,6 +109,8 @@ pub enum Reason {
     Price,
     /// Nothing was known of the placement, and it did not look much dearer.
     Explored,
+    /// Its node was lost, and its devices can be read without it.
+    NodeLost,
 }
 
 impl fmt::Display for Reason {
@@ -117,6 +119,7 @@ impl fmt::Display for Reason {
             Self::Forced => "forced",
             Self::Price => "price",
             Self::Explored => "explored",
+            Self::NodeLost => "node lost",
         })
     }
 }
@@ -183,9 +186,14 @@ pub fn place(
         return Err(PlacementError::UnknownNode { node });
     };
     match prices.of(placement) {
-        Ok(_) => {
+        // A forced placement is tried at a lost node, too: it may be there again, and if not the request says what is wrong.
+        Ok(_) | Err(WhyNot::NodeLost) => {
             let Some(at) = cluster.nodes.get(&node) else { return Err(PlacementError::UnknownNode { node }) };
-            let reason = if policy == Policy::Auto { Reason::Price } else { Reason::Forced };
+            let reason = match policy {
+                Policy::Auto if at.is_done_without() => Reason::NodeLost,
+                Policy::Auto => Reason::Price,
+                _ => Reason::Forced,
+            };
             let demand = demand(profile, at, calibration, placement);
             Ok(Decision { placement, reason, demand, prices })
         }

@@ -221,6 +221,17 @@ pub struct NodeProfile {
     pub ahead: Ahead,
     /// How fast it was found to be.
     pub pace: PaceFactors,
+    /// Whether it was lost lately. It matters where its devices are attached: elsewhere nobody has its pages, and asking it
+    /// again is all that can be done.
+    pub lost: bool,
+}
+
+impl NodeProfile {
+    /// Whether scans do without it: it was lost, and its devices can be read all the same.
+    #[must_use]
+    pub fn is_done_without(&self) -> bool {
+        self.lost && self.attachment == Attachment::Attached
+    }
 }
 
 /// The engine as a scan sees it.
@@ -242,6 +253,14 @@ pub struct ClusterProfile {
 }
 
 impl ClusterProfile {
+    /// The same cluster when nothing is known of it but who is there.
+    #[must_use]
+    pub fn unknown(&self) -> Self {
+        let mut unknown = self.idle();
+        unknown.nodes.values_mut().for_each(|node| (node.pace, node.lost) = (PaceFactors::default(), false));
+        unknown
+    }
+
     /// The same cluster when nothing of this engine's is ahead of anything.
     #[must_use]
     pub fn idle(&self) -> Self {

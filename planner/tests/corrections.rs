@@ -48,6 +48,7 @@ fn cluster() -> ClusterProfile {
         load: LoadReport { scan_workers: 2, ..LoadReport::default() },
         ahead: Ahead::default(),
         pace: PaceFactors::default(),
+        lost: false,
     };
     ClusterProfile {
         engine: EngineProfile { cores: 2, ahead: Ahead::default() },

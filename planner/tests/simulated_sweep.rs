@@ -57,7 +57,7 @@ impl Truth {
     fn node(&self, pace: PaceFactors) -> NodeProfile {
         let load = LoadReport { scan_workers: SCAN_WORKERS, ..LoadReport::default() };
         let wire = if self.attached { Wire::Shm } else { Wire::Tcp };
-        NodeProfile { wire, attachment: self.attachment(), load, ahead: Ahead::default(), pace }
+        NodeProfile { wire, attachment: self.attachment(), load, ahead: Ahead::default(), pace, lost: false }
     }
 
     /// What a segment really takes; of the node's part, CPU time.

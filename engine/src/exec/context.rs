@@ -14,7 +14,7 @@ use rackscan_planner::{
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What all scans of one query share.
@@ -56,7 +56,11 @@ struct NodeLoad {
     ahead: Ahead,
     pace: Pace,
     measured_at: Option<Instant>,
+    lost_at: Option<Instant>,
 }
+
+/// How long a lost node is done without before it is asked again.
+const LOST_FOR: Duration = Duration::from_secs(5);
 
 /// What a segment waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +92,12 @@ impl Loads {
         let ours = load.asked[Waiting::Scan as usize];
         load.others = reported.scans_running.saturating_add(reported.scans_queued).saturating_sub(ours);
         load.scan_workers = reported.scan_workers;
+        load.lost_at = None;
+    }
+
+    /// A node was lost.
+    pub(crate) fn lost(&self, node: NodeId) {
+        self.state().nodes.entry(node).or_default().lost_at = Some(Instant::now());
     }
 
     /// Learns from a segment of the node that ended.
@@ -183,7 +193,9 @@ impl QueryContext {
                 .measured_at
                 .map_or_else(PaceFactors::default, |at| load.pace.factors_after(at.elapsed().as_secs_f64()));
             let others = LoadReport { scans_running, scan_workers, ..LoadReport::default() };
-            (node, NodeProfile { wire: self.wire(node), attachment, load: others, ahead: load.ahead, pace })
+            let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR);
+            let (wire, ahead) = (self.wire(node), load.ahead);
+            (node, NodeProfile { wire, attachment, load: others, ahead, pace, lost })
         });
         let nodes = nodes.collect();
         ClusterProfile { engine: EngineProfile { cores, ahead: state.engine }, nodes }

@@ -3,13 +3,17 @@
 //! Invariants
 //! - What is measured reaches the scan's figures however the segment's scan ends, also when it is dropped.
 
-use super::{context::WaitGuard, tally::Tally};
-use crate::report::Figures;
+use super::{
+    context::WaitGuard,
+    tally::{Placed, Tally},
+};
+use crate::report::{Figures, ScanReason};
 use datafusion::arrow::{
     array::{Array, AsArray, RecordBatch},
     datatypes::DataType,
 };
 use rackscan_client::{FetchedPages, Processed};
+use rackscan_format::ids::NodeId;
 use rackscan_planner::{Observed, Placement};
 use rackscan_scan::ScanStats;
 use std::{
@@ -20,13 +24,14 @@ use std::{
 /// The figures of one segment while it is scanned.
 #[derive(Debug)]
 pub(super) struct Meter {
+    node: NodeId,
     tally: Arc<Tally>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    placement: Option<Placement>,
+    placed: Option<Placed>,
     figures: Figures,
     observed: Observed,
 }
@@ -44,8 +49,8 @@ impl Busy {
 }
 
 impl Meter {
-    pub(super) fn new(tally: Arc<Tally>) -> Self {
-        Self { tally, state: Mutex::default() }
+    pub(super) fn new(node: NodeId, tally: Arc<Tally>) -> Self {
+        Self { node, tally, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -53,13 +58,20 @@ impl Meter {
     }
 
     /// What comes is done under `placement`; what was done before counts for the one before.
-    pub(super) fn switch(&self, placement: Placement) {
+    pub(super) fn place(&self, placement: Placement, reason: ScanReason) {
+        let now = (placement, reason);
         let mut state = self.state();
-        let State { placement: before, figures, .. } = std::mem::take(&mut *state);
-        state.placement = Some(placement);
-        if let Some(before) = before {
-            self.tally.add(before, &figures);
+        let State { placed: before, figures, .. } =
+            std::mem::replace(&mut *state, State { placed: Some(now), ..State::default() });
+        if let Some((placement, _)) = before {
+            self.tally.add(placement, &figures);
         }
+        self.tally.place(self.node, before, now);
+    }
+
+    /// Whether the segment is scanned there now.
+    pub(super) fn is_placed(&self, placement: Placement) -> bool {
+        self.state().placed.is_some_and(|(now, _)| now == placement)
     }
 
     /// What was measured since the placement was chosen.
@@ -171,7 +183,7 @@ impl Meter {
 impl Drop for Meter {
     fn drop(&mut self) {
         let state = std::mem::take(&mut *self.state());
-        if let Some(placement) = state.placement {
+        if let Some((placement, _)) = state.placed {
             self.tally.add(placement, &state.figures);
         }
     }

@@ -29,6 +29,7 @@ pub(crate) use profile::groups_max;
 
 use self::capture::Capture;
 use crate::{
+    limits::{SEGMENTS_FOR_NODES_MAX, SEGMENTS_PER_NODE, segment_page_bytes},
     pushdown::{ProgramBuilder, type_of},
     report::{ConjunctZones, PlacementPrice, ScanReport, SegmentCounts},
     request::{ScanRequest, SegmentPlace},
@@ -55,9 +56,9 @@ use futures::{StreamExt, stream};
 use meter::Meter;
 use rackscan_format::{
     ids::NodeId,
-    program::{NodeIndex, Output, ScanProgram, VerifiedProgram},
+    program::{Node, NodeIndex, Output, ScanProgram, VerifiedProgram},
 };
-use rackscan_planner::{PaceFactors, Placement, Price, ScanProfile, plan, price_all};
+use rackscan_planner::{Placement, Price, ScanProfile, plan, price_all};
 use segment::SegmentWork;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,12 +67,6 @@ use std::{
 };
 use steering::Steering;
 use tally::Tally;
-
-/// Segments of a node that are on their way at a time, if there are enough partitions for it: while its workers scan two
-/// and one is read, another travels.
-const SEGMENTS_PER_NODE: usize = 4;
-/// A partition has no more on their way for that, whatever the number of nodes.
-const SEGMENTS_IN_FLIGHT_MAX: usize = 16;
 
 /// The scan of one table in a plan.
 pub(crate) struct ScanExec {
@@ -176,8 +171,7 @@ impl ScanExec {
             .values()
             .map(|(node, directory)| profile::profile(&self.program, *node, directory, &self.snapshot))
             .collect();
-        let mut unknown = idle.clone();
-        unknown.nodes.values_mut().for_each(|node| node.pace = PaceFactors::default());
+        let unknown = idle.unknown();
         let mut planned = SegmentCounts::default();
         // What cannot be placed is missing in the counts, and its reason stands beside the prices.
         for decision in plan(&profiles, &unknown, calibration, self.request.policy).unwrap_or_default() {
@@ -193,25 +187,32 @@ impl ScanExec {
             let price = PlacementPrice {
                 milliseconds: ms(first.of(placement)),
                 corrected_milliseconds: ms(last.of(placement)).filter(|_| has_run),
-                why_not: first.of(placement).as_ref().err().map(ToString::to_string),
+                why_not: last.of(placement).as_ref().err().map(ToString::to_string),
             };
             (placement, price)
         });
         (planned, prices.into())
     }
 
-    /// What the zone maps of each conjunct rule out by themselves.
+    /// What the zone maps of each conjunct rule out by themselves, of all columns that the scan may read.
     fn zone_maps(&self) -> Vec<ConjunctZones> {
         let program = &self.request.program;
+        let columns = (0..).zip(&program.nodes).filter(|(_, node)| matches!(node, Node::Column(_)));
+        let columns: Vec<NodeIndex> = columns.map(|(index, _)| index).collect();
         let alone = |&conjunct: &NodeIndex| {
-            let alone = ScanProgram { filter: vec![conjunct], ..program.clone() };
+            let output = Output::Rows(columns.clone());
+            let alone = ScanProgram { filter: vec![conjunct], output, limit_rows: None, ..program.clone() };
             // One conjunct of a program that verifies does, too; if not, nothing is said to be ruled out.
             let Ok(alone) = alone.verify(&self.snapshot.definition) else { return ConjunctZones::default() };
             let directories = self.snapshot.segments.values();
-            let estimates = directories.map(|(_, directory)| rackscan_scan::estimate(&alone, directory));
-            let rows_ruled_out =
-                estimates.map(|estimate| estimate.rows_total.saturating_sub(estimate.rows_max)).sum();
-            ConjunctZones { rows_ruled_out }
+            let mut zones = ConjunctZones::default();
+            for (_, directory) in directories {
+                let estimate = rackscan_scan::estimate(&alone, directory);
+                let pages_needed = estimate.pages_filter + estimate.pages_payload;
+                zones.rows_ruled_out += estimate.rows_total.saturating_sub(estimate.rows_max);
+                zones.pages_ruled_out += estimate.pages_total.saturating_sub(pages_needed);
+            }
+            zones
         };
         program.filter.iter().map(alone).collect()
     }
@@ -220,7 +221,7 @@ impl ScanExec {
     fn segments_in_flight(&self) -> usize {
         let nodes: BTreeSet<NodeId> = self.snapshot.segments.values().map(|(node, _)| *node).collect();
         let wanted = (nodes.len() * SEGMENTS_PER_NODE).div_ceil(self.request.partitions.len().max(1));
-        self.query.segments_in_flight.max(wanted.min(SEGMENTS_IN_FLIGHT_MAX))
+        self.query.segments_in_flight.max(wanted.min(SEGMENTS_FOR_NODES_MAX))
     }
 
     fn work(&self, place: SegmentPlace, capture: Option<&Arc<Capture>>) -> Result<SegmentWork, ScanError> {
@@ -239,8 +240,9 @@ impl ScanExec {
             query: Arc::clone(&self.query),
             tally: Arc::clone(&self.tally),
             steering: Arc::clone(&self.steering),
-            meter: Meter::new(Arc::clone(&self.tally)),
+            meter: Meter::new(place.node, Arc::clone(&self.tally)),
             capture: capture.cloned(),
+            page_bytes: segment_page_bytes(self.segments_in_flight()),
         })
     }
 

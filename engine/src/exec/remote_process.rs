@@ -10,18 +10,28 @@ use rackscan_client::{ProcessAnswer, Processed};
 use rackscan_format::message::BounceReason;
 use std::time::{Duration, Instant};
 
-/// A node gave the scan back.
-pub(super) struct Bounced {
-    /// The first block whose rows have not come.
-    pub(super) first_block: u32,
-    /// Why.
-    pub(super) reason: BounceReason,
-    /// What the node said.
-    pub(super) text: String,
+/// How far the node came.
+pub(super) enum Ended {
+    /// All rows have come, or nobody wants more.
+    Here,
+    /// The node gave the rest of the scan back.
+    Bounced {
+        /// The first block whose rows have not come.
+        first_block: u32,
+        /// Why.
+        reason: BounceReason,
+        /// What the node said.
+        text: String,
+    },
+    /// The node was lost, and the rest can be scanned without it.
+    NodeLost {
+        /// The first block whose rows have not come.
+        first_block: u32,
+    },
 }
 
-/// Asks the node for rows until the segment is done, or the node bounces the rest of it.
-pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Option<Bounced>, ScanError> {
+/// Asks the node for rows until the segment is done, or the rest of it must be scanned elsewhere.
+pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, ScanError> {
     let (segment, mut first_block) = (work.directory.segment, 0);
     loop {
         let asking = work.query.loads.wait(work.node, Waiting::Scan);
@@ -30,29 +40,31 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Option<B
             .query
             .cluster
             .process(work.node, &work.program, segment, first_block, work.capture.is_some())
-            .await?;
+            .await;
         work.meter.waited(began);
         let together = asking.together;
         drop(asking);
         let processed = match answer {
-            ProcessAnswer::Processed(processed) => processed,
-            ProcessAnswer::Bounced { reason, text, load } => {
+            Ok(ProcessAnswer::Processed(processed)) => processed,
+            Ok(ProcessAnswer::Bounced { reason, text, load }) => {
                 work.query.loads.report(work.node, load);
-                return Ok(Some(Bounced { first_block, reason, text }));
+                return Ok(Ended::Bounced { first_block, reason, text });
             }
+            Err(error) if work.goes_on_without_node(&error) => return Ok(Ended::NodeLost { first_block }),
+            Err(error) => return Err(error.into()),
         };
         work.query.loads.report(work.node, processed.load);
         work.meter.processed(&processed, together);
         record(work, &processed).await?;
         for batch in processed.batches {
             if sink.put(work, batch).await.is_err() {
-                return Ok(None);
+                return Ok(Ended::Here);
             }
         }
         match processed.next_block {
             Some(next) if next > first_block => first_block = next,
             Some(_) => return Err(ScanError::NoProgress { node: work.node, first_block }),
-            None => return Ok(None),
+            None => return Ok(Ended::Here),
         }
     }
 }

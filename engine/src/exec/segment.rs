@@ -8,11 +8,15 @@ use super::{
     context::QueryContext,
     local,
     meter::{Busy, Meter},
-    remote_fetch, remote_process,
+    remote_fetch,
+    remote_process::{self, Ended},
     steering::Steering,
     tally::Tally,
 };
-use crate::{report::Bounce, snapshot::TableSnapshot};
+use crate::{
+    report::{Bounce, ScanReason},
+    snapshot::TableSnapshot,
+};
 use datafusion::{
     arrow::{
         array::{ArrayRef, RecordBatch, RecordBatchOptions},
@@ -23,6 +27,7 @@ use datafusion::{
     error::{DataFusionError, Result},
 };
 use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
+use rackscan_client::ClientError;
 use rackscan_format::{ids::NodeId, program::VerifiedProgram, segment::SegmentDirectory};
 use rackscan_planner::{Placement, Policy};
 use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
@@ -41,6 +46,24 @@ pub(super) struct SegmentWork {
     pub(super) steering: Arc<Steering>,
     pub(super) meter: Meter,
     pub(super) capture: Option<Arc<Capture>>,
+    /// Bytes of stored pages it may hold.
+    pub(super) page_bytes: usize,
+}
+
+impl SegmentWork {
+    /// Whether the segment goes on without its node after this error: the node was lost, its devices can be read here, and
+    /// nobody forces another placement. From then on it counts as local.
+    pub(super) fn goes_on_without_node(&self, error: &ClientError) -> bool {
+        let can = error.is_node_lost() && self.query.devices.attached(self.node).is_ok();
+        if !can || self.policy != Policy::Auto {
+            return false;
+        }
+        tracing::warn!(node = self.node.0, %error, "a node was lost; its devices are read without it");
+        self.query.loads.lost(self.node);
+        self.tally.lost(self.node, error.to_string());
+        self.meter.place(Placement::Local, ScanReason::NodeLost);
+        true
+    }
 }
 
 /// Where a segment's batches go.
@@ -81,23 +104,25 @@ async fn run(work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
     let decision = &placed.decision;
     tracing::Span::current().record("placement", decision.placement.name());
     let _ahead = work.query.loads.begin(work.node, decision.demand);
-    work.tally.segment(work.node, decision);
-    work.meter.switch(decision.placement);
+    work.meter.place(decision.placement, decision.reason.into());
     match decision.placement {
-        Placement::Local => local::scan(&work, &mut sink).await?,
+        Placement::Local => local::scan(&work, 0, &mut sink).await?,
         Placement::RemoteFetch => remote_fetch::scan(&work, 0, &mut sink).await?,
-        Placement::RemoteProcess => {
-            if let Some(bounced) = remote_process::scan(&work, &mut sink).await? {
-                tracing::debug!(reason = %bounced.reason, bounced.text, "bounced");
-                let bounce = Bounce::new(work.node, work.directory.segment, bounced.reason, bounced.text);
-                work.tally.bounced(bounce, decision);
-                work.meter.switch(Placement::RemoteFetch);
-                // Half a scan here and half there teaches nothing of either.
-                return remote_fetch::scan(&work, bounced.first_block, &mut sink).await;
+        Placement::RemoteProcess => match remote_process::scan(&work, &mut sink).await? {
+            Ended::Here => {}
+            Ended::Bounced { first_block, reason, text } => {
+                tracing::debug!(%reason, text, "bounced");
+                work.tally.bounced(Bounce::new(work.node, work.directory.segment, reason, text));
+                work.meter.place(Placement::RemoteFetch, reason.into());
+                remote_fetch::scan(&work, first_block, &mut sink).await?;
             }
-        }
+            Ended::NodeLost { first_block } => local::scan(&work, first_block, &mut sink).await?,
+        },
     }
-    work.steering.observe(&work, &placed, &work.meter);
+    // Half a scan here and half there teaches nothing of either.
+    if work.meter.is_placed(decision.placement) {
+        work.steering.observe(&work, &placed, &work.meter);
+    }
     Ok(())
 }
 
@@ -114,8 +139,9 @@ where
     Pages: Future<Output = Result<Vec<P>, ScanError>>,
 {
     let (program, directory) = (Arc::clone(&work.program), Arc::clone(&work.directory));
+    let limits = ScanLimits { memory_bytes: work.page_bytes, ..ScanLimits::default() };
     let here = |source| ScanError::Scan { node: work.node, source: Arc::new(source) };
-    let mut scan = SegmentScan::new(program, directory, first_block, ScanLimits::default()).map_err(here)?;
+    let mut scan = SegmentScan::new(program, directory, first_block, limits).map_err(here)?;
     loop {
         let began = Busy::now();
         let step = scan.step().map_err(here)?;

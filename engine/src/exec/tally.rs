@@ -2,12 +2,12 @@
 //!
 //! One tally per scan of a plan; every segment adds to it, so that a query that fails or is dropped has counted what it did.
 
-use crate::report::{BOUNCES_KEPT_MAX, Bounce, Figures, ReasonCount, ScanFigures, ScanReason};
+use crate::report::{BOUNCES_KEPT_MAX, Bounce, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason};
 use rackscan_format::{
     ids::{NodeId, SegmentId},
     message::BounceReason,
 };
-use rackscan_planner::{Decision, Placement};
+use rackscan_planner::Placement;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -23,9 +23,13 @@ pub(crate) struct Tally {
 struct State {
     begun: bool,
     nodes: BTreeSet<NodeId>,
-    reasons: BTreeMap<(Placement, ScanReason), u64>,
+    reasons: BTreeMap<Placed, u64>,
+    losses: BTreeMap<NodeId, String>,
     figures: ScanFigures,
 }
+
+/// Where a segment is scanned, and why there.
+pub(super) type Placed = (Placement, ScanReason);
 
 impl Tally {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -40,42 +44,44 @@ impl Tally {
     /// The figures so far; `None` before the scan ran.
     pub(super) fn figures(&self) -> Option<ScanFigures> {
         let state = self.state();
-        let count = |(&(placement, reason), &segments): (&(Placement, ScanReason), &u64)| ReasonCount {
-            placement,
-            reason,
-            segments,
-        };
+        let count =
+            |(&(placement, reason), &segments): (&Placed, &u64)| ReasonCount { placement, reason, segments };
+        let loss = |(node, text): (&NodeId, &String)| NodeLoss { node: node.0, text: text.clone() };
         state.begun.then(|| ScanFigures {
             nodes: state.nodes.len() as u64,
             reasons: state.reasons.iter().map(count).collect(),
+            losses: state.losses.iter().map(loss).collect(),
             ..state.figures.clone()
         })
     }
 
-    /// A segment is scanned there from now on.
-    pub(super) fn segment(&self, node: NodeId, decision: &Decision) {
-        let mut state = self.state();
+    /// A segment is scanned there from now on, and no longer where it was `before`.
+    pub(super) fn place(&self, node: NodeId, before: Option<Placed>, now: Placed) {
+        let state = &mut *self.state();
         state.nodes.insert(node);
-        *state.figures.segments.of_mut(decision.placement) += 1;
-        *state.reasons.entry((decision.placement, decision.reason.into())).or_default() += 1;
+        if let Some(before) = before {
+            let segments = state.figures.segments.of_mut(before.0);
+            *segments = segments.saturating_sub(1);
+            let placed = state.reasons.entry(before).or_default();
+            *placed = placed.saturating_sub(1);
+            state.reasons.retain(|_, segments| *segments > 0);
+        }
+        *state.figures.segments.of_mut(now.0) += 1;
+        *state.reasons.entry(now).or_default() += 1;
     }
 
-    /// A node gave a segment back, which is fetched instead.
-    pub(super) fn bounced(&self, bounce: Bounce, decision: &Decision) {
-        let mut state = self.state();
-        let segments = &mut state.figures.segments;
-        segments.remote_process = segments.remote_process.saturating_sub(1);
-        segments.remote_fetch += 1;
-        if let Some(placed) = state.reasons.get_mut(&(decision.placement, decision.reason.into())) {
-            *placed = placed.saturating_sub(1);
+    /// A node gave a segment back.
+    pub(super) fn bounced(&self, bounce: Bounce) {
+        let figures = &mut self.state().figures;
+        figures.bounced += 1;
+        if figures.bounces.len() < BOUNCES_KEPT_MAX {
+            figures.bounces.push(bounce);
         }
-        state.reasons.retain(|_, segments| *segments > 0);
-        let reason = ScanReason::from(bounce.reason);
-        *state.reasons.entry((Placement::RemoteFetch, reason)).or_default() += 1;
-        state.figures.bounced += 1;
-        if state.figures.bounces.len() < BOUNCES_KEPT_MAX {
-            state.figures.bounces.push(bounce);
-        }
+    }
+
+    /// A node was lost and is done without.
+    pub(super) fn lost(&self, node: NodeId, text: String) {
+        self.state().losses.entry(node).or_insert(text);
     }
 
     /// What was done under a placement.
