@@ -159,7 +159,9 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     field(f, "placement", format!("{} -> {planned}{again}", scan.policy))?;
     for (placement, price) in &scan.prices {
         let text = match (price.milliseconds, &price.why_not) {
-            (Some(first), Some(why_not)) => format!("{first:.2} ms at first, cannot apply at last: {why_not}"),
+            (Some(first), Some(why_not)) => {
+                format!("{first:.2} ms at first, cannot apply at last: {why_not}")
+            }
             (Some(first), None) => match price.corrected_milliseconds {
                 Some(last) => format!("{first:.2} ms at first, {last:.2} ms at last"),
                 None => format!("{first:.2} ms"),

@@ -20,9 +20,10 @@ pub(crate) const SEGMENTS_IN_FLIGHT_MAX: usize = 64;
 /// quarter of it again. Rows that nodes send are bounded by the client's memory for answers.
 pub(crate) const PARTITION_PAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Bytes of stored pages that one of `in_flight` segments may hold.
-pub(crate) fn segment_page_bytes(in_flight: usize) -> usize {
-    (PARTITION_PAGE_BYTES_MAX / in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX)).min(MEMORY_BYTES_DEFAULT)
+/// Bytes of stored pages that one of `in_flight` segments may hold, of what their partition may.
+pub(crate) fn segment_page_bytes(partition_bytes: usize, in_flight: usize) -> usize {
+    let partition_bytes = partition_bytes.min(PARTITION_PAGE_BYTES_MAX);
+    (partition_bytes / in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX)).min(MEMORY_BYTES_DEFAULT)
 }
 
 const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT <= SEGMENTS_FOR_NODES_MAX);
@@ -39,9 +40,10 @@ mod tests {
     #[test]
     fn segments_together_never_hold_more_than_a_partition_may() {
         for in_flight in 1..=SEGMENTS_IN_FLIGHT_MAX {
-            let each = segment_page_bytes(in_flight);
+            let each = segment_page_bytes(usize::MAX, in_flight);
             assert!(each * in_flight <= PARTITION_PAGE_BYTES_MAX, "{in_flight}");
             assert!(each >= PAGE_BYTES_MAX as usize && each <= MEMORY_BYTES_DEFAULT, "{in_flight}");
+            assert!(segment_page_bytes(1 << 20, in_flight) * in_flight <= 1 << 20, "{in_flight}");
         }
     }
 }

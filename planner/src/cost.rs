@@ -183,7 +183,8 @@ pub fn price(profile: &ScanProfile, cluster: &ClusterProfile, calibration: &Cali
         let demand = demand(profile, node, calibration, placement);
         seconds(&demand, profile, cluster, node, calibration)
     };
-    let by_node = |placement| if node.is_done_without() { Err(WhyNot::NodeLost) } else { Ok(priced(placement)) };
+    let by_node =
+        |placement| if node.is_done_without() { Err(WhyNot::NodeLost) } else { Ok(priced(placement)) };
     Prices {
         local: match &node.attachment {
             Attachment::Attached => Ok(priced(Placement::Local)),

@@ -11,11 +11,12 @@
 //! Invariants
 //! - A forced policy is never corrected, only watched.
 //! - Of a scan's segments at most one in [`EXPLORE_EVERY`] goes elsewhere than the prices say, to a placement not yet tried
-//!   that costs at most [`EXPLORE_PRICE_MAX`] times as much, and none of the last [`EXPLORE_LEFT_MIN`].
+//!   that costs at most [`EXPLORE_PRICE_MAX`] times as much and would be faster if its wire took nothing, and none of the
+//!   last [`EXPLORE_LEFT_MIN`].
 
 use crate::{
     calibration::Calibration,
-    cost::{Price, Prices, demand, device_seconds, pace_s, price, scan_seconds},
+    cost::{Demand, Price, Prices, demand, device_seconds, pace_s, price, scan_seconds},
     placement::{Decision, Placement, PlacementError, Policy, Reason, place},
     profile::{ClusterProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile, Wire},
     ratio::Ratio,
@@ -171,8 +172,11 @@ impl Course {
         let unknown = |option: &&Way| {
             !self.tried.contains(&(choice.node, option.placement)) && !node.pace.is_known(option.placement)
         };
+        let pace_s = choice.options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
         let near = choice.options.iter().filter(|option| option.price_s <= EXPLORE_PRICE_MAX * best_s);
-        near.filter(unknown).map(|option| option.placement).next()
+        // What its other resources take is known: where they alone are slower, no wire makes it worth trying.
+        let hopeful = near.filter(|option| option.hope_s < pace_s);
+        hopeful.filter(unknown).map(|option| option.placement).next()
     }
 
     /// Learns from a segment that ended: what was expected of it, uncorrected, and what it did.
@@ -265,6 +269,10 @@ struct Way {
     alone_s: f64,
     /// Seconds a segment if all were placed so.
     pace_s: f64,
+    /// The same if the wire took nothing.
+    hope_s: f64,
+    /// Whether it was measured lately how fast its node is in it, or it needs no node.
+    is_known: bool,
 }
 
 /// Which of the placements that apply, when so much is left?
@@ -285,11 +293,16 @@ impl Choice {
     ) -> Self {
         let idle = cluster.idle();
         let alone = price(profile, &idle, calibration);
-        let options = decision.prices.applicable().map(|(placement, price_s)| Way {
-            placement,
-            price_s,
-            alone_s: alone.of(placement).clone().unwrap_or(f64::INFINITY),
-            pace_s: pace_s(&demand(profile, node, calibration, placement), node, cluster),
+        let options = decision.prices.applicable().map(|(placement, price_s)| {
+            let demand = demand(profile, node, calibration, placement);
+            Way {
+                placement,
+                price_s,
+                is_known: placement == Placement::Local || node.pace.is_known(placement),
+                alone_s: alone.of(placement).clone().unwrap_or(f64::INFINITY),
+                pace_s: pace_s(&demand, node, cluster),
+                hope_s: pace_s(&Demand { wire_s: 0.0, ..demand }, node, cluster),
+            }
         });
         let options: Vec<Way> = options.collect();
         let pace_s = options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
@@ -297,15 +310,17 @@ impl Choice {
         Self { node: profile.node, options, left_s: left * pace_s }
     }
 
-    /// The placement in which the segment ends first. Another than the one in which all together would must be worth it,
-    /// and must not be what everybody waits for at the end.
+    /// The placement in which the segment ends first. Another than the one in which all together would must be known, worth
+    /// it, and not what everybody waits for at the end.
     fn best(&self) -> Option<Placement> {
         let steady = self.options.iter().min_by(|left, right| {
             left.pace_s.total_cmp(&right.pace_s).then(left.alone_s.total_cmp(&right.alone_s))
         })?;
         let worth = self.options.iter().filter(|option| {
             option.placement == steady.placement
-                || option.price_s * ASIDE_GAIN_MIN < steady.price_s && 4.0 * option.alone_s <= self.left_s
+                || option.is_known
+                    && option.price_s * ASIDE_GAIN_MIN < steady.price_s
+                    && 4.0 * option.alone_s <= self.left_s
         });
         let first = worth.min_by(|left, right| left.price_s.total_cmp(&right.price_s))?;
         Some(first.placement)

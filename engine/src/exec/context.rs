@@ -28,6 +28,8 @@ pub(crate) struct QueryContext {
     pub(crate) threads: usize,
     /// Segments of one partition that are on their way at a time.
     pub(crate) segments_in_flight: usize,
+    /// Bytes of stored pages that they hold together.
+    pub(crate) partition_page_bytes: usize,
     pub(crate) loads: Arc<Loads>,
     pub(crate) span: tracing::Span,
     /// Where the query's reads are recorded, if they are.

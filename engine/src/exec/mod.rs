@@ -242,7 +242,7 @@ impl ScanExec {
             steering: Arc::clone(&self.steering),
             meter: Meter::new(place.node, Arc::clone(&self.tally)),
             capture: capture.cloned(),
-            page_bytes: segment_page_bytes(self.segments_in_flight()),
+            page_bytes: segment_page_bytes(self.query.partition_page_bytes, self.segments_in_flight()),
         })
     }
 

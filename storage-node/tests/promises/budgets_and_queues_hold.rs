@@ -64,7 +64,11 @@ fn a_full_scan_queue_bounces_scans_and_still_serves_fetches() {
         let before = client.status().counters.bounced_requests;
         let outcomes = storm(&mut client, &table, 30);
         assert_eq!(outcomes.get("fetch served"), Some(&30), "{wire}: {outcomes:?}");
-        let busy = outcomes.get("process Bounced(Queue)").copied().unwrap_or(0);
+        let of =
+            |kind: &str| outcomes.iter().filter(|(name, _)| name.starts_with(kind)).map(|(_, count)| count);
+        // Over tcp the memory for results may be full before the queue is.
+        let busy = of("process Bounced(").sum::<usize>();
+        assert!(wire != "shm" || outcomes.contains_key("process Bounced(Queue)"), "{outcomes:?}");
         let served = outcomes.get("process served").copied().unwrap_or(0);
         assert!(busy > 0 && served > 0 && busy + served == 30, "{wire}: {outcomes:?}");
         assert_eq!(client.status().counters.bounced_requests - before, busy as u64, "{wire}");
