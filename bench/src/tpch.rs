@@ -158,8 +158,8 @@ async fn run_ours(
             *line.segments.entry(placement.to_string()).or_default() += count;
         }
     }
-    line.disk_bytes += figures.disk_bytes;
-    line.wire_bytes += figures.wire_bytes;
+    line.disk_bytes += figures.work.disk_bytes;
+    line.wire_bytes += figures.work.wire_bytes;
     Ok((rounded(outcome.report.elapsed.as_secs_f64() * 1000.0), outcome.rows() as u64))
 }
 

@@ -230,6 +230,7 @@ pub(crate) enum TraceFormat {
 #[command(
     after_help = "Examples:\n  rackscan query q06\n  rackscan query q01 q06 --placement local --repeat 3 --timing\n  \
                         rackscan query all --format ndjson > answers.ndjson\n  \
+                        rackscan query q06 --compare-placements --repeat 5\n  \
                         rackscan query q03 --placement remote-fetch --trace q03.csv"
 )]
 pub(crate) struct Query {
@@ -240,6 +241,9 @@ pub(crate) struct Query {
     pub(crate) running: Running,
     #[command(flatten)]
     pub(crate) tracing: Tracing,
+    /// Run each query under every placement, by turns, and print what each took instead of the rows
+    #[arg(long, conflicts_with_all = ["placement", "trace"])]
+    pub(crate) compare_placements: bool,
     /// Run each query N times; rows are printed once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: u32,
@@ -258,6 +262,9 @@ pub(crate) struct Sql {
     /// Read the statement from a file
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Run it under every placement, by turns, and print what each took instead of the rows
+    #[arg(long, conflicts_with_all = ["placement", "trace"])]
+    pub(crate) compare_placements: bool,
     #[command(flatten)]
     pub(crate) running: Running,
     #[command(flatten)]

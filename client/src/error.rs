@@ -239,6 +239,12 @@ impl ClientError {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::NotFound)
     }
 
+    /// Whether the node is gone: it cannot be reached, or was lost, or does not answer.
+    #[must_use]
+    pub fn is_node_lost(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::NodeLost { .. } | Self::TimedOut { .. })
+    }
+
     /// The node that the error is about, if it is about one.
     #[must_use]
     pub fn node(&self) -> Option<NodeId> {

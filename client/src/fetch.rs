@@ -6,7 +6,7 @@
 //! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan` opens them).
 //! - A fetch of many pages takes several requests of bounded size, one after the other.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
@@ -40,6 +40,8 @@ pub struct FetchedPages {
     pub one_sided_pages: u32,
     /// Pages that were here already.
     pub own_pages: u32,
+    /// From the first request to the last reply.
+    pub waited: Duration,
     /// How busy the node was at the end; `None` when no page was asked for.
     pub load: Option<LoadReport>,
 }
@@ -152,6 +154,7 @@ impl Cluster {
         }
         add(&mut fetched.cost, &cost);
         fetched.wire_bytes += reply.message_bytes + offset as u64;
+        fetched.waited += asked_at.elapsed();
         fetched.round_trips += 1;
         fetched.load = Some(reply.message.load);
         Ok(came)
@@ -180,13 +183,17 @@ fn fitting(pages: &[PageWanted]) -> usize {
 fn add(sum: &mut Cost, cost: &Cost) {
     sum.pages_read = sum.pages_read.saturating_add(cost.pages_read);
     sum.pages_cached = sum.pages_cached.saturating_add(cost.pages_cached);
-    sum.pages_skipped = sum.pages_skipped.saturating_add(cost.pages_skipped);
+    sum.pages_skipped_by_zone = sum.pages_skipped_by_zone.saturating_add(cost.pages_skipped_by_zone);
+    sum.pages_skipped_by_selection =
+        sum.pages_skipped_by_selection.saturating_add(cost.pages_skipped_by_selection);
     sum.disk_bytes = sum.disk_bytes.saturating_add(cost.disk_bytes);
     sum.rows_scanned = sum.rows_scanned.saturating_add(cost.rows_scanned);
     sum.rows_selected = sum.rows_selected.saturating_add(cost.rows_selected);
     sum.elapsed_us = sum.elapsed_us.saturating_add(cost.elapsed_us);
     sum.cpu_us = sum.cpu_us.saturating_add(cost.cpu_us);
     sum.queued_us = sum.queued_us.saturating_add(cost.queued_us);
+    sum.worker_us = sum.worker_us.saturating_add(cost.worker_us);
+    sum.read_us = sum.read_us.saturating_add(cost.read_us);
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 //!   further.
 //! - A target too small for the result of one block grows to what the node says it needs, within a bound.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow::record_batch::RecordBatch;
 use rackscan_format::{
     ids::{NodeId, SegmentId},
-    message::{Answer, Cost, LoadReport, PageRead, RefusalCode, Request},
+    message::{Answer, BounceReason, Cost, LoadReport, PageRead, Refusal, RefusalCode, Request},
     program::VerifiedProgram,
 };
 use rackscan_scan::{output_schema, wire};
@@ -32,8 +32,10 @@ pub enum ProcessAnswer {
     Processed(Processed),
     /// The node is too busy to scan; the segment can be fetched instead, with the same result.
     Bounced {
-        /// Why, for people.
-        reason: String,
+        /// Why.
+        reason: BounceReason,
+        /// Why, with numbers, for people.
+        text: String,
         /// How busy it is.
         load: LoadReport,
     },
@@ -58,6 +60,10 @@ pub struct Processed {
     pub load: LoadReport,
     /// When the request was sent that was answered.
     pub asked_at: Instant,
+    /// From then to the reply.
+    pub waited: Duration,
+    /// Time that the caller's thread took to decode the rows.
+    pub decoding: Duration,
     /// The pages that the node read, if that was asked for.
     pub reads: Vec<PageRead>,
 }
@@ -96,12 +102,14 @@ impl Cluster {
             let asked_at = Instant::now();
             let mut reply = self.ask(node, request, Some(span)).await?;
             wire_bytes += reply.message_bytes;
+            let waited = asked_at.elapsed();
             round_trips += 1;
             let load = reply.message.load;
             match std::mem::replace(&mut reply.message.outcome, Ok(Answer::Done)) {
                 Ok(Answer::Processed { written_bytes, batches: count, rows, next_block, cost, reads }) => {
                     let written = written(node, &reply, written_bytes, count, rows)?;
                     check_progress(node, first_block, next_block)?;
+                    let decoding = Instant::now();
                     let batches = self.read_batches(node, program, &reply, &written)?;
                     wire_bytes += written_bytes;
                     return Ok(ProcessAnswer::Processed(Processed {
@@ -113,12 +121,18 @@ impl Cluster {
                         round_trips,
                         load,
                         asked_at,
+                        waited,
+                        decoding: decoding.elapsed(),
                         reads,
                     }));
                 }
                 Ok(other) => return Err(unexpected(node, DURING, &other, "the result of a scan")),
-                Err(refusal) if refusal.code == RefusalCode::Busy => {
-                    return Ok(ProcessAnswer::Bounced { reason: refusal.text, load });
+                Err(Refusal { code: RefusalCode::Bounced(reason), text, .. }) => {
+                    return Ok(ProcessAnswer::Bounced { reason, text, load });
+                }
+                // As many requests as the connection may have: a queue, too.
+                Err(Refusal { code: RefusalCode::Busy, text, .. }) => {
+                    return Ok(ProcessAnswer::Bounced { reason: BounceReason::Queue, text, load });
                 }
                 Err(refusal) if refusal.code == RefusalCode::TargetTooSmall => {
                     target_bytes = larger_target(node, target_bytes, refusal.needed_bytes)?;

@@ -4,7 +4,9 @@
 
 use crate::{
     exec::ScanExec,
-    report::{Bytes, QueryReport, ScanFigures, ScanReport, plural},
+    report::{
+        Bytes, Figures, QueryReport, RemainingConjunct, RemainingReason, ScanFigures, ScanReport, plural,
+    },
 };
 use datafusion::physical_plan::{
     ExecutionPlan, coop::CooperativeExec, display::DisplayableExecutionPlan, filter::FilterExec,
@@ -78,7 +80,9 @@ impl Explanation {
 /// Finds scans, and the conjuncts of filters that sit right above them.
 fn collect_scans(plan: &Arc<dyn ExecutionPlan>, above: &mut Vec<String>, scans: &mut Vec<ScanReport>) {
     if let Some(scan) = plan.downcast_ref::<ScanExec>() {
-        scans.push(ScanReport { remaining_filter: std::mem::take(above), ..scan.report() });
+        let reason = RemainingReason::ExpressionNotSupported;
+        let remaining_filter = above.drain(..).map(|sql| RemainingConjunct { sql, reason }).collect();
+        scans.push(ScanReport { remaining_filter, ..scan.report() });
         return;
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
@@ -125,7 +129,18 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
         |filter: &[String]| if filter.is_empty() { "none".to_owned() } else { filter.join(" AND ") };
     field(f, "columns", scan.columns.join(", "))?;
     field(f, "pushed filter", conjuncts(&scan.pushed_filter))?;
-    field(f, "remaining filter", conjuncts(&scan.remaining_filter))?;
+    for (conjunct, zones) in scan.pushed_filter.iter().zip(&scan.zone_maps) {
+        let (rows, pages) = (zones.rows_ruled_out, zones.pages_ruled_out);
+        let ruled_out =
+            format!("{rows} of {} rows, {pages} {} by {conjunct}", scan.rows, plural(pages, "page"));
+        field(f, "  zone maps alone", ruled_out)?;
+    }
+    if scan.remaining_filter.is_empty() {
+        field(f, "remaining filter", "none")?;
+    }
+    for conjunct in &scan.remaining_filter {
+        field(f, "remaining filter", format!("{} (above the scan: {})", conjunct.sql, conjunct.reason))?;
+    }
     if !(scan.pushed_aggregates.is_empty() && scan.pushed_keys.is_empty()) {
         field(f, "pushed aggregates", scan.pushed_aggregates.join(", "))?;
         let keys = if scan.pushed_keys.is_empty() { "none".to_owned() } else { scan.pushed_keys.join(", ") };
@@ -144,7 +159,13 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     field(f, "placement", format!("{} -> {planned}{again}", scan.policy))?;
     for (placement, price) in &scan.prices {
         let text = match (price.milliseconds, &price.why_not) {
-            (Some(milliseconds), _) => format!("{milliseconds:.2} ms"),
+            (Some(first), Some(why_not)) => {
+                format!("{first:.2} ms at first, cannot apply at last: {why_not}")
+            }
+            (Some(first), None) => match price.corrected_milliseconds {
+                Some(last) => format!("{first:.2} ms at first, {last:.2} ms at last"),
+                None => format!("{first:.2} ms"),
+            },
             (None, Some(why_not)) => format!("cannot apply: {why_not}"),
             (None, None) => "unknown".to_owned(),
         };
@@ -154,38 +175,65 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
 }
 
 fn write_figures(f: &mut fmt::Formatter<'_>, figures: &ScanFigures) -> fmt::Result {
-    let ms = |micros: u64| format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10);
     let ran = Placement::ALL.map(|placement| format!("{placement} {}", figures.segments.of(placement)));
     field(f, "ran: segments", format!("{}; {} bounced", ran.join(", "), figures.bounced))?;
-    for bounce in &figures.bounces {
-        field(
-            f,
-            "  bounced",
-            format!("segment {} by node {}: {}", bounce.segment, bounce.node, bounce.reason),
-        )?;
+    for count in &figures.reasons {
+        let segments = plural(count.segments, "segment");
+        field(f, "  why", format!("{} {segments} {} ({})", count.segments, count.placement, count.reason))?;
     }
-    field(f, "pages read", figures.pages_read)?;
+    for bounce in &figures.bounces {
+        let text = format!("segment {} by node {}: {}", bounce.segment, bounce.node, bounce.text);
+        field(f, "  bounced", text)?;
+    }
+    for loss in &figures.losses {
+        field(f, "  node lost", format!("node {}: {}", loss.node, loss.text))?;
+    }
+    write_work(f, "", &figures.work)?;
+    if figures.by_placement.len() > 1 {
+        for (placement, work) in &figures.by_placement {
+            writeln!(f, "  of that, {placement}")?;
+            write_work(f, "  ", work)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_work(f: &mut fmt::Formatter<'_>, indent: &str, figures: &Figures) -> fmt::Result {
+    let ms = |micros: u64| format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10);
     let skipped = format!(
-        "{} by zone maps, {} by empty selections, {} in nodes for either reason",
-        figures.pages_skipped_by_zone, figures.pages_skipped_by_selection, figures.pages_skipped_in_nodes
+        "{} by zone maps, {} by empty selections",
+        figures.pages_skipped_by_zone, figures.pages_skipped_by_selection
     );
-    field(f, "pages skipped", skipped)?;
-    field(f, "bytes from disk", Bytes(figures.disk_bytes))?;
-    field(f, "bytes on the wire", Bytes(figures.wire_bytes))?;
-    field(f, "round trips", figures.round_trips)?;
+    let useful = format!("{} of values that came out", Bytes(figures.useful_bytes));
     let rows = format!(
         "{} scanned, {} selected, {} came out",
         figures.rows_scanned, figures.rows_selected, figures.rows_out
     );
-    field(f, "rows", rows)?;
-    let engine =
-        format!("{} scanning, {} waiting (overlapped)", ms(figures.engine_scan_us), ms(figures.wait_us));
-    field(f, "engine time", engine)?;
+    let engine = format!(
+        "{} scanning, {} CPU, {} waiting (overlapped)",
+        ms(figures.engine_scan_us),
+        ms(figures.engine_cpu_us),
+        ms(figures.wait_us)
+    );
     let node = format!(
         "{} in all, {} CPU of scans, {} queued",
         ms(figures.node_elapsed_us),
         ms(figures.node_cpu_us),
         ms(figures.node_queued_us)
     );
-    field(f, "node time", node)
+    let round_trips = format!("{}, {} requests", figures.round_trips, figures.requests);
+    for (name, value) in [
+        ("pages read", figures.pages_read.to_string()),
+        ("pages skipped", skipped),
+        ("bytes from disk", Bytes(figures.disk_bytes).to_string()),
+        ("bytes on the wire", Bytes(figures.wire_bytes).to_string()),
+        ("useful bytes", useful),
+        ("round trips", round_trips),
+        ("rows", rows),
+        ("engine time", engine),
+        ("node time", node),
+    ] {
+        field(f, &format!("{indent}{name}"), value)?;
+    }
+    Ok(())
 }

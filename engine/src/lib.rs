@@ -4,7 +4,8 @@
 //! text --> DataFusion's plan                                        (session, catalog)
 //!            filters, projections, partial aggregates --> program   (pushdown, rules/partial_aggregate)
 //!            ScanExec: segments dealt to partitions                 (request, exec)
-//!              each segment: estimate --> planner::place --> local | remote_fetch | remote_process
+//!              each segment: estimate --> planner::Course --> local | remote_fetch | remote_process
+//!                            what it did ----^                                                        (meter, steering)
 //!            batches, figures                                       (report, explain)
 //! ```
 //!
@@ -17,6 +18,7 @@ mod catalog;
 mod error;
 mod exec;
 mod explain;
+mod limits;
 mod pushdown;
 mod report;
 mod request;
@@ -30,7 +32,10 @@ pub use catalog::{ColumnDescription, TableDescription, TableInfo};
 pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};
-pub use report::{Bounce, PlacementPrice, QueryReport, ScanFigures, ScanReport, SegmentCounts};
+pub use report::{
+    Bounce, ConjunctZones, Figures, NodeLoss, PlacementPrice, QueryReport, ReasonCount, RemainingConjunct,
+    RemainingReason, ScanFigures, ScanReason, ScanReport, SegmentCounts,
+};
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;
 pub use session::{Engine, EngineOptions, QueryOutcome, QueryStream};

@@ -2,22 +2,111 @@
 //!
 //! A [`ScanReport`] is what EXPLAIN shows of one scan: the plan always, the figures once the scan ran.
 
-use rackscan_planner::{Placement, Policy};
+use rackscan_format::message::BounceReason;
+use rackscan_planner::{Placement, Policy, Reason};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// Bounces whose reasons are kept; the others are only counted.
 pub(crate) const BOUNCES_KEPT_MAX: usize = 16;
 
-/// A segment that a node was too busy to scan and that was fetched instead.
+/// A segment that a node gave back and that was fetched instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bounce {
     /// The node.
     pub node: u16,
     /// The segment.
     pub segment: u32,
+    /// Why.
+    pub reason: BounceReason,
     /// What the node said.
-    pub reason: String,
+    pub text: String,
+}
+
+/// A node that was lost while the scan ran, and done without.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeLoss {
+    /// The node.
+    pub node: u16,
+    /// How it was lost first.
+    pub text: String,
+}
+
+/// Why a segment was scanned where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum ScanReason {
+    /// The policy forces it.
+    #[serde(rename = "forced")]
+    Forced,
+    /// It would end first there.
+    #[serde(rename = "price")]
+    Price,
+    /// Nothing was known of the placement, and it did not look much dearer.
+    #[serde(rename = "explored")]
+    Explored,
+    /// Its node's queue of scans was full.
+    #[serde(rename = "bounced: queue")]
+    BouncedQueue,
+    /// Its node's memory was full.
+    #[serde(rename = "bounced: memory")]
+    BouncedMemory,
+    /// Its node was lost, and its devices can be read without it.
+    #[serde(rename = "node lost")]
+    NodeLost,
+    /// It took more CPU time than its node gives to a scan.
+    #[serde(rename = "bounced: CPU quota")]
+    BouncedCpuQuota,
+    /// It took more memory than its node gives to a scan.
+    #[serde(rename = "bounced: memory quota")]
+    BouncedMemoryQuota,
+}
+
+impl From<Reason> for ScanReason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Forced => Self::Forced,
+            Reason::Price => Self::Price,
+            Reason::Explored => Self::Explored,
+            Reason::NodeLost => Self::NodeLost,
+        }
+    }
+}
+
+impl From<BounceReason> for ScanReason {
+    fn from(reason: BounceReason) -> Self {
+        match reason {
+            BounceReason::Queue => Self::BouncedQueue,
+            BounceReason::Memory => Self::BouncedMemory,
+            BounceReason::CpuQuota => Self::BouncedCpuQuota,
+            BounceReason::MemoryQuota => Self::BouncedMemoryQuota,
+        }
+    }
+}
+
+impl fmt::Display for ScanReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forced => Reason::Forced.fmt(f),
+            Self::Price => Reason::Price.fmt(f),
+            Self::Explored => Reason::Explored.fmt(f),
+            Self::NodeLost => Reason::NodeLost.fmt(f),
+            Self::BouncedQueue => write!(f, "bounced: {}", BounceReason::Queue),
+            Self::BouncedMemory => write!(f, "bounced: {}", BounceReason::Memory),
+            Self::BouncedCpuQuota => write!(f, "bounced: {}", BounceReason::CpuQuota),
+            Self::BouncedMemoryQuota => write!(f, "bounced: {}", BounceReason::MemoryQuota),
+        }
+    }
+}
+
+/// Segments that were scanned somewhere for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReasonCount {
+    /// Where.
+    pub placement: Placement,
+    /// Why.
+    pub reason: ScanReason,
+    /// How many.
+    pub segments: u64,
 }
 
 /// Segments by where they were (or would be) scanned.
@@ -63,39 +152,35 @@ impl SegmentCounts {
     }
 }
 
-/// What running a scan took, on both sides. Times are sums over segments, so they may exceed the query's own.
+/// What scanning took, on both sides. Times are sums over segments, so they may exceed the query's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ScanFigures {
-    /// Segments by where they were scanned; a bounced one counts as fetched.
-    pub segments: SegmentCounts,
-    /// Nodes that took part.
-    pub nodes: u64,
-    /// Segments that were bounced.
-    pub bounced: u64,
-    /// The first of them.
-    pub bounces: Vec<Bounce>,
-    /// Pages read from devices.
+pub struct Figures {
+    /// Requests that nodes answered.
+    pub requests: u64,
+    /// Times that a segment waited for a node's memory or answer: requests, and reads of its cache without asking.
+    pub round_trips: u64,
+    /// Pages that were looked into.
     pub pages_read: u64,
-    /// Pages of the scan's columns that zone maps made unnecessary. Of scans in nodes, see `pages_skipped_in_nodes`.
+    /// Pages of the scan's columns that zone maps made unnecessary.
     pub pages_skipped_by_zone: u64,
-    /// Payload pages in which no row was selected. Of scans in nodes, see `pages_skipped_in_nodes`.
+    /// Payload pages in which no row was selected.
     pub pages_skipped_by_selection: u64,
-    /// Pages that scans in nodes did not need, for either reason.
-    pub pages_skipped_in_nodes: u64,
     /// Bytes read from devices.
     pub disk_bytes: u64,
     /// Bytes that crossed the wire as pages or rows.
     pub wire_bytes: u64,
-    /// Requests sent to nodes.
-    pub round_trips: u64,
+    /// Bytes of the values that came out.
+    pub useful_bytes: u64,
     /// Rows that reached the filter.
     pub rows_scanned: u64,
     /// Rows that passed it.
     pub rows_selected: u64,
     /// Rows (or groups) that came out.
     pub rows_out: u64,
-    /// Microseconds the engine's threads scanned.
+    /// Microseconds the engine's threads scanned, or decoded what nodes had scanned.
     pub engine_scan_us: u64,
+    /// Microseconds of CPU time that took.
+    pub engine_cpu_us: u64,
     /// Microseconds that segments waited for devices or nodes, until rows that nodes sent were decoded. Overlaps with
     /// other segments' scans.
     pub wait_us: u64,
@@ -107,45 +192,128 @@ pub struct ScanFigures {
     pub node_queued_us: u64,
 }
 
-impl ScanFigures {
-    /// Adds another scan's figures. `nodes` becomes the larger of the two: which nodes they were is not kept.
+impl Figures {
     pub(crate) fn add(&mut self, other: &Self) {
-        self.segments.add(&other.segments);
-        self.nodes = self.nodes.max(other.nodes);
-        self.bounced += other.bounced;
-        let room = BOUNCES_KEPT_MAX.saturating_sub(self.bounces.len());
-        self.bounces.extend(other.bounces.iter().take(room).cloned());
+        self.requests += other.requests;
+        self.round_trips += other.round_trips;
         self.pages_read += other.pages_read;
         self.pages_skipped_by_zone += other.pages_skipped_by_zone;
         self.pages_skipped_by_selection += other.pages_skipped_by_selection;
-        self.pages_skipped_in_nodes += other.pages_skipped_in_nodes;
         self.disk_bytes += other.disk_bytes;
         self.wire_bytes += other.wire_bytes;
-        self.round_trips += other.round_trips;
+        self.useful_bytes += other.useful_bytes;
         self.rows_scanned += other.rows_scanned;
         self.rows_selected += other.rows_selected;
         self.rows_out += other.rows_out;
         self.engine_scan_us += other.engine_scan_us;
+        self.engine_cpu_us += other.engine_cpu_us;
         self.wait_us += other.wait_us;
         self.node_elapsed_us += other.node_elapsed_us;
         self.node_cpu_us += other.node_cpu_us;
         self.node_queued_us += other.node_queued_us;
     }
+}
+
+/// What running a scan took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ScanFigures {
+    /// Segments by where they were scanned to their end; a bounced one counts as fetched.
+    pub segments: SegmentCounts,
+    /// The same by why.
+    pub reasons: Vec<ReasonCount>,
+    /// Nodes that took part.
+    pub nodes: u64,
+    /// Segments that were bounced.
+    pub bounced: u64,
+    /// The first of them.
+    pub bounces: Vec<Bounce>,
+    /// Nodes that were lost and done without, each once.
+    pub losses: Vec<NodeLoss>,
+    /// Everything together.
+    #[serde(flatten)]
+    pub work: Figures,
+    /// The same by placement; what a node did for a segment that it then bounced counts as done there.
+    pub by_placement: BTreeMap<Placement, Figures>,
+}
+
+impl ScanFigures {
+    /// Adds another scan's figures. `nodes` becomes the larger of the two: which nodes they were is not kept.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.segments.add(&other.segments);
+        for more in &other.reasons {
+            let same =
+                |count: &&mut ReasonCount| (count.placement, count.reason) == (more.placement, more.reason);
+            match self.reasons.iter_mut().find(same) {
+                Some(count) => count.segments += more.segments,
+                None => self.reasons.push(more.clone()),
+            }
+        }
+        self.nodes = self.nodes.max(other.nodes);
+        self.bounced += other.bounced;
+        let room = BOUNCES_KEPT_MAX.saturating_sub(self.bounces.len());
+        self.bounces.extend(other.bounces.iter().take(room).cloned());
+        for loss in &other.losses {
+            if self.losses.iter().all(|known| known.node != loss.node) {
+                self.losses.push(loss.clone());
+            }
+        }
+        self.work.add(&other.work);
+        for (placement, figures) in &other.by_placement {
+            self.by_placement.entry(*placement).or_default().add(figures);
+        }
+    }
 
     /// Pages that were not read, for whatever reason.
     #[must_use]
     pub fn pages_skipped(&self) -> u64 {
-        self.pages_skipped_by_zone + self.pages_skipped_by_selection + self.pages_skipped_in_nodes
+        self.work.pages_skipped_by_zone + self.work.pages_skipped_by_selection
     }
 }
 
 /// What a placement would cost for a whole scan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlacementPrice {
-    /// Milliseconds of all its segments together, one after the other; absent when it cannot apply.
+    /// Milliseconds of all its segments together, one after the other, as the price model alone says; absent when it
+    /// cannot apply.
     pub milliseconds: Option<f64>,
+    /// The same with what the segments taught that were scanned, and with the nodes as fast as they were; absent before.
+    pub corrected_milliseconds: Option<f64>,
     /// Why it cannot apply.
     pub why_not: Option<String>,
+}
+
+/// What the zone maps of one conjunct rule out by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ConjunctZones {
+    /// Rows in blocks that they rule out.
+    pub rows_ruled_out: u64,
+    /// Pages of the scan's columns that have no other blocks: nobody needs to read them.
+    pub pages_ruled_out: u64,
+}
+
+/// Why a conjunct runs above the scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum RemainingReason {
+    /// Scans cannot compute it.
+    #[serde(rename = "expression not supported")]
+    ExpressionNotSupported,
+}
+
+impl fmt::Display for RemainingReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ExpressionNotSupported => f.write_str("expression not supported"),
+        }
+    }
+}
+
+/// A part of a filter that runs right above a scan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RemainingConjunct {
+    /// As SQL.
+    pub sql: String,
+    /// Why it is not inside.
+    pub reason: RemainingReason,
 }
 
 /// One scan of a plan.
@@ -157,8 +325,8 @@ pub struct ScanReport {
     pub columns: Vec<String>,
     /// The conjuncts that run inside the scan, as SQL.
     pub pushed_filter: Vec<String>,
-    /// The conjuncts that run right above it, as SQL.
-    pub remaining_filter: Vec<String>,
+    /// The conjuncts that run right above it.
+    pub remaining_filter: Vec<RemainingConjunct>,
     /// The aggregates that run inside the scan, as SQL.
     pub pushed_aggregates: Vec<String>,
     /// Their keys.
@@ -173,8 +341,10 @@ pub struct ScanReport {
     pub rows: u64,
     /// Rows that are expected to pass the filter.
     pub estimated_rows: u64,
-    /// Segments by the placement that would be chosen now.
+    /// Segments by the placement that the price model alone would choose on an idle cluster.
     pub planned: SegmentCounts,
+    /// What zone maps of each pushed conjunct alone rule out, in the order of `pushed_filter`.
+    pub zone_maps: Vec<ConjunctZones>,
     /// The price of the whole scan under each placement.
     pub prices: BTreeMap<Placement, PlacementPrice>,
     /// What happened, once it ran.
@@ -221,8 +391,8 @@ impl QueryReport {
             total.nodes,
             plural(total.nodes, "node"),
             total.bounced,
-            Bytes(total.disk_bytes),
-            Bytes(total.wire_bytes),
+            Bytes(total.work.disk_bytes),
+            Bytes(total.work.wire_bytes),
         )
     }
 }

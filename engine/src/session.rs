@@ -14,6 +14,7 @@ use crate::{
     error::{EngineError, near_names},
     exec::{Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan},
+    limits::{PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT, SEGMENTS_IN_FLIGHT_MAX},
     report::QueryReport,
     rules::{AggregatePushdown, FloatComparison, PartialAggregateRule},
     trace::TraceSink,
@@ -64,8 +65,11 @@ pub struct EngineOptions {
     pub memory_bytes: Option<usize>,
     /// When aggregations run inside scans.
     pub aggregates: AggregatePushdown,
-    /// Segments of one partition that are on their way at a time, at least 1.
+    /// Segments of one partition that are on their way at a time, from 1 to 64.
     pub segments_in_flight: usize,
+    /// Bytes of stored pages that the segments of one partition hold together, at most 256 MiB. A segment needs one block of
+    /// each column at least, whatever its share.
+    pub partition_page_bytes: usize,
 }
 
 impl Default for EngineOptions {
@@ -76,7 +80,8 @@ impl Default for EngineOptions {
             calibration: Calibration::default(),
             memory_bytes: None,
             aggregates: AggregatePushdown::default(),
-            segments_in_flight: 4,
+            segments_in_flight: SEGMENTS_IN_FLIGHT_DEFAULT,
+            partition_page_bytes: PARTITION_PAGE_BYTES_MAX,
         }
     }
 }
@@ -335,7 +340,8 @@ impl Engine {
             calibration: Arc::new(self.options.calibration.clone()),
             policy,
             threads: self.options.threads.max(1),
-            segments_in_flight: self.options.segments_in_flight.max(1),
+            segments_in_flight: self.options.segments_in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX),
+            partition_page_bytes: self.options.partition_page_bytes,
             span: span.clone(),
             trace: self.trace.read().unwrap_or_else(PoisonError::into_inner).clone(),
         }));

@@ -11,14 +11,16 @@
 //! - The node checks each count, offset and length before use; so does the client with the reply's.
 
 mod bridge;
+mod cost;
 mod page_read;
 mod raw;
 mod refusal;
 
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
+pub use cost::{Cost, LoadReport};
 pub use page_read::PageRead;
 pub use raw::{RawRead, RawWrite, ScratchArea};
-pub use refusal::{Refusal, RefusalCode};
+pub use refusal::{BounceReason, Refusal, RefusalCode};
 
 use crate::{
     codec::{self, CodecError},
@@ -36,7 +38,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,42 +222,6 @@ pub enum Answer {
     },
 }
 
-/// What serving one request took at the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Cost {
-    /// Pages read from devices.
-    pub pages_read: u32,
-    /// Pages taken from the node's cache.
-    pub pages_cached: u32,
-    /// Pages of the program's columns that zone maps (or an empty selection) made unnecessary.
-    pub pages_skipped: u32,
-    /// Bytes read from devices.
-    pub disk_bytes: u64,
-    /// Rows that reached the filter.
-    pub rows_scanned: u64,
-    /// Rows that passed it.
-    pub rows_selected: u64,
-    /// Microseconds from the request's arrival to its reply.
-    pub elapsed_us: u64,
-    /// Microseconds of CPU time the scan took.
-    pub cpu_us: u64,
-    /// Microseconds the request waited for a scan worker.
-    pub queued_us: u64,
-}
-
-/// How busy the node is; it travels with every reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct LoadReport {
-    /// Scans waiting for a worker.
-    pub scans_queued: u16,
-    /// Scans running.
-    pub scans_running: u16,
-    /// Scan workers.
-    pub scan_workers: u16,
-    /// Reads in flight at the devices.
-    pub reads_in_flight: u16,
-}
-
 /// A request with its number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestMessage {
@@ -312,7 +278,7 @@ pub struct NodeCounters {
     pub other_requests: u64,
     /// Requests refused, for any reason.
     pub refused_requests: u64,
-    /// Scans refused because the queue or the memory was full.
+    /// Scans given back to engines, for any [`BounceReason`].
     pub bounced_requests: u64,
     /// Pages read from devices.
     pub pages_read: u64,
@@ -508,7 +474,7 @@ mod tests {
         assert_eq!(RequestMessage::decode(&bytes).unwrap(), message);
         bytes[0] += 1;
         let error = RequestMessage::decode(&bytes).unwrap_err().to_string();
-        assert!(error.contains("version 3") && error.contains("expected 2"), "{error}");
+        assert!(error.contains("version 4") && error.contains("expected 3"), "{error}");
         assert!(RequestMessage::decode(&bytes[..1]).is_err());
     }
 

@@ -1,23 +1,36 @@
 //! How many seconds would a segment's scan take under each placement?
 //!
 //! ```text
-//! local           max(device, engine CPU)
-//! remote-fetch    max(device, wire(pages), engine CPU)                  + round trips
-//! remote-process  max(device, node CPU)  + wire(result), engine decode  + round trip
+//! resource        local    remote-fetch    remote-process
+//! device          pages    pages           pages              reads of the node's devices
+//! wire                     pages           result
+//! scan workers                             pages, then scan   a worker reads and computes by turns
+//! node's cores                             scan               slowed down by what keeps the node from computing
+//! engine's cores  scan     scan            decode
+//! latency                  1-2 trips       1 trip
 //! ```
 //!
-//! Stages that are pipelined over segments (the next one's pages are read while this one is scanned) cost what the
-//! slowest of them costs. A CPU that already runs scans is shared with them: the work takes longer by the number of
-//! scans per core. A node whose devices are attached runs on the engine's host: its scans and the engine's share one
-//! set of cores, so that moving work between them frees nothing. The result of a remote scan is decoded as it arrives,
-//! so wire and decode are pipelined as well.
+//! Segments follow each other, so that the stages of one overlap with those of others: a placement costs what its slowest
+//! stage costs, and a little of what that hides. Before a stage begins, the work that its resource was given earlier must
+//! be done. A node whose devices are attached runs on the engine's host: its scans and the engine's share one set of cores,
+//! so that moving work between them frees nothing.
+//!
+//! Invariants
+//! - A price never falls when there is more to do, or more to be done before.
 
 use crate::{
     calibration::{Calibration, CpuCosts},
     placement::Placement,
-    profile::{Attachment, ClusterProfile, EngineProfile, NodeProfile, PageDemand, ScanProfile},
+    profile::{Attachment, ClusterProfile, NodeProfile, PageDemand, ScanProfile},
 };
 use serde::{Deserialize, Serialize};
+
+/// The part of the stages hidden by the slowest one that is paid all the same: they never overlap perfectly, and of two
+/// placements with one bottleneck the one that does less besides is better.
+const HIDDEN_SHARE: f64 = 0.2;
+
+/// The same among many segments, whose stages overlap better.
+const PACE_HIDDEN_SHARE: f64 = 0.02;
 
 /// Why a placement cannot apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +41,8 @@ pub enum WhyNot {
     NoScanWorkers,
     /// The cluster has no such node.
     UnknownNode,
+    /// The node was lost, and is done without.
+    NodeLost,
 }
 
 impl std::fmt::Display for WhyNot {
@@ -36,6 +51,7 @@ impl std::fmt::Display for WhyNot {
             Self::NotAttached(reason) => write!(f, "not attached: {reason}"),
             Self::NoScanWorkers => f.write_str("the node has no scan workers"),
             Self::UnknownNode => f.write_str("no such node in the cluster"),
+            Self::NodeLost => f.write_str("node lost"),
         }
     }
 }
@@ -64,15 +80,96 @@ impl Prices {
         }
     }
 
+    /// The placements that apply and what they cost, in the order of [`Placement::ALL`].
+    pub fn applicable(&self) -> impl Iterator<Item = (Placement, f64)> {
+        Placement::ALL.into_iter().filter_map(|placement| {
+            let seconds = self.of(placement).as_ref().ok()?;
+            Some((placement, *seconds))
+        })
+    }
+
     /// The cheapest placement that applies; of equal ones the first in the order of [`Placement::ALL`].
     #[must_use]
     pub fn cheapest(&self) -> Option<Placement> {
-        let priced = Placement::ALL.into_iter().filter_map(|placement| {
-            let seconds = self.of(placement).as_ref().ok()?;
-            Some((placement, *seconds))
-        });
-        priced.reduce(|best, next| if next.1 < best.1 { next } else { best }).map(|(placement, _)| placement)
+        let best = self.applicable().reduce(|best, next| if next.1 < best.1 { next } else { best });
+        best.map(|(placement, _)| placement)
     }
+}
+
+/// Seconds of each resource that a segment's scan takes under one placement: seconds of one core, of the whole device,
+/// of the whole wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    /// Of the node's devices.
+    pub device_s: f64,
+    /// Of the wire to the node.
+    pub wire_s: f64,
+    /// Of a scan worker, which also waits for what it reads.
+    pub worker_s: f64,
+    /// Of a core of the node.
+    pub node_s: f64,
+    /// Of a core of the engine.
+    pub engine_s: f64,
+    /// Of waiting for messages, which occupies nobody.
+    pub latency_s: f64,
+}
+
+impl Demand {
+    /// Of all resources together.
+    fn own_s(&self) -> f64 {
+        self.device_s + self.wire_s + self.node_s + self.engine_s
+    }
+}
+
+/// What a segment's scan takes under `placement`, nobody else being there. A node that the cluster does not have takes as
+/// much as an unknown one: [`price`] says that it is not there.
+#[must_use]
+pub fn demand(
+    profile: &ScanProfile,
+    node: &NodeProfile,
+    calibration: &Calibration,
+    placement: Placement,
+) -> Demand {
+    let wire = calibration.wire(node.wire);
+    let wire_seconds = |bytes: f64| bytes / wire.bytes_per_s.value * node.pace.wire;
+    let trip_s = wire.round_trip_us.value * 1e-6;
+    let device_s = device_seconds(profile.pages(), calibration) * node.pace.device;
+    let engine_s = scan_seconds(profile, &calibration.engine) * profile.measured.engine_cpu;
+    match placement {
+        Placement::Local => Demand { device_s, engine_s, ..Demand::default() },
+        Placement::RemoteFetch => Demand {
+            device_s: device_s * profile.measured.fetched_from_disk,
+            wire_s: wire_seconds(bytes(profile.pages()) * profile.measured.fetched_over_wire),
+            engine_s,
+            latency_s: f64::from(profile.fetch_round_trips()) * trip_s,
+            ..Demand::default()
+        },
+        Placement::RemoteProcess => {
+            let node_s = scan_seconds(profile, &calibration.node) * profile.measured.node_cpu * node.pace.cpu;
+            Demand {
+                device_s,
+                wire_s: wire_seconds(profile.output_bytes()),
+                worker_s: device_s + node_s,
+                node_s,
+                engine_s: profile.output_bytes() * calibration.engine.output_byte_ns.value * 1e-9,
+                latency_s: trip_s,
+            }
+        }
+    }
+}
+
+/// Seconds a segment of the node that follows many others: what its busiest resource takes, if nobody else has work for it.
+/// Every node has its part of the engine.
+pub(crate) fn pace_s(demand: &Demand, node: &NodeProfile, cluster: &ClusterProfile) -> f64 {
+    let nodes = f64::from(u32::try_from(cluster.nodes.len().max(1)).unwrap_or(u32::MAX));
+    let cores = f64::from(cluster.engine.cores.max(1)) / nodes;
+    let on_host_s = match node.attachment {
+        Attachment::Attached => demand.engine_s + demand.node_s,
+        Attachment::Detached(_) => demand.engine_s,
+    };
+    let worker_s = demand.worker_s / f64::from(node.load.scan_workers.max(1));
+    let stages = [demand.device_s, demand.wire_s, worker_s, on_host_s / cores];
+    stages.into_iter().fold(0.0, f64::max) + PACE_HIDDEN_SHARE * demand.own_s()
 }
 
 /// Prices one segment's scan under each placement.
@@ -82,79 +179,113 @@ pub fn price(profile: &ScanProfile, cluster: &ClusterProfile, calibration: &Cali
         let unknown = || Err(WhyNot::UnknownNode);
         return Prices { local: unknown(), remote_fetch: unknown(), remote_process: unknown() };
     };
-    let device_s = device_seconds(profile.pages(), calibration);
-    let (engine_ahead, node_ahead) = scans_ahead(&cluster.engine, node);
-    let engine_s =
-        scan_seconds(profile, &calibration.engine) * crowding(engine_ahead, cluster.engine.cores.into());
+    let priced = |placement| {
+        let demand = demand(profile, node, calibration, placement);
+        seconds(&demand, profile, cluster, node, calibration)
+    };
+    let by_node =
+        |placement| if node.is_done_without() { Err(WhyNot::NodeLost) } else { Ok(priced(placement)) };
     Prices {
         local: match &node.attachment {
-            Attachment::Attached => Ok(device_s.max(engine_s)),
+            Attachment::Attached => Ok(priced(Placement::Local)),
             Attachment::Detached(reason) => Err(WhyNot::NotAttached(reason.clone())),
         },
-        remote_fetch: Ok(fetch_seconds(profile, node, calibration, device_s.max(engine_s))),
-        remote_process: process_seconds(profile, node, calibration, device_s, node_ahead),
+        remote_fetch: by_node(Placement::RemoteFetch),
+        remote_process: match node.load.scan_workers {
+            0 => Err(WhyNot::NoScanWorkers),
+            _ => by_node(Placement::RemoteProcess),
+        },
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
-fn fetch_seconds(
+/// Seconds until `demand` is satisfied, behind everything that its resources have to do before.
+fn seconds(
+    demand: &Demand,
     profile: &ScanProfile,
+    cluster: &ClusterProfile,
     node: &NodeProfile,
     calibration: &Calibration,
-    read_and_scan_s: f64,
 ) -> f64 {
-    let wire = calibration.wire(node.wire);
-    let wire_s = profile.pages().bytes as f64 / wire.bytes_per_s.value;
-    let round_trips_s = f64::from(profile.fetch_round_trips()) * wire.round_trip_us.value * 1e-6;
-    read_and_scan_s.max(wire_s) + round_trips_s
+    let others = f64::from(node.load.scans_running) + f64::from(node.load.scans_queued);
+    // Nothing is known of other engines' scans but their number: they are taken for scans like this one.
+    let others_s = others * scan_seconds(profile, &calibration.node) * node.pace.cpu;
+    let segments = f64::from(node.ahead.segments);
+    let shared = |ahead_s| Capacity { parallel: 1.0, segments, ahead_s };
+    let workers = Capacity {
+        parallel: f64::from(node.load.scan_workers.max(1)),
+        segments: segments + others,
+        ahead_s: node.ahead.demand.worker_s + others_s,
+    };
+    let (in_engine, in_engine_s) = (cluster.engine.ahead, demand.engine_s);
+    let mut on_host = Capacity {
+        parallel: f64::from(cluster.engine.cores.max(1)),
+        segments: in_engine.segments.into(),
+        ahead_s: in_engine.demand.engine_s,
+    };
+    let on_host_s = match node.attachment {
+        Attachment::Detached(_) => in_engine_s,
+        Attachment::Attached => {
+            on_host.segments += others;
+            on_host.ahead_s += others_s + attached_ahead_s(cluster);
+            in_engine_s + demand.node_s
+        }
+    };
+    let stages = [
+        shared(node.ahead.demand.device_s).until_done(demand.device_s),
+        shared(node.ahead.demand.wire_s).until_done(demand.wire_s),
+        // Of one worker's turns at reading and computing, the other workers' hide the shorter.
+        demand.node_s.max(workers.turn_s(demand.worker_s)),
+        on_host.until_done(on_host_s),
+    ];
+    let slowest = stages.into_iter().fold(0.0, f64::max);
+    slowest + HIDDEN_SHARE * demand.own_s() + demand.latency_s
 }
 
-fn process_seconds(
-    profile: &ScanProfile,
-    node: &NodeProfile,
-    calibration: &Calibration,
-    device_s: f64,
-    node_ahead: u32,
-) -> Price {
-    let workers = u32::from(node.load.scan_workers);
-    if workers == 0 {
-        return Err(WhyNot::NoScanWorkers);
+/// What the nodes on the engine's host were asked to compute.
+fn attached_ahead_s(cluster: &ClusterProfile) -> f64 {
+    let attached = cluster.nodes.values().filter(|node| node.attachment == Attachment::Attached);
+    attached.map(|node| node.ahead.demand.node_s).sum()
+}
+
+/// A resource that does `parallel` things at a time and has those of `segments` segments to do already.
+#[derive(Clone, Copy)]
+struct Capacity {
+    parallel: f64,
+    segments: f64,
+    ahead_s: f64,
+}
+
+impl Capacity {
+    /// Seconds until work that comes now is done: at least its own, which one core does.
+    fn until_done(self, work_s: f64) -> f64 {
+        work_s.max(self.turn_s(work_s))
     }
-    let wire = calibration.wire(node.wire);
-    let node_s = scan_seconds(profile, &calibration.node) * crowding(node_ahead, workers);
-    let wire_s = profile.output_bytes() / wire.bytes_per_s.value;
-    let decode_s = profile.output_bytes() * calibration.engine.output_byte_ns.value * 1e-9;
-    Ok(device_s.max(node_s) + wire_s.max(decode_s) + wire.round_trip_us.value * 1e-6)
+
+    /// Seconds until the resource has done the work and what is before it. It takes turns, so that little work does not wait
+    /// for all of the much that was there already, but for as much as itself of each.
+    fn turn_s(self, work_s: f64) -> f64 {
+        let before_s = self.ahead_s.min(self.segments * work_s);
+        (before_s + work_s) / self.parallel
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
-fn device_seconds(demand: PageDemand, calibration: &Calibration) -> f64 {
+fn bytes(demand: PageDemand) -> f64 {
+    demand.bytes as f64
+}
+
+/// Seconds that devices take to read pages, as calibrated.
+pub(crate) fn device_seconds(demand: PageDemand, calibration: &Calibration) -> f64 {
     let by_count = f64::from(demand.pages) * calibration.device.page_us.value * 1e-6;
-    by_count.max(demand.bytes as f64 / calibration.device.bytes_per_s.value)
+    by_count.max(bytes(demand) / calibration.device.bytes_per_s.value)
 }
 
-/// CPU seconds of the whole scan on an idle core.
-#[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
-fn scan_seconds(profile: &ScanProfile, cpu: &CpuCosts) -> f64 {
+/// CPU seconds of the whole scan on an idle core, as calibrated.
+pub(crate) fn scan_seconds(profile: &ScanProfile, cpu: &CpuCosts) -> f64 {
     let pages = profile.pages();
     let ns = profile.values() * cpu.value_ns.value
         + f64::from(pages.pages) * cpu.page_ns.value
-        + pages.bytes as f64 * cpu.stored_byte_ns.value
+        + bytes(pages) * cpu.stored_byte_ns.value
         + profile.output_bytes() * cpu.output_byte_ns.value;
     ns * 1e-9
-}
-
-/// Scans that run or wait before this one, where the engine scans and where the node does.
-fn scans_ahead(engine: &EngineProfile, node: &NodeProfile) -> (u32, u32) {
-    let in_engine = u32::from(engine.scans_running);
-    let in_node = u32::from(node.load.scans_running) + u32::from(node.load.scans_queued);
-    match node.attachment {
-        Attachment::Attached => (in_engine + in_node, in_engine + in_node),
-        Attachment::Detached(_) => (in_engine, in_node),
-    }
-}
-
-/// How much longer work takes on `cores` cores where `ahead` other scans run or wait: 1 while a core is free.
-fn crowding(ahead: u32, cores: u32) -> f64 {
-    (f64::from(ahead + 1) / f64::from(cores.max(1))).max(1.0)
 }

@@ -10,20 +10,33 @@
 //!      |
 //!      v
 //! Decision       one placement, with the prices it was chosen by                                  (placement)
+//!      |
+//!      v
+//! Observed       what the segment did: it corrects the next one's profile and the node's pace     (course, ratio)
 //! ```
 //!
 //! Everything here is a pure function: no IO, no clock, no threads, no SQL. The same profile, cluster, calibration and
-//! policy always give the same decision, which is what the golden tables in `tests/decisions.rs` hold.
+//! policy always give the same decision, which is what the golden tables in `tests/decisions.rs` hold. How good the decisions of a whole scan are is what
+//! `tests/simulated_sweep.rs` says.
 //! The orders of messages of a transaction and of a stripe belong in this crate too, for the same reason.
 
 #![forbid(unsafe_code)]
 
 mod calibration;
 mod cost;
+mod course;
 mod placement;
 mod profile;
+mod ratio;
 
 pub use calibration::{Calibration, CalibrationError, Constant, CpuCosts, DeviceCosts, WireCosts};
-pub use cost::{Price, Prices, WhyNot, price};
-pub use placement::{Decision, Placement, PlacementError, Policy, UnknownPolicy, place};
-pub use profile::{Attachment, ClusterProfile, EngineProfile, NodeProfile, PageDemand, ScanProfile, Wire};
+pub use cost::{Demand, Price, Prices, WhyNot, demand, price};
+pub use course::{
+    Course, EXPLORE_EVERY, EXPLORE_LEFT_MIN, EXPLORE_PRICE_MAX, Observed, Pace, plan, price_all,
+};
+pub use placement::{Decision, Placement, PlacementError, Policy, Reason, UnknownPolicy, place};
+pub use profile::{
+    Ahead, Attachment, ClusterProfile, EngineProfile, Measured, NodeProfile, PaceFactors, PageDemand,
+    ScanProfile, Wire,
+};
+pub use ratio::{RATIO_MAX, Ratio};

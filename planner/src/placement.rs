@@ -3,11 +3,12 @@
 //! Invariants
 //! - A forced policy is obeyed or refused with the way out, never replaced in silence.
 //! - `auto` takes the cheapest placement that applies.
-//! - Decisions are per segment, made when its scan begins, with the load reports of that moment.
+//! - Decisions are per segment, made when its scan begins, with the load reports of that moment and with what the
+//!   segments before have taught (see `course`).
 
 use crate::{
     calibration::Calibration,
-    cost::{Prices, WhyNot, price},
+    cost::{Demand, Prices, WhyNot, demand, price},
     profile::{ClusterProfile, ScanProfile},
 };
 use rackscan_format::ids::NodeId;
@@ -98,11 +99,40 @@ impl FromStr for Policy {
     }
 }
 
+/// Why a segment went where it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The policy forces it.
+    Forced,
+    /// It would end first there.
+    Price,
+    /// Nothing was known of the placement, and it did not look much dearer.
+    Explored,
+    /// Its node was lost, and its devices can be read without it.
+    NodeLost,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forced => "forced",
+            Self::Price => "price",
+            Self::Explored => "explored",
+            Self::NodeLost => "node lost",
+        })
+    }
+}
+
 /// A placement and the prices it was chosen by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// What to do.
     pub placement: Placement,
+    /// Why.
+    pub reason: Reason,
+    /// What it takes.
+    pub demand: Demand,
     /// What it and the alternatives would cost.
     pub prices: Prices,
 }
@@ -156,7 +186,17 @@ pub fn place(
         return Err(PlacementError::UnknownNode { node });
     };
     match prices.of(placement) {
-        Ok(_) => Ok(Decision { placement, prices }),
+        // A forced placement is tried at a lost node, too: it may be there again, and if not the request says what is wrong.
+        Ok(_) | Err(WhyNot::NodeLost) => {
+            let Some(at) = cluster.nodes.get(&node) else { return Err(PlacementError::UnknownNode { node }) };
+            let reason = match policy {
+                Policy::Auto if at.is_done_without() => Reason::NodeLost,
+                Policy::Auto => Reason::Price,
+                _ => Reason::Forced,
+            };
+            let demand = demand(profile, at, calibration, placement);
+            Ok(Decision { placement, reason, demand, prices })
+        }
         Err(WhyNot::NotAttached(reason)) => Err(PlacementError::NotAttached { node, reason: reason.clone() }),
         Err(WhyNot::NoScanWorkers) => Err(PlacementError::NoScanWorkers { node }),
         Err(WhyNot::UnknownNode) => Err(PlacementError::UnknownNode { node }),

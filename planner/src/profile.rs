@@ -3,6 +3,7 @@
 //! Plain numbers, gathered by the engine from zone maps, segment directories and the load reports that travel with
 //! every reply. Estimates may be wrong; a wrong one costs time, never an answer.
 
+use crate::{cost::Demand, placement::Placement};
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -37,6 +38,27 @@ pub struct ScanProfile {
     pub output_rows: f64,
     /// Arrow bytes of one of them.
     pub output_row_bytes: f64,
+    /// What was measured where a plain estimate has nothing to say.
+    pub measured: Measured,
+}
+
+/// Ratios of measured to estimated work of one scan; all 1 before anything was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Of the engine's CPU time for values, pages and bytes.
+    pub engine_cpu: f64,
+    /// Of a node's.
+    pub node_cpu: f64,
+    /// Bytes that fetches took from devices to bytes of the pages: less than 1 where caches help.
+    pub fetched_from_disk: f64,
+    /// Bytes that fetches took over the wire to bytes of the pages.
+    pub fetched_over_wire: f64,
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        Self { engine_cpu: 1.0, node_cpu: 1.0, fetched_from_disk: 1.0, fetched_over_wire: 1.0 }
+    }
 }
 
 impl ScanProfile {
@@ -53,6 +75,7 @@ impl ScanProfile {
             output_values_per_row: 0.0,
             output_rows: 0.0,
             output_row_bytes: 0.0,
+            measured: Measured::default(),
         }
     }
 
@@ -117,31 +140,141 @@ pub enum Attachment {
     Detached(String),
 }
 
+/// Segments that were placed and have not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ahead {
+    /// How many.
+    pub segments: u32,
+    /// What they take, all together.
+    pub demand: Demand,
+}
+
+impl Ahead {
+    /// Counts one more.
+    pub fn add(&mut self, demand: &Demand) {
+        self.segments = self.segments.saturating_add(1);
+        self.demand.device_s += demand.device_s;
+        self.demand.wire_s += demand.wire_s;
+        self.demand.worker_s += demand.worker_s;
+        self.demand.node_s += demand.node_s;
+        self.demand.engine_s += demand.engine_s;
+    }
+
+    /// Counts one that has ended. When the last has, nothing is left, whatever was rounded.
+    pub fn remove(&mut self, demand: &Demand) {
+        self.segments = self.segments.saturating_sub(1);
+        let less = |sum: f64, part: f64| if self.segments == 0 { 0.0 } else { (sum - part).max(0.0) };
+        self.demand = Demand {
+            device_s: less(self.demand.device_s, demand.device_s),
+            wire_s: less(self.demand.wire_s, demand.wire_s),
+            worker_s: less(self.demand.worker_s, demand.worker_s),
+            node_s: less(self.demand.node_s, demand.node_s),
+            engine_s: less(self.demand.engine_s, demand.engine_s),
+            latency_s: 0.0,
+        };
+    }
+}
+
+/// How fast a node and the way to it are, against the calibrated constants: 1 as calibrated, 2 half as fast.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PaceFactors {
+    /// Seconds that a scan worker takes for a second of CPU time.
+    pub cpu: f64,
+    /// Of the wire.
+    pub wire: f64,
+    /// Of the devices.
+    pub device: f64,
+    /// Whether it was measured lately how fast pages come.
+    pub fetch_known: bool,
+    /// Whether it was measured lately how fast the node scans.
+    pub process_known: bool,
+}
+
+impl PaceFactors {
+    /// Whether what a placement takes on this node was measured lately. Local reads take nothing but the devices.
+    #[must_use]
+    pub fn is_known(&self, placement: Placement) -> bool {
+        match placement {
+            Placement::Local => false,
+            Placement::RemoteFetch => self.fetch_known,
+            Placement::RemoteProcess => self.process_known,
+        }
+    }
+}
+
+impl Default for PaceFactors {
+    fn default() -> Self {
+        Self { cpu: 1.0, wire: 1.0, device: 1.0, fetch_known: false, process_known: false }
+    }
+}
+
 /// One storage node as a scan sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeProfile {
     /// The wire that leads there.
     pub wire: Wire,
     /// Whether its devices can be read without it.
     pub attachment: Attachment,
-    /// How busy it said it was, in its last reply.
+    /// How busy with others' scans it said it was, in its last reply.
     pub load: LoadReport,
+    /// What this engine has asked of it and not heard of: device, wire and scan workers.
+    pub ahead: Ahead,
+    /// How fast it was found to be.
+    pub pace: PaceFactors,
+    /// Whether it was lost lately. It matters where its devices are attached: elsewhere nobody has its pages, and asking it
+    /// again is all that can be done.
+    pub lost: bool,
+}
+
+impl NodeProfile {
+    /// Whether scans do without it: it was lost, and its devices can be read all the same.
+    #[must_use]
+    pub fn is_done_without(&self) -> bool {
+        self.lost && self.attachment == Attachment::Attached
+    }
 }
 
 /// The engine as a scan sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineProfile {
     /// Threads that scan.
     pub cores: u16,
-    /// Scans that run on them now, this one not counted.
-    pub scans_running: u16,
+    /// The segments of this engine's scans that have begun and have not ended, wherever they are scanned.
+    pub ahead: Ahead,
 }
 
 /// Everyone who could run a scan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterProfile {
     /// The engine.
     pub engine: EngineProfile,
     /// The nodes by id.
     pub nodes: BTreeMap<NodeId, NodeProfile>,
+}
+
+impl ClusterProfile {
+    /// The same cluster when nothing is known of it but who is there.
+    #[must_use]
+    pub fn unknown(&self) -> Self {
+        let mut unknown = self.idle();
+        unknown.nodes.values_mut().for_each(|node| (node.pace, node.lost) = (PaceFactors::default(), false));
+        unknown
+    }
+
+    /// The same cluster when nothing of this engine's is ahead of anything.
+    #[must_use]
+    pub fn idle(&self) -> Self {
+        let mut idle = self.clone();
+        idle.engine.ahead = Ahead::default();
+        idle.nodes.values_mut().for_each(|node| node.ahead = Ahead::default());
+        idle
+    }
+
+    /// Counts a segment that was placed as work that is ahead of the next.
+    pub fn add(&mut self, node: NodeId, demand: &Demand) {
+        self.engine.ahead.add(demand);
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.ahead.add(demand);
+        }
+    }
 }

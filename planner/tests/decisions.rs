@@ -3,8 +3,9 @@
 
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
-    Attachment, Calibration, ClusterProfile, EngineProfile, NodeProfile, PageDemand, Placement,
-    PlacementError, Policy, ScanProfile, WhyNot, Wire, place, price,
+    Ahead, Attachment, Calibration, ClusterProfile, Course, Demand, EngineProfile, Measured, NodeProfile,
+    PaceFactors, PageDemand, Placement, PlacementError, Policy, Reason, ScanProfile, WhyNot, Wire, place,
+    price,
 };
 
 const NODE: NodeId = NodeId(3);
@@ -25,6 +26,7 @@ fn scan(filter_kib: u64, payload_kib: u64, selectivity: f64, row_bytes: f64) -> 
         output_values_per_row: 2.0,
         output_rows: 131_072.0 * selectivity,
         output_row_bytes: row_bytes,
+        measured: Measured::default(),
     }
 }
 
@@ -36,11 +38,29 @@ fn detached() -> Attachment {
     Attachment::Detached("it runs on another host".to_owned())
 }
 
+/// `engine_scans` are of a millisecond each.
 fn cluster(wire: Wire, attachment: Attachment, node_scans: u16, engine_scans: u16) -> ClusterProfile {
     let load = LoadReport { scans_running: node_scans, scan_workers: 2, ..LoadReport::default() };
     ClusterProfile {
-        engine: EngineProfile { cores: 2, scans_running: engine_scans },
-        nodes: [(NODE, NodeProfile { wire, attachment, load })].into(),
+        engine: EngineProfile {
+            cores: 2,
+            ahead: Ahead {
+                segments: engine_scans.into(),
+                demand: Demand { engine_s: f64::from(engine_scans) * 1e-3, ..Demand::default() },
+            },
+        },
+        nodes: [(
+            NODE,
+            NodeProfile {
+                wire,
+                attachment,
+                load,
+                ahead: Ahead::default(),
+                pace: PaceFactors::default(),
+                lost: false,
+            },
+        )]
+        .into(),
     }
 }
 
@@ -102,6 +122,32 @@ fn a_forced_placement_is_obeyed_whatever_it_costs() {
         let decision = place(&everything, &cluster, &Calibration::default(), policy).expect("all apply");
         assert_eq!(Some(decision.placement), policy.forced());
     }
+}
+
+#[test]
+fn a_lost_node_is_done_without_where_its_devices_are_attached() {
+    let (profile, calibration) = (scan(300, 400, 0.01, 32.0), Calibration::default());
+    let lost = |attachment| {
+        // So busy here that everything else would be cheaper.
+        let mut cluster = cluster(Wire::Tcp, attachment, 0, 24);
+        cluster.nodes.get_mut(&NODE).expect("it is there").lost = true;
+        cluster
+    };
+    let decision = place(&profile, &lost(attached()), &calibration, Policy::Auto).expect("local applies");
+    assert_eq!((decision.placement, decision.reason), (Placement::Local, Reason::NodeLost));
+    assert_eq!(decision.prices.remote_fetch, Err(WhyNot::NodeLost));
+    assert_eq!(decision.prices.remote_process, Err(WhyNot::NodeLost));
+    let mut course = Course::default();
+    for left in (0..100).rev() {
+        let next = course.decide(&profile, &lost(attached()), &calibration, Policy::Auto, left);
+        assert_eq!(next.expect("local applies").reason, Reason::NodeLost);
+    }
+    // Whoever forces it asks the node, and so does who has no other way: it may be there again.
+    let forced = place(&profile, &lost(attached()), &calibration, Policy::RemoteFetch).expect("it is tried");
+    assert_eq!((forced.placement, forced.reason), (Placement::RemoteFetch, Reason::Forced));
+    let nowhere_else = place(&profile, &lost(detached()), &calibration, Policy::Auto).expect("it is tried");
+    assert_ne!(nowhere_else.placement, Placement::Local);
+    assert_eq!(nowhere_else.reason, Reason::Price);
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub(crate) mod bench_io;
 pub(crate) mod bench_query;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;
+mod compare;
 pub(crate) mod explain;
 pub(crate) mod load;
 pub(crate) mod node;

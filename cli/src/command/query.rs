@@ -1,6 +1,6 @@
 //! `rackscan query`: the TPC-H queries by number.
 
-use super::{load::ensure_tpch, traced::traced};
+use super::{compare::compare, load::ensure_tpch, traced::traced};
 use crate::{
     args::{Query, Running},
     failure::Failure,
@@ -24,6 +24,10 @@ fn answers(session: &Session, query: &Query, queries: Vec<rackscan_queries::Quer
     for chosen in queries {
         if several && query.running.format == crate::args::Format::Table {
             print_text(&format!("-- {}: {}", chosen.name(), chosen.title()))?;
+        }
+        if query.compare_placements {
+            compare(session, chosen.sql, query.repeat, query.running.format)?;
+            continue;
         }
         let mut times = Vec::with_capacity(query.repeat as usize);
         for turn in 0..query.repeat {

@@ -1,6 +1,6 @@
 //! `rackscan sql`: one statement from the command line, a file or standard input.
 
-use super::{query::answer, traced::traced};
+use super::{compare::compare, query::answer, traced::traced};
 use crate::{
     args::Sql,
     failure::{Failure, at_path},
@@ -11,8 +11,12 @@ use std::io::Read;
 /// Runs the statement.
 pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
     let text = statement(sql)?;
+    let text = text.trim().trim_end_matches(';');
+    if sql.compare_placements {
+        return compare(session, text, 1, sql.running.format);
+    }
     traced(session, &sql.tracing, || {
-        let elapsed = answer(session, text.trim().trim_end_matches(';'), &sql.running, true)?;
+        let elapsed = answer(session, text, &sql.running, true)?;
         if sql.running.timing {
             eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
         }

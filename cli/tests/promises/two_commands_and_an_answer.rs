@@ -36,6 +36,28 @@ fn every_placement_and_wire_and_format_gives_the_same_rows() {
 }
 
 #[test]
+fn placements_are_compared_in_one_table_with_equal_answers() {
+    let data = Data::new("compared");
+    data.run("load tpch --scale 0.01 --page-size 16KiB --segment-rows 8192").succeeds();
+    data.run("cluster start").succeeds();
+    let json = data.run("query q01 --compare-placements --format json").succeeds();
+    let rows: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let rows = rows.as_array().expect("an array");
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["placement"].as_str()).collect();
+    assert_eq!(names, ["local", "remote-fetch", "remote-process", "auto"]);
+    for row in rows {
+        assert_eq!((row["answer"].as_str(), row["rows"].as_u64()), (Some("equal"), Some(4)), "{row}");
+        assert!(row["best_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{row}");
+    }
+    assert_eq!(rows[0]["wire_bytes"], 0);
+    assert!(rows[1]["wire_bytes"].as_u64() > rows[2]["wire_bytes"].as_u64());
+    assert!(rows[2]["node_cpu_ms"].as_f64() > Some(0.0) && rows[1]["node_cpu_ms"].as_f64() == Some(0.0));
+    let table = data.run_words(&["sql", "SELECT count(*) FROM orders", "--compare-placements"], "");
+    assert!(table.succeeds().contains("| equal"), "{}", table.stdout());
+    data.run("cluster stop").succeeds();
+}
+
+#[test]
 fn after_scans_the_page_cache_holds_nothing_of_the_devices() {
     let data = Data::new("page-cache");
     data.run("load tpch --scale 0.01").succeeds();

@@ -8,7 +8,9 @@ use rackscan_fabric::Address;
 use rackscan_format::{
     codec::{Envelope, seal},
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    message::{Answer, Cost, LoadReport, NodeCatalog, NodeTable, RefusalCode, ReplyMessage, Request},
+    message::{
+        Answer, BounceReason, Cost, LoadReport, NodeCatalog, NodeTable, RefusalCode, ReplyMessage, Request,
+    },
     program::{Output, PROGRAM_VERSION, ScanProgram, VerifiedProgram},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
     segment::Extent,
@@ -219,7 +221,7 @@ async fn a_busy_node_bounces_a_scan_and_a_small_target_grows() {
             let Request::Process { target, .. } = request else { return Act::HangUp };
             requests += 1;
             match requests {
-                1 => Act::Refuse(RefusalCode::Busy, 0),
+                1 => Act::Refuse(RefusalCode::Bounced(BounceReason::Queue), 0),
                 2 => Act::Refuse(RefusalCode::TargetTooSmall, 5 << 20),
                 _ if target.length_bytes >= 5 << 20 => Act::Answer(Vec::new(), processed(0, Some(3))),
                 _ => Act::HangUp,

@@ -1,16 +1,20 @@
 //! What does a scan know of its query, and of how busy everyone is?
+//!
+//! Invariants
+//! - What a segment adds to the work that is ahead of others is taken away again when its scan ends, however it ends.
 
 use crate::trace::TraceSink;
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_fabric::Address;
 use rackscan_format::{ids::NodeId, message::LoadReport};
-use rackscan_planner::{Attachment, Calibration, ClusterProfile, EngineProfile, NodeProfile, Policy, Wire};
+use rackscan_planner::{
+    Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, NodeProfile, Observed, Pace,
+    PaceFactors, Policy, Wire,
+};
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU16, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 /// What all scans of one query share.
@@ -24,78 +28,151 @@ pub(crate) struct QueryContext {
     pub(crate) threads: usize,
     /// Segments of one partition that are on their way at a time.
     pub(crate) segments_in_flight: usize,
+    /// Bytes of stored pages that they hold together.
+    pub(crate) partition_page_bytes: usize,
     pub(crate) loads: Arc<Loads>,
     pub(crate) span: tracing::Span,
     /// Where the query's reads are recorded, if they are.
     pub(crate) trace: Option<TraceSink>,
 }
 
-/// How busy the engine and the nodes are, as far as the engine knows. Shared by all queries.
+/// How busy the engine and the nodes are, and how fast, as far as the engine knows. Shared by all queries.
 #[derive(Debug)]
 pub(crate) struct Loads {
-    engine_scans: AtomicU16,
-    nodes: Mutex<BTreeMap<NodeId, NodeLoad>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    engine: Ahead,
+    nodes: BTreeMap<NodeId, NodeLoad>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeLoad {
-    reported: LoadReport,
-    /// Scans this engine has asked for and not heard of: the last report may be older.
-    asked: u16,
+    scan_workers: u16,
+    /// Scans of others, as of the last reply.
+    others: u16,
+    /// Requests of each kind on their way.
+    asked: [u16; 3],
+    ahead: Ahead,
+    pace: Pace,
+    measured_at: Option<Instant>,
+    lost_at: Option<Instant>,
+}
+
+/// How long a lost node is done without before it is asked again.
+const LOST_FOR: Duration = Duration::from_secs(5);
+
+/// What a segment waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// Its devices.
+    Device,
+    /// Pages from the node.
+    Pages,
+    /// A scan in the node.
+    Scan,
 }
 
 impl Loads {
     /// Idle nodes with the scan workers they said they have.
     pub(crate) fn new(workers: impl IntoIterator<Item = (NodeId, u16)>) -> Self {
-        let nodes = workers.into_iter().map(|(node, scan_workers)| {
-            let reported = LoadReport { scan_workers, ..LoadReport::default() };
-            (node, NodeLoad { reported, asked: 0 })
-        });
-        Self { engine_scans: AtomicU16::new(0), nodes: Mutex::new(nodes.collect()) }
+        let load = |scan_workers| NodeLoad { scan_workers, ..NodeLoad::default() };
+        let nodes = workers.into_iter().map(|(node, scan_workers)| (node, load(scan_workers))).collect();
+        Self { state: Mutex::new(State { nodes, ..State::default() }) }
     }
 
-    /// Takes the report that came with a node's reply.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the report that came with a node's reply. What it says of our own scans is known better here.
     pub(crate) fn report(&self, node: NodeId, reported: LoadReport) {
-        self.update(node, |load| load.reported = reported);
+        let mut state = self.state();
+        let load = state.nodes.entry(node).or_default();
+        let ours = load.asked[Waiting::Scan as usize];
+        load.others = reported.scans_running.saturating_add(reported.scans_queued).saturating_sub(ours);
+        load.scan_workers = reported.scan_workers;
+        load.lost_at = None;
     }
 
-    /// Counts a scan that runs on the engine's threads until the guard is dropped.
-    pub(crate) fn scanning(self: &Arc<Self>) -> LoadGuard {
-        self.engine_scans.fetch_add(1, Ordering::Relaxed);
-        LoadGuard { loads: Arc::clone(self), node: None }
+    /// A node was lost.
+    pub(crate) fn lost(&self, node: NodeId) {
+        self.state().nodes.entry(node).or_default().lost_at = Some(Instant::now());
     }
 
-    /// Counts a scan that a node was asked for until the guard is dropped.
-    pub(crate) fn asking(self: &Arc<Self>, node: NodeId) -> LoadGuard {
-        self.update(node, |load| load.asked = load.asked.saturating_add(1));
-        LoadGuard { loads: Arc::clone(self), node: Some(node) }
+    /// Learns from a segment of the node that ended.
+    pub(crate) fn observe(&self, node: NodeId, observed: &Observed, wire: Wire, calibration: &Calibration) {
+        let mut state = self.state();
+        let load = state.nodes.entry(node).or_default();
+        load.pace.observe(observed, wire, calibration);
+        load.measured_at = Some(Instant::now());
     }
 
-    fn update(&self, node: NodeId, change: impl FnOnce(&mut NodeLoad)) {
-        change(self.nodes.lock().unwrap_or_else(PoisonError::into_inner).entry(node).or_default());
+    /// Counts what a segment takes as ahead of others until the guard is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, node: NodeId, demand: Demand) -> AheadGuard {
+        let mut state = self.state();
+        state.engine.add(&demand);
+        state.nodes.entry(node).or_default().ahead.add(&demand);
+        drop(state);
+        AheadGuard { loads: Arc::clone(self), node, demand }
+    }
+
+    /// Counts a wait until the guard is dropped.
+    pub(crate) fn wait(self: &Arc<Self>, node: NodeId, waiting: Waiting) -> WaitGuard {
+        let mut state = self.state();
+        let asked = &mut state.nodes.entry(node).or_default().asked[waiting as usize];
+        *asked = asked.saturating_add(1);
+        let together = (*asked).into();
+        drop(state);
+        WaitGuard { loads: Arc::clone(self), node, waiting, together }
+    }
+
+    /// The position of the segment whose node has the fewest on their way; of equal ones the first.
+    pub(crate) fn least_busy(&self, nodes: impl Iterator<Item = NodeId>) -> Option<usize> {
+        let state = self.state();
+        let ahead = |node: NodeId| state.nodes.get(&node).map_or(0, |load| load.ahead.segments);
+        let positions = nodes.enumerate().map(|(position, node)| (ahead(node), position));
+        positions.min().map(|(_, position)| position)
     }
 }
 
-/// One scan under way.
-pub(crate) struct LoadGuard {
+/// A segment under way.
+pub(crate) struct AheadGuard {
     loads: Arc<Loads>,
-    node: Option<NodeId>,
+    node: NodeId,
+    demand: Demand,
 }
 
-impl Drop for LoadGuard {
+impl Drop for AheadGuard {
     fn drop(&mut self) {
-        match self.node {
-            Some(node) => self.loads.update(node, |load| load.asked = load.asked.saturating_sub(1)),
-            None => {
-                self.loads.engine_scans.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
+        let mut state = self.loads.state();
+        state.engine.remove(&self.demand);
+        state.nodes.entry(self.node).or_default().ahead.remove(&self.demand);
+    }
+}
+
+/// A wait for devices or a node.
+pub(crate) struct WaitGuard {
+    loads: Arc<Loads>,
+    node: NodeId,
+    waiting: Waiting,
+    /// How many waited for the same when this one began, itself included.
+    pub(crate) together: u32,
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        let mut state = self.loads.state();
+        let asked = &mut state.nodes.entry(self.node).or_default().asked[self.waiting as usize];
+        *asked = asked.saturating_sub(1);
     }
 }
 
 impl QueryContext {
     /// The wire that leads to a node.
-    fn wire(&self, node: NodeId) -> Wire {
+    pub(crate) fn wire(&self, node: NodeId) -> Wire {
         match self.cluster.address(node).map(Address::wire) {
             Some(rackscan_fabric::Wire::Tcp) => Wire::Tcp,
             Some(rackscan_fabric::Wire::Verbs) => Wire::Verbs,
@@ -105,23 +182,24 @@ impl QueryContext {
 
     /// Everyone who could run a scan, and how busy they are now.
     pub(crate) fn cluster_profile(&self) -> ClusterProfile {
-        let engine = EngineProfile {
-            cores: u16::try_from(self.threads).unwrap_or(u16::MAX),
-            scans_running: self.loads.engine_scans.load(Ordering::Relaxed),
-        };
-        let loads = self.loads.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        let nodes = loads.iter().map(|(&node, load)| {
+        let state = self.loads.state();
+        let cores = u16::try_from(self.threads).unwrap_or(u16::MAX);
+        let nodes = state.nodes.iter().map(|(&node, load)| {
             let attachment = match self.devices.attached(node) {
                 Ok(()) => Attachment::Attached,
                 Err(rackscan_client::LocalError::NotAttached { reason, .. }) => Attachment::Detached(reason),
                 Err(other) => Attachment::Detached(other.to_string()),
             };
-            let mut known = load.reported;
-            let reported = known.scans_running.saturating_add(known.scans_queued);
-            known.scans_running = reported.max(load.asked);
-            known.scans_queued = 0;
-            (node, NodeProfile { wire: self.wire(node), attachment, load: known })
+            let (scans_running, scan_workers) = (load.others, load.scan_workers);
+            let pace = load
+                .measured_at
+                .map_or_else(PaceFactors::default, |at| load.pace.factors_after(at.elapsed().as_secs_f64()));
+            let others = LoadReport { scans_running, scan_workers, ..LoadReport::default() };
+            let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR);
+            let (wire, ahead) = (self.wire(node), load.ahead);
+            (node, NodeProfile { wire, attachment, load: others, ahead, pace, lost })
         });
-        ClusterProfile { engine, nodes: nodes.collect() }
+        let nodes = nodes.collect();
+        ClusterProfile { engine: EngineProfile { cores, ahead: state.engine }, nodes }
     }
 }

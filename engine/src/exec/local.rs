@@ -3,21 +3,30 @@
 use super::{
     ScanError,
     capture::PageRead,
+    context::Waiting,
     segment::{SegmentWork, Sink, scan_here},
 };
+use rackscan_client::PageBuffer;
+use rackscan_scan::PageWanted;
 use std::time::Instant;
 
-/// Reads pages from attached devices and scans them here.
-pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<(), ScanError> {
-    scan_here(work, 0, sink, async |wanted| {
-        let extents: Vec<_> = wanted.iter().map(|page| page.extent).collect();
-        if let Some(capture) = &work.capture {
-            let at = Instant::now();
-            let reads = wanted.iter().map(|page| PageRead { at, column: page.column, extent: page.extent });
-            capture.record(work.node, reads).await;
-        }
-        work.tally.read(extents.iter().map(|extent| u64::from(extent.length_bytes)).sum());
-        Ok(work.query.devices.read(work.node, &extents).await?)
-    })
-    .await
+/// Reads pages from attached devices and scans them here, from `first_block` on.
+pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
+    scan_here(work, first_block, sink, async |wanted| read(work, &wanted).await).await
+}
+
+/// Reads pages from attached devices.
+pub(super) async fn read(work: &SegmentWork, wanted: &[PageWanted]) -> Result<Vec<PageBuffer>, ScanError> {
+    let extents: Vec<_> = wanted.iter().map(|page| page.extent).collect();
+    if let Some(capture) = &work.capture {
+        let at = Instant::now();
+        let reads = wanted.iter().map(|page| PageRead { at, column: page.column, extent: page.extent });
+        capture.record(work.node, reads).await;
+    }
+    let bytes = extents.iter().map(|extent| u64::from(extent.length_bytes)).sum();
+    let (waiting, began) = (work.query.loads.wait(work.node, Waiting::Device), Instant::now());
+    let pages = work.query.devices.read(work.node, &extents).await;
+    // Failed reads are reads, too.
+    work.meter.read(bytes, began, &waiting);
+    Ok(pages?)
 }

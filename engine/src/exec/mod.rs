@@ -14,10 +14,12 @@ mod capture;
 mod context;
 mod error;
 mod local;
+mod meter;
 mod profile;
 mod remote_fetch;
 mod remote_process;
 mod segment;
+mod steering;
 mod tally;
 
 pub use error::ScanError;
@@ -27,8 +29,9 @@ pub(crate) use profile::groups_max;
 
 use self::capture::Capture;
 use crate::{
+    limits::{SEGMENTS_FOR_NODES_MAX, SEGMENTS_PER_NODE, segment_page_bytes},
     pushdown::{ProgramBuilder, type_of},
-    report::{PlacementPrice, ScanReport, SegmentCounts},
+    report::{ConjunctZones, PlacementPrice, ScanReport, SegmentCounts},
     request::{ScanRequest, SegmentPlace},
     snapshot::TableSnapshot,
     sql_text::SqlText,
@@ -50,14 +53,19 @@ use datafusion::{
     },
 };
 use futures::{StreamExt, stream};
-use rackscan_format::program::{Output, ScanProgram, VerifiedProgram};
-use rackscan_planner::{Placement, place};
+use meter::Meter;
+use rackscan_format::{
+    ids::NodeId,
+    program::{Node, NodeIndex, Output, ScanProgram, VerifiedProgram},
+};
+use rackscan_planner::{Placement, Price, ScanProfile, plan, price_all};
 use segment::SegmentWork;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, OnceLock},
 };
+use steering::Steering;
 use tally::Tally;
 
 /// The scan of one table in a plan.
@@ -69,6 +77,7 @@ pub(crate) struct ScanExec {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     tally: Arc<Tally>,
+    steering: Arc<Steering>,
     statistics: OnceLock<Arc<Statistics>>,
     /// Rows that are expected to pass the filter: asked for often, and not free to estimate.
     rows_selected: Arc<OnceLock<f64>>,
@@ -90,6 +99,7 @@ impl ScanExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
+        let steering = Steering::new(request.partitions.iter().flatten().map(|place| place.node));
         Ok(Self {
             request: Arc::new(request),
             program: Arc::new(program),
@@ -98,6 +108,7 @@ impl ScanExec {
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
             metrics: ExecutionPlanMetricsSet::new(),
             tally: Arc::default(),
+            steering: Arc::new(steering),
             statistics: OnceLock::new(),
             rows_selected: Arc::default(),
         })
@@ -144,36 +155,73 @@ impl ScanExec {
             rows: self.snapshot.rows(),
             estimated_rows: rounded(self.rows_selected()),
             planned,
+            zone_maps: self.zone_maps(),
             prices,
             actual: self.tally.figures(),
         }
     }
 
-    /// What each placement would cost for all segments, and what would be chosen for each.
+    /// What would be chosen for each segment, and what each placement would cost for all of them: at first, and with what
+    /// was learned since.
     fn prices(&self) -> (SegmentCounts, BTreeMap<Placement, PlacementPrice>) {
-        let cluster = self.query.cluster_profile();
+        let (idle, calibration) = (self.query.cluster_profile().idle(), &self.query.calibration);
+        let profiles: Vec<ScanProfile> = self
+            .snapshot
+            .segments
+            .values()
+            .map(|(node, directory)| profile::profile(&self.program, *node, directory, &self.snapshot))
+            .collect();
+        let unknown = idle.unknown();
         let mut planned = SegmentCounts::default();
-        let unpriced = PlacementPrice { milliseconds: Some(0.0), why_not: None };
-        let mut prices: BTreeMap<_, _> = Placement::ALL.map(|placement| (placement, unpriced.clone())).into();
-        for (node, directory) in self.snapshot.segments.values() {
-            let profile = profile::profile(&self.program, *node, directory, &self.snapshot);
-            if let Ok(decision) = place(&profile, &cluster, &self.query.calibration, self.request.policy) {
-                *planned.of_mut(decision.placement) += 1;
-            }
-            let segment = rackscan_planner::price(&profile, &cluster, &self.query.calibration);
-            for (placement, price) in &mut prices {
-                match segment.of(*placement) {
-                    Ok(seconds) => {
-                        price.milliseconds = price.milliseconds.map(|total| total + seconds * 1e3);
-                    }
-                    Err(why_not) => {
-                        price.milliseconds = None;
-                        price.why_not = Some(why_not.to_string());
-                    }
-                }
-            }
+        // What cannot be placed is missing in the counts, and its reason stands beside the prices.
+        for decision in plan(&profiles, &unknown, calibration, self.request.policy).unwrap_or_default() {
+            *planned.of_mut(decision.placement) += 1;
         }
-        (planned, prices)
+        let course = self.steering.course();
+        let corrected: Vec<ScanProfile> = profiles.iter().map(|profile| course.corrected(profile)).collect();
+        let first = price_all(&profiles, &unknown, calibration);
+        let last = price_all(&corrected, &idle, calibration);
+        let ms = |price: &Price| price.as_ref().ok().map(|seconds| seconds * 1e3);
+        let has_run = self.tally.figures().is_some();
+        let prices = Placement::ALL.map(|placement| {
+            let price = PlacementPrice {
+                milliseconds: ms(first.of(placement)),
+                corrected_milliseconds: ms(last.of(placement)).filter(|_| has_run),
+                why_not: last.of(placement).as_ref().err().map(ToString::to_string),
+            };
+            (placement, price)
+        });
+        (planned, prices.into())
+    }
+
+    /// What the zone maps of each conjunct rule out by themselves, of all columns that the scan may read.
+    fn zone_maps(&self) -> Vec<ConjunctZones> {
+        let program = &self.request.program;
+        let columns = (0..).zip(&program.nodes).filter(|(_, node)| matches!(node, Node::Column(_)));
+        let columns: Vec<NodeIndex> = columns.map(|(index, _)| index).collect();
+        let alone = |&conjunct: &NodeIndex| {
+            let output = Output::Rows(columns.clone());
+            let alone = ScanProgram { filter: vec![conjunct], output, limit_rows: None, ..program.clone() };
+            // One conjunct of a program that verifies does, too; if not, nothing is said to be ruled out.
+            let Ok(alone) = alone.verify(&self.snapshot.definition) else { return ConjunctZones::default() };
+            let directories = self.snapshot.segments.values();
+            let mut zones = ConjunctZones::default();
+            for (_, directory) in directories {
+                let estimate = rackscan_scan::estimate(&alone, directory);
+                let pages_needed = estimate.pages_filter + estimate.pages_payload;
+                zones.rows_ruled_out += estimate.rows_total.saturating_sub(estimate.rows_max);
+                zones.pages_ruled_out += estimate.pages_total.saturating_sub(pages_needed);
+            }
+            zones
+        };
+        program.filter.iter().map(alone).collect()
+    }
+
+    /// Segments of one partition that are on their way at a time: enough that every node has some to do.
+    fn segments_in_flight(&self) -> usize {
+        let nodes: BTreeSet<NodeId> = self.snapshot.segments.values().map(|(node, _)| *node).collect();
+        let wanted = (nodes.len() * SEGMENTS_PER_NODE).div_ceil(self.request.partitions.len().max(1));
+        self.query.segments_in_flight.max(wanted.min(SEGMENTS_FOR_NODES_MAX))
     }
 
     fn work(&self, place: SegmentPlace, capture: Option<&Arc<Capture>>) -> Result<SegmentWork, ScanError> {
@@ -191,7 +239,10 @@ impl ScanExec {
             policy: self.request.policy,
             query: Arc::clone(&self.query),
             tally: Arc::clone(&self.tally),
+            steering: Arc::clone(&self.steering),
+            meter: Meter::new(place.node, Arc::clone(&self.tally)),
             capture: capture.cloned(),
+            page_bytes: segment_page_bytes(self.query.partition_page_bytes, self.segments_in_flight()),
         })
     }
 
@@ -292,21 +343,25 @@ impl ExecutionPlan for ScanExec {
             return Err(DataFusionError::Internal(format!("a scan has no partition {partition}")));
         };
         let capture = self.query.trace.clone().map(|sink| Arc::new(Capture::new(sink, &self.snapshot)));
-        let works = places
+        let mut works = places
             .iter()
             .map(|&place| self.work(place, capture.as_ref()))
             .collect::<Result<Vec<_>, ScanError>>()?;
         let schema = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let tally = Arc::clone(&self.tally);
-        tally.begin();
+        self.tally.begin();
         let conform_to = Arc::clone(&schema);
-        let batches = stream::iter(works)
+        let loads = Arc::clone(&self.query.loads);
+        // Whatever node has least to do comes next, so that a slow one does not hold up the others.
+        let next = std::iter::from_fn(move || {
+            let position = loads.least_busy(works.iter().map(|work| work.node))?;
+            Some(works.remove(position))
+        });
+        let batches = stream::iter(next)
             .map(|work| segment::batches(work).boxed())
-            .flatten_unordered(self.query.segments_in_flight)
+            .flatten_unordered(self.segments_in_flight())
             .map(move |batch| {
                 let batch = segment::conform(batch?, &conform_to)?;
-                tally.rows_out(batch.num_rows());
                 metrics.record_output(batch.num_rows());
                 Ok(batch)
             });

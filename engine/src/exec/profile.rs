@@ -13,7 +13,7 @@ use rackscan_format::{
     segment::SegmentDirectory,
     zone::ZoneValue,
 };
-use rackscan_planner::{PageDemand, ScanProfile};
+use rackscan_planner::{Measured, PageDemand, ScanProfile};
 
 /// Bytes assumed for a text value where nothing better is known: a view and some of its text.
 const TEXT_BYTES: usize = 32;
@@ -65,6 +65,7 @@ pub(super) fn profile(
             + aggregate_weight(plain),
         output_rows: groups.unwrap_or(estimate.rows_selected.min(limit)),
         output_row_bytes: estimate.row_bytes,
+        measured: Measured::default(),
     }
 }
 

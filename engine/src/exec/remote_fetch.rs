@@ -3,16 +3,32 @@
 use super::{
     ScanError,
     capture::PageRead,
+    context::Waiting,
+    local,
     segment::{SegmentWork, Sink, scan_here},
 };
+use rackscan_planner::Placement;
 use rackscan_scan::PageWanted;
 
-/// Fetches pages and scans them here, from `first_block` on.
+/// Fetches pages and scans them here, from `first_block` on. Pages of a node that is lost meanwhile are read without it, if
+/// that is possible: the scan goes on where it is.
 pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
     scan_here(work, first_block, sink, async |wanted| {
+        if work.meter.is_placed(Placement::Local) {
+            return local::read(work, &wanted).await;
+        }
         let (table, segment) = (work.directory.table, work.directory.segment);
-        let fetched = work.query.cluster.fetch(work.node, table, segment, &wanted).await?;
-        work.tally.fetched(&fetched);
+        let waiting = work.query.loads.wait(work.node, Waiting::Pages);
+        let fetched = match work.query.cluster.fetch(work.node, table, segment, &wanted).await {
+            Ok(fetched) => fetched,
+            Err(error) if work.goes_on_without_node(&error) => {
+                drop(waiting);
+                return local::read(work, &wanted).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        work.meter.fetched(&fetched, &waiting);
+        drop(waiting);
         if let Some(capture) = &work.capture {
             let reads = wanted.iter().zip(&fetched.read_at);
             let read = |(page, at): (&PageWanted, &Option<_>)| {

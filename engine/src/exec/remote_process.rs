@@ -3,51 +3,68 @@
 use super::{
     ScanError,
     capture::PageRead,
+    context::Waiting,
     segment::{SegmentWork, Sink},
 };
 use rackscan_client::{ProcessAnswer, Processed};
+use rackscan_format::message::BounceReason;
 use std::time::{Duration, Instant};
 
-/// A node had no room for the scan.
-pub(super) struct Bounced {
-    /// The first block whose rows have not come.
-    pub(super) first_block: u32,
-    /// What the node said.
-    pub(super) reason: String,
+/// How far the node came.
+pub(super) enum Ended {
+    /// All rows have come, or nobody wants more.
+    Here,
+    /// The node gave the rest of the scan back.
+    Bounced {
+        /// The first block whose rows have not come.
+        first_block: u32,
+        /// Why.
+        reason: BounceReason,
+        /// What the node said.
+        text: String,
+    },
+    /// The node was lost, and the rest can be scanned without it.
+    NodeLost {
+        /// The first block whose rows have not come.
+        first_block: u32,
+    },
 }
 
-/// Asks the node for rows until the segment is done, or the node bounces the rest of it.
-pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Option<Bounced>, ScanError> {
+/// Asks the node for rows until the segment is done, or the rest of it must be scanned elsewhere.
+pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, ScanError> {
     let (segment, mut first_block) = (work.directory.segment, 0);
     loop {
-        let asking = work.query.loads.asking(work.node);
+        let asking = work.query.loads.wait(work.node, Waiting::Scan);
         let began = Instant::now();
         let answer = work
             .query
             .cluster
             .process(work.node, &work.program, segment, first_block, work.capture.is_some())
-            .await?;
-        work.tally.waited(began.elapsed());
+            .await;
+        work.meter.waited(began);
+        let together = asking.together;
         drop(asking);
         let processed = match answer {
-            ProcessAnswer::Processed(processed) => processed,
-            ProcessAnswer::Bounced { reason, load } => {
+            Ok(ProcessAnswer::Processed(processed)) => processed,
+            Ok(ProcessAnswer::Bounced { reason, text, load }) => {
                 work.query.loads.report(work.node, load);
-                return Ok(Some(Bounced { first_block, reason }));
+                return Ok(Ended::Bounced { first_block, reason, text });
             }
+            Err(error) if work.goes_on_without_node(&error) => return Ok(Ended::NodeLost { first_block }),
+            Err(error) => return Err(error.into()),
         };
         work.query.loads.report(work.node, processed.load);
-        work.tally.processed(&processed);
+        work.meter.processed(&processed, together);
         record(work, &processed).await?;
         for batch in processed.batches {
-            if sink.put(batch).await.is_err() {
-                return Ok(None);
+            if sink.put(work, batch).await.is_err() {
+                return Ok(Ended::Here);
             }
         }
         match processed.next_block {
             Some(next) if next > first_block => first_block = next,
             Some(_) => return Err(ScanError::NoProgress { node: work.node, first_block }),
-            None => return Ok(None),
+            None => return Ok(Ended::Here),
         }
     }
 }

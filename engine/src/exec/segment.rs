@@ -3,10 +3,20 @@
 //! A placement is decided when the segment's turn comes, then one of three straight lines is followed.
 
 use super::{
-    ScanError, capture::Capture, context::QueryContext, local, profile, remote_fetch, remote_process,
+    ScanError,
+    capture::Capture,
+    context::QueryContext,
+    local,
+    meter::{Busy, Meter},
+    remote_fetch,
+    remote_process::{self, Ended},
+    steering::Steering,
     tally::Tally,
 };
-use crate::snapshot::TableSnapshot;
+use crate::{
+    report::{Bounce, ScanReason},
+    snapshot::TableSnapshot,
+};
 use datafusion::{
     arrow::{
         array::{ArrayRef, RecordBatch, RecordBatchOptions},
@@ -17,8 +27,9 @@ use datafusion::{
     error::{DataFusionError, Result},
 };
 use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
+use rackscan_client::ClientError;
 use rackscan_format::{ids::NodeId, program::VerifiedProgram, segment::SegmentDirectory};
-use rackscan_planner::{Placement, Policy, ScanProfile, place};
+use rackscan_planner::{Placement, Policy};
 use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
 use std::{future::Future, sync::Arc, time::Instant};
 use tracing::Instrument;
@@ -32,7 +43,27 @@ pub(super) struct SegmentWork {
     pub(super) policy: Policy,
     pub(super) query: Arc<QueryContext>,
     pub(super) tally: Arc<Tally>,
+    pub(super) steering: Arc<Steering>,
+    pub(super) meter: Meter,
     pub(super) capture: Option<Arc<Capture>>,
+    /// Bytes of stored pages it may hold.
+    pub(super) page_bytes: usize,
+}
+
+impl SegmentWork {
+    /// Whether the segment goes on without its node after this error: the node was lost, its devices can be read here, and
+    /// nobody forces another placement. From then on it counts as local.
+    pub(super) fn goes_on_without_node(&self, error: &ClientError) -> bool {
+        let can = error.is_node_lost() && self.query.devices.attached(self.node).is_ok();
+        if !can || self.policy != Policy::Auto {
+            return false;
+        }
+        tracing::warn!(node = self.node.0, %error, "a node was lost; its devices are read without it");
+        self.query.loads.lost(self.node);
+        self.tally.lost(self.node, error.to_string());
+        self.meter.place(Placement::Local, ScanReason::NodeLost);
+        true
+    }
 }
 
 /// Where a segment's batches go.
@@ -46,7 +77,8 @@ pub(super) struct Abandoned;
 
 impl Sink {
     /// Waits until there is room for a batch.
-    pub(super) async fn put(&mut self, batch: RecordBatch) -> Result<(), Abandoned> {
+    pub(super) async fn put(&mut self, work: &SegmentWork, batch: RecordBatch) -> Result<(), Abandoned> {
+        work.meter.put(&batch);
         self.sender.send(batch).await.map_err(|_| Abandoned)
     }
 }
@@ -68,25 +100,30 @@ pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatc
 }
 
 async fn run(work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
-    // A forced placement is obeyed or refused whatever it costs, so that estimating it would be for nothing.
-    let profile = match work.policy.forced() {
-        Some(_) => ScanProfile::of_nothing(work.node),
-        None => profile::profile(&work.program, work.node, &work.directory, &work.snapshot),
-    };
-    let cluster = work.query.cluster_profile();
-    let decision = place(&profile, &cluster, &work.query.calibration, work.policy)?;
+    let placed = work.steering.decide(&work)?;
+    let decision = &placed.decision;
     tracing::Span::current().record("placement", decision.placement.name());
-    work.tally.segment(work.node, decision.placement);
+    let _ahead = work.query.loads.begin(work.node, decision.demand);
+    work.meter.place(decision.placement, decision.reason.into());
     match decision.placement {
-        Placement::Local => local::scan(&work, &mut sink).await,
-        Placement::RemoteFetch => remote_fetch::scan(&work, 0, &mut sink).await,
-        Placement::RemoteProcess => {
-            let Some(bounce) = remote_process::scan(&work, &mut sink).await? else { return Ok(()) };
-            tracing::debug!(reason = bounce.reason, "bounced");
-            work.tally.bounced(work.node, work.directory.segment, bounce.reason);
-            remote_fetch::scan(&work, bounce.first_block, &mut sink).await
-        }
+        Placement::Local => local::scan(&work, 0, &mut sink).await?,
+        Placement::RemoteFetch => remote_fetch::scan(&work, 0, &mut sink).await?,
+        Placement::RemoteProcess => match remote_process::scan(&work, &mut sink).await? {
+            Ended::Here => {}
+            Ended::Bounced { first_block, reason, text } => {
+                tracing::debug!(%reason, text, "bounced");
+                work.tally.bounced(Bounce::new(work.node, work.directory.segment, reason, text));
+                work.meter.place(Placement::RemoteFetch, reason.into());
+                remote_fetch::scan(&work, first_block, &mut sink).await?;
+            }
+            Ended::NodeLost { first_block } => local::scan(&work, first_block, &mut sink).await?,
+        },
     }
+    // Half a scan here and half there teaches nothing of either.
+    if work.meter.is_placed(decision.placement) {
+        work.steering.observe(&work, &placed, &work.meter);
+    }
+    Ok(())
 }
 
 /// Scans a segment in the engine, with pages from `read`.
@@ -102,37 +139,37 @@ where
     Pages: Future<Output = Result<Vec<P>, ScanError>>,
 {
     let (program, directory) = (Arc::clone(&work.program), Arc::clone(&work.directory));
+    let limits = ScanLimits { memory_bytes: work.page_bytes, ..ScanLimits::default() };
     let here = |source| ScanError::Scan { node: work.node, source: Arc::new(source) };
-    let mut scan = SegmentScan::new(program, directory, first_block, ScanLimits::default()).map_err(here)?;
-    let _busy = work.query.loads.scanning();
+    let mut scan = SegmentScan::new(program, directory, first_block, limits).map_err(here)?;
     loop {
-        let began = Instant::now();
+        let began = Busy::now();
         let step = scan.step().map_err(here)?;
-        work.tally.engine_scanned(began.elapsed());
+        work.meter.engine_scanned(&began);
         match step {
             Step::Read(wanted) => {
                 let began = Instant::now();
                 let pages = read(wanted.clone()).await?;
-                work.tally.waited(began.elapsed());
+                work.meter.waited(began);
                 if pages.len() != wanted.len() {
                     let (found, wanted) = (pages.len(), wanted.len());
                     return Err(ScanError::Pages { node: work.node, found, wanted });
                 }
-                let began = Instant::now();
+                let began = Busy::now();
                 for (wanted, page) in wanted.iter().zip(pages) {
                     scan.supply(wanted.column, wanted.page, page).map_err(here)?;
                 }
-                work.tally.engine_scanned(began.elapsed());
+                work.meter.engine_scanned(&began);
             }
             Step::Batch(found) => {
-                if sink.put(found.batch).await.is_err() {
+                if sink.put(work, found.batch).await.is_err() {
                     break;
                 }
             }
             Step::Done => break,
         }
     }
-    work.tally.scanned(&scan.stats());
+    work.meter.scanned(&scan.stats());
     Ok(())
 }
 

@@ -3,9 +3,10 @@
 //! worker with a queue of one, and many more segments asked for at a time.
 
 use crate::cluster::{Shape, TestCluster, options};
-use rackscan_engine::{AggregatePushdown, EngineOptions};
+use rackscan_engine::{AggregatePushdown, EngineOptions, ScanReason};
 use rackscan_fabric::Wire;
-use rackscan_planner::Policy;
+use rackscan_format::message::BounceReason;
+use rackscan_planner::{Placement, Policy};
 
 const SHAPE: Shape = Shape { segment_rows: 2048, page_size: 4 << 10 };
 
@@ -28,7 +29,19 @@ async fn segments_that_a_busy_node_bounces_are_fetched_and_nothing_is_lost() {
         assert!(figures.bounced > 0, "{aggregates:?}: {figures:?}");
         assert_eq!(figures.bounced, figures.segments.remote_fetch);
         assert_eq!(figures.segments.total(), bounced.report.scans[0].segments);
-        assert_eq!(figures.rows_scanned, local.report.total().rows_scanned);
-        assert!(figures.bounces.iter().all(|bounce| !bounce.reason.is_empty()));
+        assert_eq!(figures.work.rows_scanned, local.report.total().work.rows_scanned);
+        assert!(
+            figures
+                .bounces
+                .iter()
+                .all(|bounce| bounce.reason == BounceReason::Queue && !bounce.text.is_empty())
+        );
+        let queue = figures.reasons.iter().find(|count| count.reason == ScanReason::BouncedQueue);
+        assert_eq!(
+            queue.map(|count| (count.placement, count.segments)),
+            Some((Placement::RemoteFetch, figures.bounced))
+        );
+        let forced = figures.reasons.iter().find(|count| count.reason == ScanReason::Forced);
+        assert_eq!(forced.map_or(0, |count| count.segments), figures.segments.remote_process);
     }
 }

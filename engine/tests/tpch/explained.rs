@@ -3,7 +3,8 @@
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{
-    AggregatePushdown, EngineOptions, ExplainMode, Explanation, ScanFigures, arrow::array::AsArray,
+    AggregatePushdown, EngineOptions, ExplainMode, Explanation, ReasonCount, ScanFigures, ScanReason,
+    arrow::array::AsArray,
 };
 use rackscan_fabric::Wire;
 use rackscan_planner::{Placement, Policy};
@@ -44,18 +45,36 @@ async fn placements_differ_only_in_where_the_work_is_done() {
     for figures in [&local, &fetch, &process] {
         assert_eq!(figures.segments.total(), scan.segments);
         assert_eq!(figures.nodes, 2);
-        assert_eq!(figures.rows_selected, local.rows_selected);
-        assert_eq!(figures.rows_scanned, local.rows_scanned);
-        assert_eq!(figures.rows_out, local.rows_out);
-        assert_eq!(figures.pages_read, local.pages_read);
-        assert_eq!(figures.pages_skipped(), local.pages_skipped());
-        assert_eq!(figures.disk_bytes, local.disk_bytes);
-        assert!(figures.pages_read > 0 && figures.disk_bytes > 0);
+        assert_eq!(figures.work.rows_selected, local.work.rows_selected);
+        assert_eq!(figures.work.rows_scanned, local.work.rows_scanned);
+        assert_eq!(figures.work.rows_out, local.work.rows_out);
+        assert_eq!(figures.work.pages_read, local.work.pages_read);
+        assert_eq!(figures.work.pages_skipped_by_zone, local.work.pages_skipped_by_zone);
+        assert_eq!(figures.work.pages_skipped_by_selection, local.work.pages_skipped_by_selection);
+        assert_eq!(figures.work.useful_bytes, local.work.useful_bytes);
+        // The rows' bytes: an integer of 64 bits and a text of 10 to 43 characters each.
+        let rows = figures.work.rows_out;
+        assert!((18 * rows..=51 * rows).contains(&figures.work.useful_bytes), "{figures:?}");
+        assert_eq!(figures.work.disk_bytes, local.work.disk_bytes);
+        assert!(figures.work.pages_read > 0 && figures.work.disk_bytes > 0);
     }
-    assert_eq!((local.wire_bytes, local.round_trips), (0, 0));
-    assert!(fetch.wire_bytes >= fetch.disk_bytes, "every page travels");
-    assert!(process.wire_bytes < fetch.wire_bytes, "few rows travel");
-    assert!(process.round_trips >= scan.segments);
+    assert!(scan.zone_maps.len() == 1 && scan.zone_maps[0].rows_ruled_out < scan.rows);
+    // There is one conjunct, so it alone is why zone maps skip pages.
+    assert_eq!(scan.zone_maps[0].pages_ruled_out, local.work.pages_skipped_by_zone);
+    assert_eq!((local.work.wire_bytes, local.work.round_trips), (0, 0));
+    assert_eq!((local.work.node_cpu_us, fetch.work.node_cpu_us), (0, 0), "only scans take a node's CPU time");
+    assert!(process.work.node_cpu_us > 0 && local.work.engine_cpu_us > process.work.engine_cpu_us);
+    for (figures, placement) in
+        [(&local, Placement::Local), (&fetch, Placement::RemoteFetch), (&process, Placement::RemoteProcess)]
+    {
+        assert_eq!(figures.by_placement.keys().collect::<Vec<_>>(), [&placement]);
+        assert_eq!(figures.by_placement[&placement], figures.work);
+        let reason = ReasonCount { placement, reason: ScanReason::Forced, segments: scan.segments };
+        assert_eq!(figures.reasons, [reason]);
+    }
+    assert!(fetch.work.wire_bytes >= fetch.work.disk_bytes, "every page travels");
+    assert!(process.work.wire_bytes < fetch.work.wire_bytes, "few rows travel");
+    assert!(process.work.round_trips >= scan.segments);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,6 +90,11 @@ async fn explanations_are_readable_by_people_and_programs() {
         "placement          remote-process -> ",
         "remote-fetch",
         "bytes on the wire",
+        "useful bytes",
+        "zone maps alone",
+        "(above the scan: expression not supported)",
+        "(forced)",
+        "at first",
         "round trips",
     ] {
         assert!(text.contains(expected), "{expected} is not in\n{text}");
@@ -79,6 +103,9 @@ async fn explanations_are_readable_by_people_and_programs() {
     assert_eq!(json["scans"][0]["table"], "lineitem");
     assert!(json["scans"][0]["actual"]["disk_bytes"].as_u64().is_some_and(|bytes| bytes > 0));
     assert!(json["scans"][0]["prices"]["remote-fetch"]["milliseconds"].is_number());
+    assert!(json["scans"][0]["prices"]["remote-fetch"]["corrected_milliseconds"].is_number());
+    assert_eq!(json["scans"][0]["actual"]["reasons"][0]["reason"], "forced");
+    assert!(json["scans"][0]["actual"]["by_placement"]["remote-process"]["node_cpu_us"].is_number());
 
     let engine = cluster.engine(Wire::Shm, options(Policy::Auto)).await.expect("an engine");
     let planned =
@@ -127,4 +154,168 @@ async fn explain_without_analyze_reads_nothing() {
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert!(explanation.scans[0].actual.is_none(), "it ran");
     assert_eq!(pages_read().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_segment_of_an_automatic_placement_has_a_reason_and_prices_are_corrected_by_what_happened() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    // Zone maps know nothing of texts inside texts: of this filter the estimate is far off.
+    let sql = "select l_orderkey, l_comment from lineitem where l_comment like '%furiously even deposits%'";
+    let options = EngineOptions { aggregates: AggregatePushdown::Never, ..options(Policy::Auto) };
+    let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
+    let explanation = engine.explain(sql, ExplainMode::Analyze).await.expect("it runs");
+    let scan = &explanation.scans[0];
+    let figures = scan.actual.as_ref().expect("it ran");
+    assert_eq!(scan.planned.total(), scan.segments);
+    assert_eq!(figures.reasons.iter().map(|count| count.segments).sum::<u64>(), scan.segments);
+    for count in &figures.reasons {
+        assert!(matches!(count.reason, ScanReason::Price | ScanReason::Explored), "{count:?}");
+    }
+    let mut sum = 0;
+    for (placement, work) in &figures.by_placement {
+        assert!(figures.segments.of(*placement) > 0, "{placement}");
+        sum += work.rows_scanned;
+    }
+    assert_eq!(sum, figures.work.rows_scanned);
+    for (placement, price) in &scan.prices {
+        let (first, last) = (price.milliseconds, price.corrected_milliseconds);
+        assert!(first.is_some() && last.is_some() && first != last, "{placement}: {price:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_text_says_json_says_item_by_item() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    // Whoever opens an engine now cannot open the devices by their paths any more; the nodes have them open.
+    for device in [cluster.devices(0), cluster.devices(1)].concat() {
+        std::fs::rename(&device, device.with_extension("elsewhere")).expect("it is renamed");
+    }
+    // Rows were loaded by order, and orders do not know their dates; keys are what zone maps can tell apart.
+    let sql =
+        "select l_comment from lineitem where l_orderkey < 5000 and l_quantity < 3 and l_quantity / 2 < 10";
+    let options = EngineOptions { aggregates: AggregatePushdown::Never, ..options(Policy::Auto) };
+    let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
+    let explanation = engine.explain(sql, ExplainMode::Analyze).await.expect("it runs");
+    let (text, json) = (explanation.to_string(), explanation.to_json().expect("it is JSON"));
+    let scan = &json["scans"][0];
+    let count = |pointer: &str| {
+        let value = scan.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {scan:#}"));
+        value.as_u64().unwrap_or_else(|| panic!("{pointer} is {value}, no count"))
+    };
+    let line = |name: &str| {
+        let found = text.lines().find(|line| line.trim_start().starts_with(name));
+        found.unwrap_or_else(|| panic!("no line {name:?} in\n{text}")).to_owned()
+    };
+    // Every number of people's line, from the fields of programs.
+    let ms = |pointer: &str| format!("{}.{:02} ms", count(pointer) / 1000, count(pointer) % 1000 / 10);
+    let work = |field: &str| format!("/actual/{field}");
+    for (name, expected) in [
+        ("pages read", vec![count(&work("pages_read")).to_string()]),
+        (
+            "pages skipped",
+            vec![
+                format!("{} by zone maps", count(&work("pages_skipped_by_zone"))),
+                format!("{} by empty selections", count(&work("pages_skipped_by_selection"))),
+            ],
+        ),
+        (
+            "round trips",
+            vec![
+                format!(" {},", count(&work("round_trips"))),
+                format!("{} requests", count(&work("requests"))),
+            ],
+        ),
+        ("rows  ", vec![format!("{} of {} estimated", count("/estimated_rows"), count("/rows"))]),
+        ("engine time", vec![format!("{} CPU", ms(&work("engine_cpu_us")))]),
+        ("node time", vec![format!("{} CPU of scans", ms(&work("node_cpu_us")))]),
+        (
+            "ran: segments",
+            vec![
+                format!("local {}", count(&work("segments/local"))),
+                format!("remote-fetch {}", count(&work("segments/remote_fetch"))),
+                format!("remote-process {}", count(&work("segments/remote_process"))),
+            ],
+        ),
+    ] {
+        for expected in expected {
+            assert!(line(name).contains(&expected), "{expected:?} is not in {:?}", line(name));
+        }
+    }
+    let scanned = format!(
+        "{} scanned, {} selected, {} came out",
+        count(&work("rows_scanned")),
+        count(&work("rows_selected")),
+        count(&work("rows_out"))
+    );
+    assert!(text.contains(&scanned), "{scanned} is not in\n{text}");
+    for (name, field) in [
+        ("bytes from disk", "disk_bytes"),
+        ("bytes on the wire", "wire_bytes"),
+        ("useful bytes", "useful_bytes"),
+    ] {
+        assert!(count(&work(field)) > 0, "{field}");
+        assert!(line(name).contains('B'), "{name}");
+    }
+    // Planned against actual; where, and why there.
+    let planned: u64 = ["local", "remote_fetch", "remote_process"]
+        .map(|name| count(&format!("/planned/{name}")))
+        .iter()
+        .sum();
+    assert_eq!(planned, count("/segments"));
+    let reasons = scan["actual"]["reasons"].as_array().expect("reasons");
+    assert_eq!(reasons.iter().map(|each| each["segments"].as_u64().expect("a count")).sum::<u64>(), planned);
+    assert!(reasons.iter().any(|each| each["reason"] == "price") && text.contains("(price)"), "{text}");
+    // Why not elsewhere, and at which price.
+    let why_not = scan["prices"]["local"]["why_not"].as_str().expect("a reason");
+    assert!(why_not.starts_with("not attached: "), "{why_not}");
+    assert!(line("local ").contains(&format!("cannot apply: {why_not}")), "{text}");
+    assert!(scan["prices"]["local"]["milliseconds"].is_null() && count(&work("segments/local")) == 0);
+    for placement in ["remote-fetch", "remote-process"] {
+        let price = |field: &str| scan["prices"][placement][field].as_f64().expect("a price");
+        let (first, last) = (price("milliseconds"), price("corrected_milliseconds"));
+        let expected = format!("{first:.2} ms at first, {last:.2} ms at last");
+        assert!(line(&format!("{placement} ")).contains(&expected), "{expected} is not in\n{text}");
+    }
+    // Which filter skipped how much, and which one could not go down.
+    let zones = scan["zone_maps"].as_array().expect("one for each conjunct");
+    assert_eq!(zones.len(), 2);
+    for (zone, conjunct) in zones.iter().zip(scan["pushed_filter"].as_array().expect("conjuncts")) {
+        let expected = format!(
+            "{} of {} rows, {} pages by {}",
+            zone["rows_ruled_out"],
+            count("/rows"),
+            zone["pages_ruled_out"],
+            conjunct.as_str().expect("SQL")
+        );
+        assert!(text.contains(&expected), "{expected} is not in\n{text}");
+    }
+    let remaining = &scan["remaining_filter"][0];
+    assert_eq!(remaining["reason"], "expression not supported");
+    let sql = remaining["sql"].as_str().expect("SQL");
+    assert!(line("remaining filter").contains(&format!("{sql} (above the scan: expression not supported)")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_segments_on_their_way_are_bounded_in_bytes() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    cluster.load(Shape { segment_rows: 65_536, page_size: 4 << 10 }).await.expect("data");
+    let mut requests = Vec::new();
+    for partition_page_bytes in [EngineOptions::default().partition_page_bytes, 1 << 20] {
+        let options = EngineOptions {
+            segments_in_flight: 16,
+            partition_page_bytes,
+            aggregates: AggregatePushdown::Never,
+            ..options(Policy::RemoteFetch)
+        };
+        let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
+        let outcome = engine.sql("select l_orderkey, l_comment, l_extendedprice from lineitem").await;
+        let work = outcome.expect("it runs").report.total().work;
+        let share = (partition_page_bytes as u64 / 16).min(64 << 20);
+        // A sixteenth at a time: no fetch brings more.
+        assert!(work.wire_bytes / work.round_trips.max(1) <= share, "{partition_page_bytes}: {work:?}");
+        requests.push(work.requests);
+    }
+    assert!(requests[1] >= 8 * requests[0], "a small share is fetched in many parts: {requests:?}");
 }

@@ -1,10 +1,14 @@
-//! What happens when a node is lost? Goal: one clear error that names it, at once, and no panic. Method: a node is
-//! stopped before a query, and while a query's answer is being read.
+//! What happens when a node is lost? Goal: one clear error that names it, at once, and no panic; or the whole answer, where
+//! its devices can be read without it and nobody forces another placement. Method: a node is stopped before a query, and
+//! while a query's answer is being read.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
-use rackscan_engine::EngineError;
+use rackscan_engine::{
+    AggregatePushdown, Engine, EngineError, EngineOptions, ExplainMode, QueryStream, ScanReason,
+    arrow::{array::AsArray, datatypes::Int64Type},
+};
 use rackscan_fabric::Wire;
-use rackscan_planner::Policy;
+use rackscan_planner::{Calibration, Constant, Placement, Policy};
 use std::time::Duration;
 
 const SHAPE: Shape = Shape { segment_rows: 2048, page_size: 4 << 10 };
@@ -58,6 +62,68 @@ async fn queries_after_the_loss_fail_at_once_and_other_tables_wait_for_nothing()
         let answer = engine.sql("select sum(l_quantity) from lineitem");
         let answer = tokio::time::timeout(NOTICED_WITHIN, answer).await.expect("no hang");
         let error = answer.expect_err("a node is missing").to_string();
+        assert!(error.contains("node 1"), "{error}");
+    }
+}
+
+const ROWS: &str = "select l_orderkey from lineitem";
+
+/// Rows and their sum, of what is left of an answer.
+async fn rest(stream: &mut QueryStream) -> (usize, i64) {
+    let (mut rows, mut sum) = (0, 0);
+    while let Some(batch) = stream.next().await.expect("it goes on") {
+        rows += batch.num_rows();
+        sum += batch.column(0).as_primitive::<Int64Type>().values().iter().sum::<i64>();
+    }
+    (rows, sum)
+}
+
+/// An engine that is so slow, as it thinks, that every scan is better off in its node.
+async fn slow_engine(cluster: &TestCluster, segments_in_flight: usize) -> Engine {
+    let mut calibration = Calibration::default();
+    calibration.engine.value_ns = Constant::measured(10_000.0, "for this test");
+    let aggregates = AggregatePushdown::Never;
+    let options = EngineOptions { calibration, segments_in_flight, aggregates, ..options(Policy::Auto) };
+    cluster.engine(Wire::Shm, EngineOptions { threads: 1, ..options }).await.expect("an engine")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_automatic_scan_goes_on_without_a_lost_node_whose_devices_are_attached() {
+    // One segment at a time; and many, of which the node bounces most, so that they are fetched when it is lost.
+    for (segments_in_flight, scan_queue) in [(1, 64), (32, 1)] {
+        let mut cluster = TestCluster::start_with(2, |config| config.scan_queue = scan_queue).expect("nodes");
+        cluster.load(SHAPE).await.expect("data");
+        let engine = slow_engine(&cluster, segments_in_flight).await;
+        let whole = rest(&mut engine.stream(ROWS).await.expect("it is planned")).await;
+
+        let mut stream = engine.stream(ROWS).await.expect("it is planned");
+        let first = stream.next().await.expect("it begins").expect("rows");
+        let first = first.column(0).as_primitive::<Int64Type>().values().to_vec();
+        cluster.stop(1).expect("it stops");
+        let (rows, sum) = rest(&mut stream).await;
+        assert_eq!((first.len() + rows, first.iter().sum::<i64>() + sum), whole, "no row is lost or doubled");
+        let figures = stream.report().scans[0].actual.clone().expect("it ran");
+        assert_eq!(figures.segments.total(), stream.report().scans[0].segments);
+        let why = |reason| figures.reasons.iter().find(|count| count.reason == reason);
+        let lost = why(ScanReason::NodeLost).expect("segments of the lost node were left");
+        assert!(lost.placement == Placement::Local && lost.segments > 0, "{:?}", figures.reasons);
+        assert!(figures.segments.remote_process > 0, "{:?}", figures.reasons);
+        assert_eq!(figures.losses.iter().map(|loss| loss.node).collect::<Vec<_>>(), [1]);
+        assert!(figures.losses[0].text.contains("node 1"), "{:?}", figures.losses);
+
+        // The next query does not even ask it, and says so.
+        let explanation = engine.explain(ROWS, ExplainMode::Analyze).await.expect("it runs");
+        let text = explanation.to_string();
+        for expected in ["local (node lost)", "cannot apply at last: node lost"] {
+            assert!(text.contains(expected), "{expected} is not in\n{text}");
+        }
+        let json = explanation.to_json().expect("it is JSON");
+        let reasons = json["scans"][0]["actual"]["reasons"].as_array().expect("reasons").clone();
+        assert!(reasons.iter().any(|count| count["reason"] == "node lost"), "{json}");
+        assert_eq!(json["scans"][0]["prices"]["remote-fetch"]["why_not"], "node lost");
+
+        engine.set_policy(Policy::RemoteProcess);
+        let error = engine.sql(ROWS).await.expect_err("what is forced is not replaced").to_string();
         assert!(error.contains("node 1"), "{error}");
     }
 }

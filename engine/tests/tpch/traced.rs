@@ -43,7 +43,7 @@ async fn run(
     let mut disk_bytes = BTreeMap::new();
     for scan in &explanation.scans {
         let actual = scan.actual.clone().ok_or("figures")?;
-        *disk_bytes.entry(scan.table.clone()).or_default() += actual.disk_bytes;
+        *disk_bytes.entry(scan.table.clone()).or_default() += actual.work.disk_bytes;
     }
     Ok((records, disk_bytes))
 }

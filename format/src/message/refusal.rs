@@ -3,6 +3,8 @@
 //! Invariants
 //! - The code decides what a client does next; the text is for people, and bounded.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::limits::REFUSAL_BYTES_MAX;
@@ -14,8 +16,10 @@ pub enum RefusalCode {
     Malformed,
     /// No such table, segment, column or page here.
     NotFound,
-    /// The scan queue or the memory budget is full: fetch the segment instead, or ask again.
+    /// No room for the request now: ask again.
     Busy,
+    /// The node does not scan this: fetch the segment instead.
+    Bounced(BounceReason),
     /// The device failed or a page on it is wrong.
     Storage,
     /// No room on the devices.
@@ -28,6 +32,31 @@ pub enum RefusalCode {
     Memory,
     /// The node is stopping.
     Stopping,
+}
+
+/// Why a node gives a scan back to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BounceReason {
+    /// Its queue of scans is full.
+    Queue,
+    /// Its memory is: for pages, for results, or for what is said of them.
+    Memory,
+    /// The scan took more CPU time than a scan may.
+    CpuQuota,
+    /// The scan took more memory than a scan may.
+    MemoryQuota,
+}
+
+impl fmt::Display for BounceReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Queue => "queue",
+            Self::Memory => "memory",
+            Self::CpuQuota => "CPU quota",
+            Self::MemoryQuota => "memory quota",
+        })
+    }
 }
 
 /// A request that was not carried out.

@@ -145,7 +145,7 @@ async fn there(
                 let Some(next) = processed.next_block else { break };
                 first_block = next;
             }
-            ProcessAnswer::Bounced { reason, .. } => {
+            ProcessAnswer::Bounced { text: reason, .. } => {
                 tally.bounces += 1;
                 let after = busy_since.get_or_insert_with(Instant::now).elapsed();
                 if after > NODE_PATIENCE {

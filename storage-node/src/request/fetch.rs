@@ -12,7 +12,7 @@
 //! - The reply follows the last byte. A read that fails ends the request after those under way.
 //! - What the cache decides for a page is asked when its turn comes, so one fetch holds few slots at a time.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use rackscan_cache::{Fill, Look, Pin};
 use rackscan_device::{ExternalMemory, IoFault, IoMemory};
@@ -101,6 +101,7 @@ struct Fetch {
     /// Positions of pages that came out of the cache.
     cached: Vec<u16>,
     failed: Option<Refusal>,
+    began: Instant,
 }
 
 /// Begins to serve it.
@@ -122,6 +123,7 @@ pub(crate) fn start(core: &mut Core, place: Place, wanted: &Wanted) -> Result<Bo
         cached: Vec::new(),
         pages: planned,
         failed: None,
+        began: Instant::now(),
     }))
 }
 
@@ -315,6 +317,7 @@ impl Fetch {
         let bytes = u64::from(extent.length_bytes);
         self.cost.pages_read += pages;
         self.cost.disk_bytes += bytes;
+        self.cost.read_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         add(&core.node.metrics.pages_read, pages.into());
         add(&core.node.metrics.disk_read_bytes, bytes);
         let via = &mut self.parts[part as usize].via;

@@ -5,14 +5,14 @@
 //! leaves it in staging memory and the reactor sends it.
 //!
 //! Invariants
-//! - A full queue or short memory is a refusal with [`RefusalCode::Busy`], counted as bounced: the engine fetches instead.
+//! - A full queue or short memory is a refusal with [`RefusalCode::Bounced`] and the reason, counted: the engine fetches instead.
 
 use std::sync::Arc;
 
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::{
     ids::SegmentId,
-    message::{Answer, Cost, Refusal, RefusalCode, Target},
+    message::{Answer, BounceReason, Cost, Refusal, RefusalCode, Target},
     program::ScanProgram,
 };
 
@@ -98,7 +98,7 @@ impl Process {
             let text = format!(
                 "no {bytes} bytes of staging memory are free for a result; fetch the segment or ask again"
             );
-            Refusal::new(RefusalCode::Busy, text)
+            Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text)
         })?;
         let slice = core.staging.slice(&slot, bytes);
         self.slot = Some(slot);
@@ -154,8 +154,12 @@ impl Process {
             "the result of one block takes {} bytes, this wire carries at most {RESULT_STAGED_BYTES_MAX}; fetch the segment",
             refusal.needed_bytes
         );
-        Refusal::new(RefusalCode::Busy, text)
+        Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text)
     }
+}
+
+fn is_bounce(refusal: &Refusal) -> bool {
+    matches!(refusal.code, RefusalCode::Bounced(_))
 }
 
 impl Work for Process {
@@ -173,7 +177,7 @@ impl Work for Process {
         }
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Ended(outcome) => {
-                if matches!(&outcome, Err(refusal) if refusal.code == RefusalCode::Busy) {
+                if matches!(&outcome, Err(refusal) if is_bounce(refusal)) {
                     add(&core.node.metrics.bounced_requests, 1);
                 }
                 Progress::Finished(outcome)

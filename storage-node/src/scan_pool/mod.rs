@@ -22,7 +22,7 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use rackscan_format::message::{Refusal, RefusalCode};
+use rackscan_format::message::{BounceReason, Refusal, RefusalCode};
 
 /// The jobs that wait, and how many run.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl ScanQueue {
                 state.running,
                 self.waiting_max
             );
-            return Err(Refusal::new(RefusalCode::Busy, text));
+            return Err(Refusal::new(RefusalCode::Bounced(BounceReason::Queue), text));
         }
         state.waiting.push_back(job);
         self.changed.notify_one();

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rackscan_format::{
     limits::PAGE_READS_MAX,
-    message::{PageRead, Refusal, RefusalCode},
+    message::{BounceReason, PageRead, Refusal, RefusalCode},
     program::ScanProgram,
     segment::SegmentDirectory,
 };
@@ -51,7 +51,7 @@ pub(super) fn check_room(program: &ScanProgram, directory: &SegmentDirectory) ->
     let text = format!(
         "the scan may read {pages} pages, and a reply can tell of at most {pages_max} of a traced query; fetch the segment"
     );
-    Err(Refusal::new(RefusalCode::Busy, text))
+    Err(Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text))
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
         // The second column is not the program's.
         assert_eq!(check_room(&program, &directory(&[1300, 4096, 1300])), Ok(()));
         let refusal = check_room(&program, &directory(&[1300, 4096, 1301])).unwrap_err();
-        assert_eq!(refusal.code, RefusalCode::Busy);
+        assert_eq!(refusal.code, RefusalCode::Bounced(BounceReason::Memory));
         assert!(refusal.text.contains("2601 pages") && refusal.text.contains("2600"), "{}", refusal.text);
     }
 }

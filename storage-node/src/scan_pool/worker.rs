@@ -8,13 +8,14 @@
 //! ```
 //!
 //! Invariants
-//! - Pages in memory never exceed the worker's pool; a scan that needs more is refused as busy, and the engine fetches.
+//! - Pages in memory never exceed the worker's pool; a scan that needs more is bounced for memory, and the engine fetches.
 //! - What else a scan holds (decoded blocks, groups, a batch and its encoded form) is bounded by its limits and counted as the
 //!   worker's whole share of working memory.
 
 use std::{
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
+    time::Instant,
 };
 
 use rackscan_device::{
@@ -23,7 +24,7 @@ use rackscan_device::{
 };
 use rackscan_format::{
     ids::{ColumnId, PageNumber},
-    message::{Cost, Refusal, RefusalCode},
+    message::{BounceReason, Cost, Refusal, RefusalCode},
     program::{Output, VerifiedProgram},
 };
 use rackscan_scan::{
@@ -93,6 +94,8 @@ struct Worker {
     scratch: Vec<u8>,
     /// The reads of the present job, if its requester wants to know them.
     reads: Option<Reads>,
+    /// Microseconds that the present job has waited for devices.
+    read_us: u64,
 }
 
 /// Why a scan was not finished.
@@ -117,13 +120,14 @@ impl Worker {
         let (depth, devices) = (parts.depth, parts.devices.clone());
         let ring =
             Ring::new(RingConfig { depth, devices, buffers: Some(pool.clone()), ..RingConfig::default() })?;
-        Ok(Self { parts, ring, pool, scratch: Vec::new(), reads: None })
+        Ok(Self { parts, ring, pool, scratch: Vec::new(), reads: None, read_us: 0 })
     }
 
     fn run(&mut self) {
         let queue = Arc::clone(&self.parts.queue);
         while let Some(job) = queue.pop() {
-            let queued_us = micros(job.queued_at.elapsed());
+            let (queued_us, began) = (micros(job.queued_at.elapsed()), Instant::now());
+            self.read_us = 0;
             let cpu_before = thread_cpu_us();
             let mut cost = Cost { queued_us, ..Cost::default() };
             // Decoded blocks, groups and batches are the scan's own; its whole share counts while it runs.
@@ -140,6 +144,8 @@ impl Worker {
             }
             self.parts.metrics.memory_returned(work_bytes);
             cost.cpu_us = thread_cpu_us().saturating_sub(cpu_before);
+            cost.worker_us = micros(began.elapsed());
+            cost.read_us = self.read_us;
             self.count(&cost);
             queue.done();
             let reads = self.reads.take().map(Reads::into_pages).unwrap_or_default();
@@ -230,8 +236,9 @@ impl Worker {
         };
         let stats = scan.stats();
         cost.pages_read += u32::try_from(stats.pages_read).unwrap_or(u32::MAX);
-        let skipped = stats.pages_skipped_by_zone + stats.pages_skipped_by_selection;
-        cost.pages_skipped += u32::try_from(skipped).unwrap_or(u32::MAX);
+        cost.pages_skipped_by_zone += u32::try_from(stats.pages_skipped_by_zone).unwrap_or(u32::MAX);
+        cost.pages_skipped_by_selection +=
+            u32::try_from(stats.pages_skipped_by_selection).unwrap_or(u32::MAX);
         cost.disk_bytes += stats.bytes_read;
         cost.rows_scanned += stats.rows_scanned;
         cost.rows_selected += stats.rows_selected;
@@ -253,8 +260,9 @@ impl Worker {
             if self.ring.in_flight() == 0 {
                 return outcome;
             }
-            let mut ended = Vec::new();
+            let (mut ended, waiting) = (Vec::new(), Instant::now());
             let reaped = self.ring.reap(Wait::ForOne, &mut |completion| ended.push(completion));
+            self.read_us += micros(waiting.elapsed());
             if let Err(error) = reaped {
                 // What is in flight cannot be waited for, so this worker cannot go on.
                 self.parts.lifecycle.fail(&error.to_string());
@@ -273,7 +281,7 @@ impl Worker {
             let text = format!(
                 "a scan needs more page memory than its worker has: {error}; fetch the segment instead"
             );
-            Refusal::new(RefusalCode::Busy, text)
+            Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text)
         })?;
         let read = Read {
             device: DeviceIndex(extent.device.0.into()),

@@ -1,0 +1,73 @@
+//! Where does a scan's next segment go?
+//!
+//! The planner decides with what the segments before have taught; here is what it must remember between them.
+
+use super::{ScanError, meter::Meter, profile, segment::SegmentWork};
+use rackscan_format::ids::NodeId;
+use rackscan_planner::{Course, Decision, Policy, ScanProfile};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The course of one scan.
+#[derive(Debug, Default)]
+pub(super) struct Steering {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    course: Course,
+    left: BTreeMap<NodeId, usize>,
+}
+
+/// A segment that was placed, and what is expected of it.
+pub(super) struct Placed {
+    pub(super) decision: Decision,
+    expected: ScanProfile,
+}
+
+impl Steering {
+    /// The course of a scan of these segments.
+    pub(super) fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        let mut left = BTreeMap::new();
+        nodes.into_iter().for_each(|node| *left.entry(node).or_default() += 1);
+        Self { state: Mutex::new(State { course: Course::default(), left }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides where a segment is scanned.
+    pub(super) fn decide(&self, work: &SegmentWork) -> Result<Placed, ScanError> {
+        // A forced placement is obeyed or refused whatever it costs, so that estimating it would be for nothing.
+        let expected = match work.policy {
+            Policy::Auto => profile::profile(&work.program, work.node, &work.directory, &work.snapshot),
+            _ => ScanProfile::of_nothing(work.node),
+        };
+        let cluster = work.query.cluster_profile();
+        let state = &mut *self.state();
+        let left = state.left.entry(work.node).or_default();
+        *left = left.saturating_sub(1);
+        let decision =
+            state.course.decide(&expected, &cluster, &work.query.calibration, work.policy, *left)?;
+        Ok(Placed { decision, expected })
+    }
+
+    /// Learns from a segment that was scanned to its end where it was placed.
+    pub(super) fn observe(&self, work: &SegmentWork, placed: &Placed, meter: &Meter) {
+        let (observed, calibration) = (meter.observed(), &work.query.calibration);
+        if work.policy == Policy::Auto {
+            let placement = placed.decision.placement;
+            self.state().course.observe(&placed.expected, placement, &observed, calibration);
+        }
+        work.query.loads.observe(work.node, &observed, work.query.wire(work.node), calibration);
+    }
+
+    /// What the scan has taught so far.
+    pub(super) fn course(&self) -> Course {
+        self.state().course.clone()
+    }
+}

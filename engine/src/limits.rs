@@ -1,0 +1,49 @@
+//! How much may a scan have on its way, and hold?
+//!
+//! Invariants
+//! - Stored pages that a partition of a scan holds are bounded in bytes, however many of its segments are on their way.
+//! - Relations between bounds are asserted at compile time.
+
+use rackscan_format::limits::PAGE_BYTES_MAX;
+use rackscan_scan::MEMORY_BYTES_DEFAULT;
+
+/// Segments of a partition that are on their way at a time, unless the caller or the number of nodes asks for more.
+pub(crate) const SEGMENTS_IN_FLIGHT_DEFAULT: usize = 4;
+/// Segments of a node that are on their way at a time, if there are enough partitions for it: while its workers scan two
+/// and one is read, another travels.
+pub(crate) const SEGMENTS_PER_NODE: usize = 4;
+/// A partition has no more on their way for that, whatever the number of nodes.
+pub(crate) const SEGMENTS_FOR_NODES_MAX: usize = 16;
+/// A partition has no more on their way, whatever the caller asks for.
+pub(crate) const SEGMENTS_IN_FLIGHT_MAX: usize = 64;
+/// Stored pages that a partition of a scan holds, shared evenly by its segments on their way; tables of groups may take a
+/// quarter of it again. Rows that nodes send are bounded by the client's memory for answers.
+pub(crate) const PARTITION_PAGE_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of stored pages that one of `in_flight` segments may hold, of what their partition may.
+pub(crate) fn segment_page_bytes(partition_bytes: usize, in_flight: usize) -> usize {
+    let partition_bytes = partition_bytes.min(PARTITION_PAGE_BYTES_MAX);
+    (partition_bytes / in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX)).min(MEMORY_BYTES_DEFAULT)
+}
+
+const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT <= SEGMENTS_FOR_NODES_MAX);
+const _: () = assert!(SEGMENTS_FOR_NODES_MAX <= SEGMENTS_IN_FLIGHT_MAX);
+// The usual number of segments may take what a scan takes that is alone.
+const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT * MEMORY_BYTES_DEFAULT <= PARTITION_PAGE_BYTES_MAX);
+// The share of a segment holds any page: what a scan must hold at least is not more than its share for want of one.
+const _: () = assert!(PARTITION_PAGE_BYTES_MAX / SEGMENTS_IN_FLIGHT_MAX >= PAGE_BYTES_MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_together_never_hold_more_than_a_partition_may() {
+        for in_flight in 1..=SEGMENTS_IN_FLIGHT_MAX {
+            let each = segment_page_bytes(usize::MAX, in_flight);
+            assert!(each * in_flight <= PARTITION_PAGE_BYTES_MAX, "{in_flight}");
+            assert!(each >= PAGE_BYTES_MAX as usize && each <= MEMORY_BYTES_DEFAULT, "{in_flight}");
+            assert!(segment_page_bytes(1 << 20, in_flight) * in_flight <= 1 << 20, "{in_flight}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What does a scan learn from its segments? Goal: what was measured takes the place of what was estimated, soon, and no
+//! single measurement counts for more than others. Method: segments whose truth is drawn at random, observed as a cluster
+//! would report them.
+
+use proptest::prelude::*;
+use rackscan_format::{ids::NodeId, message::LoadReport};
+use rackscan_planner::{
+    Ahead, Attachment, Calibration, ClusterProfile, Course, Demand, EXPLORE_EVERY, EXPLORE_LEFT_MIN,
+    EngineProfile, Measured, NodeProfile, Observed, Pace, PaceFactors, PageDemand, Placement, Policy, Reason,
+    ScanProfile, Wire, demand,
+};
+
+const NODE: NodeId = NodeId(1);
+const ROWS: u64 = 131_072;
+const PAGES: PageDemand = PageDemand { pages: 8, bytes: 1 << 20 };
+
+fn expected(selectivity: f64) -> ScanProfile {
+    ScanProfile {
+        node: NODE,
+        rows: ROWS,
+        filter: PAGES,
+        payload: PageDemand::default(),
+        selectivity,
+        filter_values_per_row: 4.0,
+        output_values_per_row: 2.0,
+        output_rows: 131_072.0 * selectivity,
+        output_row_bytes: 24.0,
+        measured: Measured::default(),
+    }
+}
+
+fn observed(selected: u64, engine_s: f64) -> Observed {
+    Observed {
+        rows_scanned: ROWS,
+        rows_selected: selected,
+        rows_out: selected,
+        pages: PAGES,
+        disk_bytes: PAGES.bytes,
+        engine_s,
+        ..Observed::default()
+    }
+}
+
+fn cluster() -> ClusterProfile {
+    let node = NodeProfile {
+        wire: Wire::Tcp,
+        attachment: Attachment::Detached("elsewhere".to_owned()),
+        load: LoadReport { scan_workers: 2, ..LoadReport::default() },
+        ahead: Ahead::default(),
+        pace: PaceFactors::default(),
+        lost: false,
+    };
+    ClusterProfile {
+        engine: EngineProfile { cores: 2, ahead: Ahead::default() },
+        nodes: [(NODE, node)].into(),
+    }
+}
+
+fn of(left: f64, right: f64) -> f64 {
+    (left / right).max(right / left)
+}
+
+proptest! {
+    #[test]
+    fn whatever_was_estimated_five_segments_correct_it(
+        estimated in 0.0001_f64..1.0,
+        selected in 1000_u64..ROWS,
+        cpu_ratio in 0.1_f64..10.0,
+        outlier in 0_usize..5,
+        outlier_rows in 0_u64..ROWS,
+    ) {
+        let calibration = Calibration::default();
+        let (profile, node) = (expected(estimated), &cluster().nodes[&NODE]);
+        let truth = f64::from(u32::try_from(selected).unwrap()) / 131_072.0;
+        let really = ScanProfile { selectivity: truth, output_rows: truth * 131_072.0, ..profile };
+        let engine_s = demand(&really, node, &calibration, Placement::RemoteFetch).engine_s * cpu_ratio;
+        let mut course = Course::default();
+        for segment in 0..5 {
+            let selected = if segment == outlier { outlier_rows } else { selected };
+            course.observe(&profile, Placement::RemoteFetch, &observed(selected, engine_s), &calibration);
+        }
+        let corrected = course.corrected(&profile);
+        prop_assert!(of(corrected.selectivity, truth) < 1.2, "{} is not {truth}", corrected.selectivity);
+        prop_assert!(of(corrected.output_rows, truth * 131_072.0) < 1.2);
+        // Four of five agree on what it takes to compute; the fifth is off by what its rows were.
+        let seconds = demand(&corrected, node, &calibration, Placement::RemoteFetch).engine_s;
+        prop_assert!(of(seconds, engine_s) < 1.3, "{seconds} s are not {engine_s} s");
+        prop_assert!((corrected.measured.node_cpu - corrected.measured.engine_cpu).abs() < 1e-9, "one program on both sides");
+    }
+
+    #[test]
+    fn a_corrected_profile_is_a_possible_one(
+        estimated in 0.0_f64..=1.0,
+        selected in prop::collection::vec(0_u64..=ROWS, 0..12),
+        engine_s in prop::num::f64::ANY,
+    ) {
+        let (calibration, profile) = (Calibration::default(), expected(estimated));
+        let mut course = Course::default();
+        for selected in selected {
+            course.observe(&profile, Placement::Local, &observed(selected, engine_s), &calibration);
+        }
+        let corrected = course.corrected(&profile);
+        prop_assert!((0.0..=1.0).contains(&corrected.selectivity));
+        prop_assert!((0.0..=131_072.0).contains(&corrected.output_rows));
+        let node = &cluster().nodes[&NODE];
+        for placement in Placement::ALL {
+            let Demand { device_s, wire_s, worker_s, node_s, engine_s, latency_s } =
+                demand(&corrected, node, &calibration, placement);
+            for seconds in [device_s, wire_s, worker_s, node_s, engine_s, latency_s] {
+                prop_assert!(seconds.is_finite() && seconds >= 0.0, "{placement}: {seconds}");
+            }
+        }
+    }
+
+    #[test]
+    fn work_that_was_added_and_removed_is_gone(seconds in prop::collection::vec(0.0_f64..10.0, 1..20)) {
+        let mut ahead = Ahead::default();
+        let demands = seconds.iter().map(|&s| Demand { device_s: s, wire_s: s / 3.0, engine_s: 0.1, ..Demand::default() });
+        let demands: Vec<Demand> = demands.collect();
+        demands.iter().for_each(|demand| ahead.add(demand));
+        prop_assert!((ahead.demand.device_s - seconds.iter().sum::<f64>()).abs() < 1e-9);
+        demands.iter().for_each(|demand| ahead.remove(demand));
+        prop_assert_eq!(ahead, Ahead::default());
+    }
+}
+
+#[test]
+fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
+    let calibration = Calibration::default();
+    let mut pace = Pace::default();
+    for _ in 0..4 {
+        let scanned = Observed { node_cpu_s: 0.001, node_s: 0.010, ..observed(10, 0.0) };
+        pace.observe(&scanned, Wire::Tcp, &calibration);
+        // A MiB at 50 MB/s, four at a time, the devices being quick.
+        let fetched = Observed {
+            wire_bytes: 1 << 20,
+            wait_s: 4.0 * 0.021,
+            read_s: 0.001,
+            waiting: 4,
+            ..observed(10, 0.0)
+        };
+        pace.observe(&fetched, Wire::Tcp, &calibration);
+    }
+    let factors = pace.factors_after(0.0);
+    assert!((9.0..11.0).contains(&factors.cpu), "{factors:?}");
+    assert!((27.0..33.0).contains(&factors.wire), "1.5 GB/s were thought: {factors:?}");
+    assert!(factors.fetch_known && factors.process_known);
+    let later = pace.factors_after(600.0);
+    assert!(later.cpu < 1.1 && later.wire < 1.1 && !later.process_known, "{later:?}");
+}
+
+#[test]
+fn a_segment_goes_elsewhere_to_learn_only_now_and_then_and_never_at_the_end() {
+    let (calibration, cluster) = (Calibration::default(), cluster());
+    let mut course = Course::default();
+    let mut explored = Vec::new();
+    for index in 0..200 {
+        let decided = course.decide(&expected(0.01), &cluster, &calibration, Policy::Auto, 199 - index);
+        if decided.expect("it is placed").reason == Reason::Explored {
+            explored.push(index);
+        }
+    }
+    // Of two placements that apply one is always tried, so that one is left to be explored, once.
+    assert_eq!(explored, [EXPLORE_EVERY as usize]);
+    let mut course = Course::default();
+    for index in 0..EXPLORE_LEFT_MIN {
+        let decided = course.decide(
+            &expected(0.01),
+            &cluster,
+            &calibration,
+            Policy::Auto,
+            EXPLORE_LEFT_MIN - 1 - index,
+        );
+        assert_ne!(decided.expect("it is placed").reason, Reason::Explored);
+    }
+}
+
+#[test]
+fn a_forced_policy_is_obeyed_whatever_was_learned() {
+    let (calibration, cluster) = (Calibration::default(), cluster());
+    let mut course = Course::default();
+    for _ in 0..20 {
+        course.observe(&expected(0.5), Placement::RemoteFetch, &observed(1, 10.0), &calibration);
+        let decided = course.decide(&expected(0.5), &cluster, &calibration, Policy::RemoteFetch, 100);
+        let decided = decided.expect("it applies");
+        assert_eq!((decided.placement, decided.reason), (Placement::RemoteFetch, Reason::Forced));
+    }
+}
