@@ -31,6 +31,7 @@ use rackscan_format::{
     page::CheckedPage,
     program::{Output, VerifiedProgram},
     segment::SegmentDirectory,
+    simd::Level,
 };
 use std::{ops::Range, sync::Arc};
 
@@ -136,7 +137,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             direct_from: first,
             groups_from: first,
             memos,
-            room: Room::new(),
+            room: Room::new(Level::chosen()),
         })
     }
 

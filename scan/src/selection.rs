@@ -3,7 +3,10 @@
 //! A block's rows are 1,024 bits. Comparisons write one byte per row, because compilers vectorise that; the bytes
 //! are packed into bits eight at a time by a multiplication.
 
-use rackscan_format::limits::BLOCK_ROWS;
+use rackscan_format::{
+    limits::BLOCK_ROWS,
+    simd::{Kernel, Level},
+};
 
 const WORDS: usize = BLOCK_ROWS / 64;
 
@@ -30,17 +33,8 @@ impl Selection {
     }
 
     /// The rows whose byte is 1; every byte is 0 or 1.
-    pub(crate) fn from_bytes(bytes: &RowBytes) -> Self {
-        // Bit 8i of the factor's product sums to byte 7: row i of eight lands in bit i there.
-        const GATHER: u64 = 0x0102_0408_1020_4080;
-        let mut words = [0; WORDS];
-        for (word, rows) in words.iter_mut().zip(bytes.as_chunks::<64>().0) {
-            for (index, eight) in rows.as_chunks::<8>().0.iter().enumerate() {
-                let packed = u64::from_le_bytes(*eight).wrapping_mul(GATHER) >> 56;
-                *word |= packed << (8 * index);
-            }
-        }
-        Self { words }
+    pub(crate) fn from_bytes(level: Level, bytes: &RowBytes) -> Self {
+        level.run(Gather(bytes))
     }
 
     /// The rows whose bit is 1 in little-endian bytes, such as a validity bitmap's.
@@ -124,6 +118,26 @@ impl Selection {
     }
 }
 
+struct Gather<'a>(&'a RowBytes);
+
+impl Kernel for Gather<'_> {
+    type Output = Selection;
+
+    #[inline(always)]
+    fn run(self) -> Selection {
+        // Bit 8i of the factor's product sums to byte 7: row i of eight lands in bit i there.
+        const GATHER: u64 = 0x0102_0408_1020_4080;
+        let mut words = [0; WORDS];
+        for (word, rows) in words.iter_mut().zip(self.0.as_chunks::<64>().0) {
+            for (index, eight) in rows.as_chunks::<8>().0.iter().enumerate() {
+                let packed = u64::from_le_bytes(*eight).wrapping_mul(GATHER) >> 56;
+                *word |= packed << (8 * index);
+            }
+        }
+        Selection { words }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,9 +147,11 @@ mod tests {
         let mut bytes = [0; BLOCK_ROWS];
         let wanted: Vec<usize> = (0..BLOCK_ROWS).filter(|row| row * row % 7 == 2).collect();
         wanted.iter().for_each(|row| bytes[*row] = 1);
-        let selection = Selection::from_bytes(&bytes);
-        assert_eq!(selection.rows().collect::<Vec<_>>(), wanted);
-        assert_eq!(selection.count(), wanted.len());
+        for level in Level::available() {
+            let selection = Selection::from_bytes(level, &bytes);
+            assert_eq!(selection.rows().collect::<Vec<_>>(), wanted);
+            assert_eq!(selection.count(), wanted.len());
+        }
     }
 
     #[test]

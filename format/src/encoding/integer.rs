@@ -278,8 +278,9 @@ impl<'p> IntegerBlock<'p> {
     /// Unpacks the numbers: value = reference + divisor * number, for each of the block's rows.
     #[must_use]
     pub fn unpack<'s>(&self, scratch: &'s mut Scratch) -> Narrow<'s> {
-        let Scratch { aligned, lanes, sums } = scratch;
-        let packed = bitpack::unpack(self.packed, self.descriptor.width, aligned, lanes);
+        let Scratch { aligned, lanes, sums, level, unpacked } = scratch;
+        *unpacked += u64::from(self.descriptor.width > 0);
+        let packed = bitpack::unpack(*level, self.packed, self.descriptor.width, aligned, lanes);
         if self.descriptor.kind == PACKED {
             return packed;
         }
