@@ -95,15 +95,8 @@ impl Selection {
     }
 
     /// Puts `other` in the place of each row that is not selected.
-    pub(crate) fn replace_others(&self, values: &mut [u16; BLOCK_ROWS], other: u16) {
-        for (values, word) in values.as_chunks_mut::<64>().0.iter_mut().zip(self.words) {
-            if word == u64::MAX {
-                continue;
-            }
-            for (bit, value) in values.iter_mut().enumerate() {
-                *value = if word >> bit & 1 == 1 { *value } else { other };
-            }
-        }
+    pub(crate) fn replace_others(&self, level: Level, values: &mut [u16; BLOCK_ROWS], other: u16) {
+        level.run(ReplaceOthers { selection: self, values, other });
     }
 
     /// Keeps the first `limit` rows.
@@ -114,6 +107,33 @@ impl Selection {
                 *word &= !(1 << (63 - word.leading_zeros()));
             }
             left -= word.count_ones() as usize;
+        }
+    }
+}
+
+struct ReplaceOthers<'a> {
+    selection: &'a Selection,
+    values: &'a mut [u16; BLOCK_ROWS],
+    other: u16,
+}
+
+impl Kernel for ReplaceOthers<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { selection, values, other } = self;
+        for (values, word) in values.as_chunks_mut::<64>().0.iter_mut().zip(selection.words) {
+            if word == u64::MAX {
+                continue;
+            }
+            // A bit of each row's own, so that rows do not wait for each other's shifts.
+            for (values, quarter) in values.as_chunks_mut::<16>().0.iter_mut().zip(0..4) {
+                let bits = (word >> (16 * quarter) & 0xffff) as u16;
+                for (bit, value) in values.iter_mut().enumerate() {
+                    *value = if bits & (1 << bit) != 0 { *value } else { other };
+                }
+            }
         }
     }
 }

@@ -227,7 +227,7 @@ impl Direct {
         }
         let discarded = run.table.discarded();
         if selected < BLOCK_ROWS && !sparse {
-            selection.replace_others(&mut self.slots, discarded);
+            selection.replace_others(level, &mut self.slots, discarded);
         }
         for class in 0..self.classes.len() {
             if run.class_of[class] != class {
@@ -239,7 +239,7 @@ impl Direct {
             }
             *self.class_slots = *self.slots;
             if kept != *selection {
-                kept.replace_others(&mut self.class_slots, discarded);
+                kept.replace_others(level, &mut self.class_slots, discarded);
             }
             for (index, row) in some.unwrap_or_default().iter().enumerate() {
                 // Rows ascend, so none is overwritten before it has moved.

@@ -85,7 +85,7 @@ impl KeyDomain {
             Some(valid) => {
                 codes.fill(0);
                 self.of_values(&located, codes, room)?;
-                valid.replace_others(codes, cut(((self.size - 1) * self.stride) as u64));
+                valid.replace_others(level, codes, cut(((self.size - 1) * self.stride) as u64));
                 let (factor, first) = (1, 0);
                 level.run(AddCodes { lanes: &*codes, factor, first, slots });
             }

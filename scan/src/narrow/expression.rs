@@ -371,3 +371,6 @@ fn range_of(value_type: ValueType) -> Option<Interval> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -151,9 +151,4 @@ impl Lanes {
     pub(crate) fn get_mut<T: Int>(&mut self) -> &mut [T; BLOCK_ROWS] {
         bytemuck::cast_slice_mut(&mut self.0).first_chunk_mut().expect("no integer is wider than the room's")
     }
-
-    /// One value, whatever the width.
-    pub(crate) fn value(&self, width: Width, row: usize) -> i128 {
-        at_width!(width, T => self.get::<T>()[row].wide())
-    }
 }

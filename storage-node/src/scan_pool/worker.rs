@@ -348,6 +348,7 @@ fn refused(error: ScanError) -> Refusal {
         ScanError::Mismatch { .. } => RefusalCode::Malformed,
         ScanError::Page { .. } | ScanError::NotWanted { .. } => RefusalCode::Storage,
         ScanError::Computation { .. } => RefusalCode::Computation,
+        ScanError::Bounced { .. } => RefusalCode::Busy,
     };
     Refusal::new(code, error.to_string())
 }
