@@ -34,7 +34,7 @@ pub enum Level {
     V2,
     /// x86-64-v3: up to AVX2.
     V3,
-    /// x86-64-v4: AVX-512.
+    /// x86-64-v4: AVX-512, in processors from Ice Lake on, where it does not slow down the rest.
     V4,
 }
 
@@ -119,7 +119,11 @@ fn detected(level: Level) -> bool {
     };
     let fourth = || {
         let base = has!("avx512f") && has!("avx512vl");
-        base && has!("avx512bw") && has!("avx512cd") && has!("avx512dq")
+        let base = base && has!("avx512bw") && has!("avx512cd") && has!("avx512dq");
+        // `multiversion` wants what Ice Lake has: AVX-512 before it slows the whole processor down.
+        let vectors = has!("avx512bitalg") && has!("avx512ifma") && has!("avx512vbmi") && has!("avx512vbmi2");
+        let more = has!("avx512vnni") && has!("avx512vpopcntdq") && has!("gfni");
+        base && vectors && more && has!("vaes") && has!("vpclmulqdq")
     };
     match level {
         Level::Plain => true,

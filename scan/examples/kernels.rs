@@ -6,9 +6,7 @@
 //! One JSON line per kernel and level, of one thread and pages in memory, the best of the runs. `gb_per_s` counts encoded
 //! bytes, `mrows_per_s` rows. Scans are timed without the opening of pages (CRC-32C, header), which `checksum_ms` tells.
 
-use lineitem::{
-    Segment, Writer, aggregate, argument, cents, column, definition, lineitem, q1, q6, ratio,
-};
+use lineitem::{Segment, Writer, aggregate, argument, cents, column, definition, lineitem, q1, q6, ratio};
 use rackscan_format::{
     chunk::{ChunkInput, ChunkWriter, Values},
     encoding::bitpack::{Scratch, packed_bytes},
@@ -50,7 +48,8 @@ fn page_of(width: u8) -> Result<CheckedPage<Vec<u8>>, Box<dyn Error>> {
     let values: Vec<i64> = (0..8 * BLOCK_ROWS)
         .map(|row| {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            let number = if row % BLOCK_ROWS < 2 { row as u64 % 2 * largest } else { state.rotate_left(29) & largest };
+            let number =
+                if row % BLOCK_ROWS < 2 { row as u64 % 2 * largest } else { state.rotate_left(29) & largest };
             number.cast_signed()
         })
         .collect();

@@ -42,7 +42,8 @@ fn programs(table: &TableDefinition) -> Result<Programs, Box<dyn Error>> {
 
     let mut by_order = Writer::default();
     let (key, quantity) = (by_order.column("l_orderkey"), by_order.column("l_quantity"));
-    let output = Output::Groups { keys: vec![key], aggregates: vec![aggregate(AggregateFunction::Sum, quantity)] };
+    let output =
+        Output::Groups { keys: vec![key], aggregates: vec![aggregate(AggregateFunction::Sum, quantity)] };
     let by_order = by_order.verify(table, vec![], output)?;
 
     let mut all = Writer::default();

@@ -102,7 +102,9 @@ impl Predicate {
                 visit(*right);
             }
             Self::All(items) | Self::Any(items) => items.iter().for_each(|item| item.for_each_input(visit)),
-            Self::Expression { inputs, .. } | Self::General { inputs, .. } => inputs.iter().copied().for_each(visit),
+            Self::Expression { inputs, .. } | Self::General { inputs, .. } => {
+                inputs.iter().copied().for_each(visit)
+            }
         }
     }
 }

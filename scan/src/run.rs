@@ -401,7 +401,6 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     fn last_groups(&mut self) -> Result<Option<ScanBatch>, Fault> {
         self.take_groups(self.window.end)
     }
-
 }
 
 fn views_of<P: AsRef<[u8]>>(inputs: &[InputPages<P>], blocks: Range<usize>) -> Vec<InputView<'_>> {

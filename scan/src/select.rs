@@ -94,12 +94,18 @@ impl Selector<'_> {
                     None => self.general((*node, *truth), inputs, block, wanted),
                 }
             }
-            Predicate::General { node, truth, inputs } => self.general((*node, *truth), inputs, block, wanted),
+            Predicate::General { node, truth, inputs } => {
+                self.general((*node, *truth), inputs, block, wanted)
+            }
         }
     }
 
     /// Rows of a block for which two expressions compare as asked, NULL or not; `None` when they might overflow.
-    fn expression(&mut self, comparison: &NarrowComparison, block: usize) -> Result<Option<Selection>, Fault> {
+    fn expression(
+        &mut self,
+        comparison: &NarrowComparison,
+        block: usize,
+    ) -> Result<Option<Selection>, Fault> {
         let NarrowComparison { op, steps, left, right } = comparison;
         let mut blocks: Vec<Option<IntegerBlock<'_>>> = vec![None; self.views.len()];
         for (_, input) in steps.columns() {

@@ -160,7 +160,8 @@ fn with_nulls(rows: i128, scale: i128) -> Table {
     let null_if = |null: bool, datum| if null { Datum::Null } else { datum };
     let texts = (0..rows).map(|row| null_if(row % 11 == 3, Datum::Text(format!("t{}", row % 3)))).collect();
     let keys = (0..rows).map(|row| null_if(row % 7 == 2, Datum::Number(row % 5 * 100))).collect();
-    let values = (0..rows).map(|row| null_if(row % 13 == 5 || row % 3 == 1, Datum::Number((row % 97 - 48) * scale)));
+    let values =
+        (0..rows).map(|row| null_if(row % 13 == 5 || row % 3 == 1, Datum::Number((row % 97 - 48) * scale)));
     let decimal = ColumnType::Decimal { precision: 18, scale: 2 };
     let columns =
         vec![column(ColumnType::Text, texts), column(decimal, keys), column(decimal, values.collect())];
@@ -188,7 +189,8 @@ fn null_keys_are_groups_and_null_values_count_for_nothing_where_keys_are_address
     for scale in [1, 1 << 33, 1 << 50] {
         let table = with_nulls(5000, scale);
         for keys in [vec![], vec![0], vec![1], vec![0, 1]] {
-            let product = Node::Arithmetic { op: rackscan_format::program::Arithmetic::Multiply, left: 2, right: 1 };
+            let product =
+                Node::Arithmetic { op: rackscan_format::program::Arithmetic::Multiply, left: 2, right: 1 };
             let nodes = vec![Node::Column(0), Node::Column(1), Node::Column(2), product];
             let key_count = keys.len();
             let program = table.program(nodes, vec![], each_aggregate_by(keys));
@@ -196,7 +198,10 @@ fn null_keys_are_groups_and_null_values_count_for_nothing_where_keys_are_address
             if key_count > 0 {
                 expected.sort_by_key(|row| name_of(&row[..key_count]));
             }
-            assert!(same(&found(&table, &program, ScanLimits::default()), &expected), "{scale}, {key_count} keys");
+            assert!(
+                same(&found(&table, &program, ScanLimits::default()), &expected),
+                "{scale}, {key_count} keys"
+            );
         }
     }
 }

@@ -174,7 +174,8 @@ fn zone_maps_decide_about_expressions_too() {
 #[test]
 fn a_block_whose_codes_are_all_in_or_all_out_is_not_unpacked() {
     // Blocks of a sorted text column; the pattern holds of every other entry of a page, so codes are looked up.
-    let words: Vec<String> = (0..64).map(|word| format!("w{word:02}{}", if word % 8 < 4 { "yes" } else { "no" })).collect();
+    let words: Vec<String> =
+        (0..64).map(|word| format!("w{word:02}{}", if word % 8 < 4 { "yes" } else { "no" })).collect();
     let rows = 64 * 1024;
     let values = (0..rows).map(|row| Datum::Text(words[row / 1024].clone())).collect();
     let table = Table::new(vec![Column { column_type: ColumnType::Text, values }], 131_072);

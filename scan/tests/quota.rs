@@ -52,7 +52,12 @@ fn groups_program(table: &Table) -> Arc<VerifiedProgram> {
 const LIMITS: ScanLimits = ScanLimits { memory_bytes: 60_000, batch_rows: 1024 };
 
 /// The batches until the end, or until the scan was bounced.
-fn scan(table: &Table, program: &Arc<VerifiedProgram>, first: u32, quota: Quota) -> (Vec<ScanBatch>, Option<Bounced>) {
+fn scan(
+    table: &Table,
+    program: &Arc<VerifiedProgram>,
+    first: u32,
+    quota: Quota,
+) -> (Vec<ScanBatch>, Option<Bounced>) {
     let scan = SegmentScan::new(Arc::clone(program), Arc::clone(&table.directory), first, LIMITS).unwrap();
     let mut scan = scan.with_quota(quota);
     let mut batches = Vec::new();

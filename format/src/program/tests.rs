@@ -136,7 +136,10 @@ fn a_refusal_names_the_offending_instruction_and_what_it_does() {
     let error = program(nodes, vec![], Output::Rows(vec![])).verify(&table()).unwrap_err();
     assert_eq!(error.instruction, Some(3));
     let text = error.to_string();
-    assert!(text.contains("instruction 3, Less of 1 and 2: the type of node 2: found int32, expected text"), "{text}");
+    assert!(
+        text.contains("instruction 3, Less of 1 and 2: the type of node 2: found int32, expected text"),
+        "{text}"
+    );
 
     let not_boolean = program(vec![Node::Column(2)], vec![0], Output::Rows(vec![])).verify(&table());
     assert_eq!(not_boolean.unwrap_err().instruction, Some(0));

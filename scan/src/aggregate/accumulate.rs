@@ -191,7 +191,8 @@ impl Accumulator {
             return Ok(());
         }
         let rows = partial.counts.iter().zip(partial.values.iter().copied());
-        let rows = groups.zip(rows).filter(|(_, (count, _))| **count > 0).map(|(group, (_, value))| (group, value));
+        let rows =
+            groups.zip(rows).filter(|(_, (count, _))| **count > 0).map(|(group, (_, value))| (group, value));
         match self {
             Self::Integers { combine, values, seen, .. } => {
                 for (group, value) in rows {

@@ -22,6 +22,7 @@ use crate::{
     narrow::{
         self, Room,
         expression::{self, NarrowProgram, Operand, Reaches},
+        int::Lanes,
     },
     pages::InputView,
     predicate::inputs_of,
@@ -32,17 +33,26 @@ use crate::{
 use rackscan_format::{
     limits::BLOCK_ROWS,
     program::{Aggregate, AggregateFunction, Node, ValueType, VerifiedProgram},
+    simd::Level,
 };
 use std::ops::Range;
 
 /// What an aggregate folds, and over which rows: a position in `Direct::classes`.
 #[derive(Clone, Copy, Debug)]
 enum Fold {
-    Count { class: usize },
+    Count {
+        class: usize,
+    },
     /// A position in `Direct::sums`.
-    Sum { sum: usize, class: usize },
+    Sum {
+        sum: usize,
+        class: usize,
+    },
     /// A position in `Direct::extremes`.
-    Extreme { extreme: usize, class: usize },
+    Extreme {
+        extreme: usize,
+        class: usize,
+    },
 }
 
 /// A step to be folded over the rows of a class.
@@ -66,6 +76,8 @@ pub(crate) struct Direct {
     slots: Box<Slots>,
     /// The slots of the rows of a class; room for a key's codes.
     class_slots: Box<Slots>,
+    /// Room for arguments that are added row by row, once there are such.
+    spread: Vec<Lanes>,
 }
 
 /// What is known of a run before its first row.
@@ -99,12 +111,12 @@ impl Direct {
             lanes: expression::Room::default(),
             slots: Box::new([0; BLOCK_ROWS]),
             class_slots: Box::new([0; BLOCK_ROWS]),
+            spread: Vec::new(),
         };
         for aggregate in &grouping.aggregates {
             let fold = direct.fold(program, aggregate)?;
             direct.folds.push(fold);
         }
-        direct.lanes.make(direct.narrow.steps());
         Some(direct)
     }
 
@@ -191,7 +203,9 @@ impl Direct {
         let mut class_of = Vec::with_capacity(self.classes.len());
         for (class, inputs) in self.classes.iter().enumerate() {
             let mut nullable = false;
-            for (input, block) in inputs.iter().flat_map(|input| blocks.iter().map(move |block| (input, block))) {
+            for (input, block) in
+                inputs.iter().flat_map(|input| blocks.iter().map(move |block| (input, block)))
+            {
                 nullable |= views[*input].locate(*block)?.view.header().nulls > 0;
             }
             class_of.push(if nullable { class } else { 0 });
@@ -215,6 +229,7 @@ impl Direct {
         let some: Vec<usize> = if sparse { selection.rows().collect() } else { Vec::new() };
         let some = sparse.then_some(some.as_slice());
         let rows = some.map_or(BLOCK_ROWS, <[usize]>::len);
+        self.lanes.make(self.narrow.steps());
         for (step, input) in self.narrow.columns() {
             let block = integers(&views[input].locate(block)?)?;
             NarrowProgram::fill(&run.reaches, step, &block, some, &mut room.scratch, &mut self.lanes);
@@ -245,13 +260,14 @@ impl Direct {
                 // Rows ascend, so none is overwritten before it has moved.
                 self.class_slots[index] = self.class_slots[*row];
             }
-            self.add_class(class, &Slotted { level, slots: &self.class_slots, rows }, run);
+            self.add_class(class, (level, rows), run);
         }
         Ok(())
     }
 
     /// Folds the measures of a class of rows.
-    fn add_class(&self, class: usize, rows: &Slotted<'_>, run: &mut Run) {
+    fn add_class(&mut self, class: usize, (level, rows): (Level, usize), run: &mut Run) {
+        let rows = &Slotted { level, slots: &self.class_slots, rows };
         let Run { reaches, class_of, table, .. } = run;
         let present = table.count(class, rows);
         let values = |step: usize| Values {
@@ -259,11 +275,9 @@ impl Direct {
             width: reaches.width(step),
             magnitude: reaches.magnitude(step).unwrap_or(i128::MAX),
         };
-        for (sum, measure) in self.sums.iter().enumerate() {
-            if class_of[measure.class] == class {
-                table.add(sum, values(measure.step), rows, &present);
-            }
-        }
+        let sums = self.sums.iter().enumerate().filter(|(_, measure)| class_of[measure.class] == class);
+        let sums: Vec<(usize, Values<'_>)> = sums.map(|(sum, measure)| (sum, values(measure.step))).collect();
+        table.add(&sums, rows, &present, &mut self.spread);
         for (extreme, measure) in self.extremes.iter().enumerate() {
             if class_of[measure.class] == class {
                 table.extreme((extreme, measure.least), values(measure.step), rows, &present);
@@ -275,7 +289,8 @@ impl Direct {
     fn partial(&self, views: &[InputView<'_>], run: &Run, block: usize) -> Result<Partial, Fault> {
         let Run { domains, class_of, table, .. } = run;
         let used: Vec<usize> = (0..table.slots()).filter(|slot| table.counts[0][*slot] > 0).collect();
-        let keys: Result<Vec<_>, Fault> = domains.iter().map(|domain| domain.keys(views, block, &used)).collect();
+        let keys: Result<Vec<_>, Fault> =
+            domains.iter().map(|domain| domain.keys(views, block, &used)).collect();
         let counts = |class: usize| -> Vec<i64> {
             let counts = &table.counts[class_of[class]];
             used.iter().map(|slot| counts[*slot]).collect()
@@ -283,7 +298,7 @@ impl Direct {
         let values = self.folds.iter().map(|fold| match fold {
             Fold::Count { class } => PartialValues { counts: counts(*class), values: Vec::new() },
             Fold::Sum { sum, class } => {
-                let values = used.iter().map(|slot| table.sums[*sum].of(*slot)).collect();
+                let values = used.iter().map(|slot| table.sum(*sum, *slot)).collect();
                 PartialValues { counts: counts(*class), values }
             }
             Fold::Extreme { extreme, class } => {

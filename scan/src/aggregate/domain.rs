@@ -118,7 +118,12 @@ impl KeyDomain {
     }
 
     /// The keys of some slots, in a run that has `block` in it.
-    pub(super) fn keys(&self, views: &[InputView<'_>], block: usize, slots: &[usize]) -> Result<ArrayRef, Fault> {
+    pub(super) fn keys(
+        &self,
+        views: &[InputView<'_>],
+        block: usize,
+        slots: &[usize],
+    ) -> Result<ArrayRef, Fault> {
         let codes = slots.iter().map(|slot| slot / self.stride % self.size);
         let null = if self.nullable { self.size - 1 } else { usize::MAX };
         let nulls = self.nullable.then(|| NullBuffer::from_iter(codes.clone().map(|code| code != null)));

@@ -3,15 +3,15 @@
 //! Where there are few slots, each is summed in a pass of its own over all rows, the others counting as nothing: vectors do
 //! that several times faster than a walk from row to row.
 //!
-//! Invariant: a sum is made of 64 partial sums of 16 rows each, in integers that hold them; their widest sum is 64 bits.
+//! Invariant: a sum is made of partial sums of 128 rows each, in integers that hold them; their sum has 64 bits.
 
 use crate::narrow::int::Int;
 use rackscan_format::{limits::BLOCK_ROWS, simd::Kernel};
 
-/// Partial sums at a time.
-const PARTS: usize = 64;
-/// Rows of one partial sum.
-pub(super) const PART_ROWS: i128 = (BLOCK_ROWS / PARTS) as i128;
+/// Rows of one partial sum: enough for every level's vectors.
+const ROWS: usize = 128;
+/// As many, to multiply magnitudes with.
+pub(super) const PART_ROWS: i128 = ROWS as i128;
 
 /// The slot of each row of a block.
 pub(crate) type Slots = [u16; BLOCK_ROWS];
@@ -27,13 +27,11 @@ impl Kernel for Count<'_> {
 
     #[inline(always)]
     fn run(self) -> i64 {
-        let mut parts = [0_u16; PARTS];
-        for slots in self.slots.as_chunks::<PARTS>().0 {
-            for (part, slot) in parts.iter_mut().zip(slots) {
-                *part += u16::from(*slot == self.slot);
-            }
+        let mut rows = 0_u16;
+        for slot in self.slots {
+            rows += u16::from(*slot == self.slot);
         }
-        parts.iter().map(|part| i64::from(*part)).sum()
+        rows.into()
     }
 }
 
@@ -50,15 +48,16 @@ impl<T: Int, A: Int + Into<i64>> Kernel for Sum<'_, T, A> {
 
     #[inline(always)]
     fn run(self) -> i64 {
-        let mut parts = [self.zero; PARTS];
-        let lanes = self.lanes.as_chunks::<PARTS>().0;
-        for (slots, lanes) in self.slots.as_chunks::<PARTS>().0.iter().zip(lanes) {
-            for (part, (slot, lane)) in parts.iter_mut().zip(slots.iter().zip(lanes)) {
-                let value = if *slot == self.slot { A::cut(lane.wide()) } else { self.zero };
-                *part = part.plus(value);
+        let Self { slots, slot, lanes, zero } = self;
+        let mut sum = 0_i64;
+        for (slots, lanes) in slots.as_chunks::<ROWS>().0.iter().zip(lanes.as_chunks::<ROWS>().0) {
+            let mut part = zero;
+            for (here, lane) in slots.iter().zip(lanes) {
+                part = part.plus(if *here == slot { A::cut(lane.wide()) } else { zero });
             }
+            sum = sum.wrapping_add(part.into());
         }
-        parts.iter().fold(0, |sum, part| sum.wrapping_add((*part).into()))
+        sum
     }
 }
 
@@ -76,17 +75,19 @@ impl<T: Int> Kernel for Extreme<'_, T> {
     #[inline(always)]
     fn run(self) -> T {
         let Self { slots, slot, lanes, least } = self;
-        if least { fold(slots, slot, lanes, T::MOST, T::min) } else { fold(slots, slot, lanes, T::LEAST, T::max) }
+        if least {
+            fold(slots, slot, lanes, T::MOST, T::min)
+        } else {
+            fold(slots, slot, lanes, T::LEAST, T::max)
+        }
     }
 }
 
 #[inline(always)]
 fn fold<T: Int>(slots: &Slots, slot: u16, lanes: &[T; BLOCK_ROWS], none: T, of: impl Fn(T, T) -> T) -> T {
-    let mut parts = [none; PARTS];
-    for (slots, lanes) in slots.as_chunks::<PARTS>().0.iter().zip(lanes.as_chunks::<PARTS>().0) {
-        for (part, (here, lane)) in parts.iter_mut().zip(slots.iter().zip(lanes)) {
-            *part = of(*part, if *here == slot { *lane } else { none });
-        }
+    let mut known = none;
+    for (here, lane) in slots.iter().zip(lanes) {
+        known = of(known, if *here == slot { *lane } else { none });
     }
-    parts.into_iter().fold(none, of)
+    known
 }

@@ -7,7 +7,10 @@
 use super::masked::{Count, Extreme, PART_ROWS, Slots, Sum};
 use crate::{
     limits::MASKED_SLOTS_MAX,
-    narrow::int::{Int, Lanes, Width, at_width},
+    narrow::{
+        expression::widen,
+        int::{Int, Lanes, Width, at_width},
+    },
 };
 use rackscan_format::{limits::BLOCK_ROWS, simd::Level};
 
@@ -32,35 +35,35 @@ pub(super) struct Slotted<'a> {
 pub(super) struct Table {
     slots: usize,
     pub(super) counts: Vec<Vec<i64>>,
-    pub(super) sums: Vec<Sums>,
+    sums: Vec<Sums>,
+    /// For every eight sums what was added row by row: the slots of even rows, then those of odd rows, so that a row need
+    /// not wait for the row before, which is often of the same slot. Empty until there is such a row.
+    lines: Vec<Vec<Line>>,
     pub(super) extremes: Vec<Vec<i128>>,
 }
 
 /// The sums of one argument.
-pub(super) enum Sums {
+enum Sums {
     Narrow(Vec<i64>),
     Wide(Vec<i128>),
 }
 
-impl Sums {
-    pub(super) fn of(&self, slot: usize) -> i128 {
-        match self {
-            Self::Narrow(sums) => sums[slot].into(),
-            Self::Wide(sums) => sums[slot],
-        }
-    }
-}
+/// The sums of a slot that are added together: a cache line.
+type Line = [i64; LINE];
+const LINE: usize = 8;
 
 impl Table {
     /// For so many slots and sets of rows; which sums need 128 bits; which extremes are the least.
     pub(super) fn new(slots: usize, classes: usize, wide: &[bool], least: &[bool]) -> Self {
         // One more: rows that are not selected.
         let room = slots + 1;
-        let sums = wide.iter().map(|wide| {
-            if *wide { Sums::Wide(vec![0; room]) } else { Sums::Narrow(vec![0; room]) }
-        });
+        let sums = wide
+            .iter()
+            .map(|wide| if *wide { Sums::Wide(vec![0; room]) } else { Sums::Narrow(vec![0; room]) });
         let extremes = least.iter().map(|least| vec![if *least { i128::MAX } else { i128::MIN }; room]);
-        Self { slots, counts: vec![vec![0; room]; classes], sums: sums.collect(), extremes: extremes.collect() }
+        let lines = vec![Vec::new(); wide.len().div_ceil(LINE)];
+        let counts = vec![vec![0; room]; classes];
+        Self { slots, counts, sums: sums.collect(), lines, extremes: extremes.collect() }
     }
 
     /// The slot of rows that are not selected.
@@ -74,14 +77,15 @@ impl Table {
 
     /// Whether a pass per slot is the way for these rows.
     fn masked(&self, rows: &Slotted<'_>) -> bool {
-        rows.rows == BLOCK_ROWS && self.slots <= MASKED_SLOTS_MAX
+        // Below AVX-512 a masked addition is several instructions, and the walk from row to row wins.
+        rows.level >= Level::V4 && rows.rows == BLOCK_ROWS && self.slots <= MASKED_SLOTS_MAX
     }
 
     /// Counts the rows of each slot, and says which slots have some.
     pub(super) fn count(&mut self, class: usize, rows: &Slotted<'_>) -> Vec<u16> {
-        let masked = self.masked(rows);
+        let few = rows.rows == BLOCK_ROWS && self.slots <= MASKED_SLOTS_MAX;
         let counts = &mut self.counts[class];
-        if !masked {
+        if !few {
             rows.slots[..rows.rows].iter().for_each(|slot| counts[usize::from(*slot)] += 1);
             return Vec::new();
         }
@@ -96,8 +100,58 @@ impl Table {
         present
     }
 
-    /// Adds values to their slots; `present` is what [`Self::count`] said of these rows.
-    pub(super) fn add(&mut self, sum: usize, values: Values<'_>, rows: &Slotted<'_>, present: &[u16]) {
+    /// Adds the values of some sums, ascending, to their slots; `present` is what [`Self::count`] said of these rows.
+    pub(super) fn add(
+        &mut self,
+        sums: &[(usize, Values<'_>)],
+        rows: &Slotted<'_>,
+        present: &[u16],
+        spread: &mut Vec<Lanes>,
+    ) {
+        if self.masked(rows) || rows.rows < BLOCK_ROWS {
+            sums.iter().for_each(|(sum, values)| self.add_one(*sum, *values, rows, present));
+            return;
+        }
+        spread.resize(LINE, Lanes::NONE);
+        for group in sums.chunk_by(|(one, _), (next, _)| one / LINE == next / LINE) {
+            let (mut at, mut members) = ([0; LINE], 0);
+            for (sum, values) in group {
+                match self.sums[*sum] {
+                    Sums::Wide(_) => self.add_one(*sum, *values, rows, present),
+                    Sums::Narrow(_) => {
+                        widen::<i64>(
+                            rows.level,
+                            values.lanes,
+                            values.width,
+                            &mut spread[members],
+                            BLOCK_ROWS,
+                        );
+                        at[members] = sum % LINE;
+                        members += 1;
+                    }
+                }
+            }
+            let Some(line) = group.first().and_then(|(sum, _)| self.lines.get_mut(sum / LINE)) else {
+                return;
+            };
+            if line.is_empty() {
+                *line = vec![[0; LINE]; 2 * (self.slots + 1)];
+            }
+            match members {
+                0 => {}
+                1 => add_lines::<1>(rows.slots, &at, spread, line),
+                2 => add_lines::<2>(rows.slots, &at, spread, line),
+                3 => add_lines::<3>(rows.slots, &at, spread, line),
+                4 => add_lines::<4>(rows.slots, &at, spread, line),
+                5 => add_lines::<5>(rows.slots, &at, spread, line),
+                6 => add_lines::<6>(rows.slots, &at, spread, line),
+                7 => add_lines::<7>(rows.slots, &at, spread, line),
+                _ => add_lines::<8>(rows.slots, &at, spread, line),
+            }
+        }
+    }
+
+    fn add_one(&mut self, sum: usize, values: Values<'_>, rows: &Slotted<'_>, present: &[u16]) {
         let masked = self.masked(rows);
         let Values { lanes, width, magnitude } = values;
         match &mut self.sums[sum] {
@@ -124,6 +178,17 @@ impl Table {
                 }
             }),
         }
+    }
+
+    /// What a sum has come to in a slot.
+    pub(super) fn sum(&self, sum: usize, slot: usize) -> i128 {
+        let sums = match &self.sums[sum] {
+            Sums::Narrow(sums) => sums[slot],
+            Sums::Wide(sums) => return sums[slot],
+        };
+        let line = &self.lines[sum / LINE];
+        let of = |slot: usize| line.get(slot).map_or(0, |line| line[sum % LINE]);
+        sums.wrapping_add(of(slot)).wrapping_add(of(self.slots + 1 + slot)).into()
     }
 
     /// Keeps the smallest (or largest) values of each slot.
@@ -155,8 +220,37 @@ impl Table {
     }
 }
 
+/// Adds each row's values to its slot's line.
+fn add_lines<const SUMS: usize>(slots: &Slots, at: &[usize; LINE], spread: &[Lanes], lines: &mut [Line]) {
+    let lanes: [&[i64; BLOCK_ROWS]; SUMS] = std::array::from_fn(|sum| spread[sum].get());
+    let at: [usize; SUMS] = std::array::from_fn(|sum| at[sum] % LINE);
+    let contiguous = at.iter().enumerate().all(|(sum, at)| sum == *at);
+    let (even, odd) = lines.split_at_mut(lines.len() / 2);
+    let add = |table: &mut [Line], row: usize, slot: u16| {
+        let Some(line) = table.get_mut(usize::from(slot)) else { return };
+        if contiguous {
+            for (sum, lanes) in line.iter_mut().zip(lanes) {
+                *sum = sum.wrapping_add(lanes[row]);
+            }
+        } else {
+            for (at, lanes) in at.iter().zip(lanes) {
+                line[*at] = line[*at].wrapping_add(lanes[row]);
+            }
+        }
+    };
+    for (pair, [first, second]) in slots.as_chunks::<2>().0.iter().enumerate() {
+        let row = pair * 2 % BLOCK_ROWS;
+        add(even, row, *first);
+        add(odd, row + 1, *second);
+    }
+}
+
 /// The sum of a slot in the narrowest integers.
-fn slot_sum<T: Int>(level: Level, (slots, slot, lanes): (&Slots, u16, &[T; BLOCK_ROWS]), magnitude: i128) -> i64 {
+fn slot_sum<T: Int>(
+    level: Level,
+    (slots, slot, lanes): (&Slots, u16, &[T; BLOCK_ROWS]),
+    magnitude: i128,
+) -> i64 {
     if magnitude.saturating_mul(PART_ROWS) <= i32::MAX.into() {
         level.run(Sum { slots, slot, lanes, zero: 0_i32 })
     } else {

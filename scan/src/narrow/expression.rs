@@ -100,12 +100,15 @@ pub(crate) struct Room {
 impl Room {
     /// Room for so many steps.
     pub(crate) fn make(&mut self, steps: usize) {
-        while self.steps.len() < steps {
-            self.steps.push(*Lanes::new());
+        if self.steps.len() < steps {
+            self.steps.resize(steps, Lanes::NONE);
         }
-        while self.spare.len() < 2 {
-            self.spare.push(*Lanes::new());
-        }
+        self.spare.resize(2, Lanes::NONE);
+    }
+
+    /// The room of operands that are not in the width wanted.
+    pub(crate) fn pair(&mut self) -> Option<&mut [Lanes; 2]> {
+        self.spare.first_chunk_mut()
     }
 
     pub(crate) fn step(&self, step: usize) -> &Lanes {
@@ -182,7 +185,13 @@ impl NarrowProgram {
         Operand::Step(self.steps.len() - 1)
     }
 
-    fn combine(&mut self, op: Arithmetic, left: Operand, right: Operand, allowed: Interval) -> Option<Operand> {
+    fn combine(
+        &mut self,
+        op: Arithmetic,
+        left: Operand,
+        right: Operand,
+        allowed: Interval,
+    ) -> Option<Operand> {
         if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
             let value = of_two(op, left, right)?;
             return (allowed.0..=allowed.1).contains(&value).then_some(Operand::Constant(value));
@@ -191,7 +200,13 @@ impl NarrowProgram {
     }
 
     /// The same decimal with the digits after the point that the result has.
-    fn rescale(&mut self, operand: Operand, from: ValueType, to: ValueType, allowed: Interval) -> Option<Operand> {
+    fn rescale(
+        &mut self,
+        operand: Operand,
+        from: ValueType,
+        to: ValueType,
+        allowed: Interval,
+    ) -> Option<Operand> {
         let digits = scale_of(to).checked_sub(scale_of(from))?;
         if digits == 0 {
             return Some(operand);

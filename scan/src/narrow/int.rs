@@ -140,9 +140,7 @@ pub(crate) use at_width;
 pub(crate) struct Lanes([i128; BLOCK_ROWS]);
 
 impl Lanes {
-    pub(crate) fn new() -> Box<Self> {
-        Box::new(Self([0; BLOCK_ROWS]))
-    }
+    pub(crate) const NONE: Self = Self([0; BLOCK_ROWS]);
 
     pub(crate) fn get<T: Int>(&self) -> &[T; BLOCK_ROWS] {
         bytemuck::cast_slice(&self.0).first_chunk().expect("no integer is wider than the room's")

@@ -13,7 +13,7 @@ pub(crate) mod kernels;
 
 use self::{
     expression::Interval,
-    int::{Lanes, Width, at_width},
+    int::{Width, at_width},
     kernels::{Compare, Side},
 };
 use crate::{
@@ -33,8 +33,7 @@ use std::collections::HashMap;
 pub(crate) struct Room {
     pub(crate) scratch: Box<Scratch>,
     pub(crate) answers: Box<RowBytes>,
-    /// The columns of a comparison, and the steps of an expression.
-    pair: [Box<Lanes>; 2],
+    /// The steps of an expression, or the columns of a comparison.
     pub(crate) steps: expression::Room,
     /// The entries of the dictionary page last seen of an input: batches of one page share them.
     pub(crate) entries: HashMap<usize, (usize, ArrayRef)>,
@@ -45,7 +44,6 @@ impl Room {
         Self {
             scratch: Scratch::at(level),
             answers: Box::new([0; BLOCK_ROWS]),
-            pair: [Lanes::new(), Lanes::new()],
             steps: expression::Room::default(),
             entries: HashMap::new(),
         }
@@ -118,8 +116,9 @@ pub(crate) fn columns(
     if let Some(selection) = decided(prune::columns(op, Some(left.bounds()), Some(right.bounds()))) {
         return selection;
     }
-    let Room { scratch, pair, answers, .. } = room;
-    let [left_lanes, right_lanes] = pair;
+    let Room { scratch, steps, answers, .. } = room;
+    steps.make(0);
+    let Some([left_lanes, right_lanes]) = steps.pair() else { return Selection::NONE };
     let level = scratch.level();
     at_width!(width_of(left).max(width_of(right)), T => {
         kernels::decode(level, left, left.unpack(scratch), left_lanes.get_mut::<T>());

@@ -43,7 +43,8 @@ impl std::fmt::Debug for Case {
 fn page(column: u16, column_type: ColumnType, values: &[i64]) -> CheckedPage<Vec<u8>> {
     let (table, segment, column) = (TableId(1), SegmentId(1), ColumnId(column));
     let values = Values::Integers(values);
-    let chunk = ChunkInput { table, segment, column, column_type, values, validity: None, page_bytes: 131_072 };
+    let chunk =
+        ChunkInput { table, segment, column, column_type, values, validity: None, page_bytes: 131_072 };
     let mut pages = Vec::new();
     ChunkWriter::new().encode(&chunk, &mut |page| pages.push(page.bytes)).unwrap();
     let identity = PageIdentity { table, segment, column, page: PageNumber(0) };
@@ -69,7 +70,8 @@ fn case(types: &[ColumnType], values: Vec<Vec<i64>>, nodes: Vec<Node>) -> Option
         source: "test".into(),
     };
     let inputs = (0_u16..).zip(types);
-    let inputs = inputs.map(|(index, column_type)| Input { column: ColumnId(index), column_type: *column_type });
+    let inputs =
+        inputs.map(|(index, column_type)| Input { column: ColumnId(index), column_type: *column_type });
     let program = ScanProgram {
         version: PROGRAM_VERSION,
         table: TableId(1),
@@ -100,7 +102,9 @@ fn exact(case: &Case, node: NodeIndex, row: usize) -> BigInt {
         Node::Literal(literal) => BigInt::from(unscaled(literal).unwrap()),
         Node::Arithmetic { op: Arithmetic::Add, left, right } => rescaled(*left) + rescaled(*right),
         Node::Arithmetic { op: Arithmetic::Subtract, left, right } => rescaled(*left) - rescaled(*right),
-        Node::Arithmetic { op: Arithmetic::Multiply, left, right } => exact(case, *left, row) * exact(case, *right, row),
+        Node::Arithmetic { op: Arithmetic::Multiply, left, right } => {
+            exact(case, *left, row) * exact(case, *right, row)
+        }
         Node::Negate(item) => -exact(case, *item, row),
         Node::Cast { item, .. } => rescaled(*item),
         other => panic!("{other:?} is not drawn"),
@@ -128,7 +132,12 @@ fn check(case: &Case) -> Option<Width> {
             for row in 0..BLOCK_ROWS {
                 let found = at_width!(reaches.width(step), T => room.step(step).get::<T>()[row].wide());
                 let wanted = exact(case, node, row);
-                assert_eq!(BigInt::from(found), wanted, "{level}, node {node}, row {row}: {:?}", case.program.program());
+                assert_eq!(
+                    BigInt::from(found),
+                    wanted,
+                    "{level}, node {node}, row {row}: {:?}",
+                    case.program.program()
+                );
                 assert!((low..=high).contains(&found), "{found} is not within {low} to {high}");
             }
         }
@@ -157,7 +166,8 @@ fn values() -> impl Strategy<Value = Vec<i64>> {
 
 /// A node over those before it: columns, constants and what was drawn.
 fn node(family: u8, before: u16) -> impl Strategy<Value = Node> {
-    let (op, constant) = (0..3_u8, prop_oneof![Just(1_i64), Just(100), Just(-7), any::<i64>(), -1000..1000_i64]);
+    let (op, constant) =
+        (0..3_u8, prop_oneof![Just(1_i64), Just(100), Just(-7), any::<i64>(), -1000..1000_i64]);
     (0..8_u8, op, 0..before, 0..before, constant).prop_map(move |(kind, op, left, right, constant)| {
         let op = [Arithmetic::Add, Arithmetic::Subtract, Arithmetic::Multiply][usize::from(op)];
         match (kind, family) {
@@ -222,7 +232,8 @@ fn the_extremes_of_each_width_are_computed_in_it_and_one_more_is_wider() {
 #[test]
 fn what_128_bits_do_not_hold_is_left_to_the_general_path() {
     let product = |left, right| Node::Arithmetic { op: Arithmetic::Multiply, left, right };
-    let extremes: Vec<i64> = (0..BLOCK_ROWS).map(|row| if row % 2 == 0 { i64::MIN } else { i64::MAX }).collect();
+    let extremes: Vec<i64> =
+        (0..BLOCK_ROWS).map(|row| if row % 2 == 0 { i64::MIN } else { i64::MAX }).collect();
     let nodes = vec![Node::Column(0), product(0, 0), product(1, 0)];
     assert_eq!(check(&case(&[WHOLE], vec![extremes.clone()], nodes).unwrap()), None);
     // Int64 wraps in arrow, so what may leave 64 bits is not computed here either.
