@@ -205,7 +205,7 @@ proptest! {
 /// One operation over two columns of 1,024 values each that touch these extremes.
 fn of_two_columns(op: Arithmetic, left: (i64, i64), right: (i64, i64)) -> Option<Width> {
     let ends = |(low, high): (i64, i64), every: usize| -> Vec<i64> {
-        (0..BLOCK_ROWS).map(|row| if row / every % 2 == 0 { low } else { high }).collect()
+        (0..BLOCK_ROWS).map(|row| if (row / every).is_multiple_of(2) { low } else { high }).collect()
     };
     let nodes = vec![Node::Column(0), Node::Column(1), Node::Arithmetic { op, left: 0, right: 1 }];
     check(&case(&[WHOLE, WHOLE], vec![ends(left, 1), ends(right, 2)], nodes).unwrap())
