@@ -24,7 +24,8 @@ fn make_device(path: &Path, label: u64) {
     let capacity_bytes = u64::from(PAGES) * u64::from(PAGE_BYTES);
     let device = Arc::new(Device::create(path, capacity_bytes).expect("direct IO works here"));
     assert_eq!(device.access(), Access::ReadWrite);
-    let mut ring = Ring::new(RingConfig { depth: 4, devices: vec![device], buffers: None }).expect("a ring");
+    let mut ring =
+        Ring::new(RingConfig { depth: 4, devices: vec![device], ..RingConfig::default() }).expect("a ring");
     let pool = BufferPool::new(PAGE_BYTES as usize, PAGE_BYTES as usize).expect("memory");
     for page in 0..PAGES {
         let mut buffer = pool.take(PAGE_BYTES as usize).expect("it came back");

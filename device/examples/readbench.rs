@@ -64,7 +64,12 @@ fn next(state: &mut u64) -> u64 {
 fn make(path: &str, mebibytes: u64) -> Result<(), Box<dyn Error>> {
     let device = Arc::new(Device::create(path, mebibytes * u64::from(STEP_BYTES))?);
     let pool = BufferPool::new(STEP_BYTES as usize, STEP_BYTES as usize)?;
-    let mut ring = Ring::new(RingConfig { depth: 1, devices: vec![device], buffers: Some(pool.clone()) })?;
+    let mut ring = Ring::new(RingConfig {
+        depth: 1,
+        devices: vec![device],
+        buffers: Some(pool.clone()),
+        ..RingConfig::default()
+    })?;
     let mut state = 0x5eed;
     for step in 0..mebibytes {
         let mut buffer = pool.take(STEP_BYTES as usize)?;
@@ -95,7 +100,12 @@ fn measure(load: &Load) -> Result<(), Box<dyn Error>> {
     let largest = (load.read_bytes as usize).next_power_of_two().max(4096);
     let pool = BufferPool::new(largest * load.depth as usize, largest)?;
     let devices = vec![Arc::clone(&device)];
-    let mut ring = Ring::new(RingConfig { depth: load.depth, devices, buffers: Some(pool.clone()) })?;
+    let mut ring = Ring::new(RingConfig {
+        depth: load.depth,
+        devices,
+        buffers: Some(pool.clone()),
+        ..RingConfig::default()
+    })?;
     let places = device.bytes() / u64::from(load.read_bytes);
     if places == 0 {
         return Err(format!("{} is shorter than one read", load.path).into());

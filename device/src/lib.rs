@@ -60,5 +60,5 @@ pub use request::{
     Write,
 };
 pub use residency::resident_bytes;
-pub use ring::{BufferRegistration, Ring, RingConfig, RingReport};
+pub use ring::{BufferRegistration, HandOver, Ring, RingConfig, RingReport};
 pub use threads::{PreadPool, ThreadPerRequest, ThreadedConfig, ThreadedIo};

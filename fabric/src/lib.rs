@@ -91,6 +91,7 @@ pub mod limits;
 mod listener;
 mod memory;
 mod operation;
+mod pages;
 mod region;
 mod shm;
 pub mod sim;

@@ -9,6 +9,10 @@ use std::time::Duration;
 /// Memory is registered in whole pages of this many bytes, so that it can be the target of an O_DIRECT read.
 pub const REGION_ALIGNMENT_BYTES: usize = 4096;
 
+/// A huge page of x86-64, and of other processors with pages of 4 KiB, in bytes. Longer regions lie on such pages where the
+/// kernel has them to give.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// The largest region, in bytes.
 pub const REGION_BYTES_MAX: usize = 1 << 38;
 
@@ -66,6 +70,17 @@ pub const INBOX_SPIN_US: u64 = 50;
 /// How long `wait` polls a `tcp` connection, and its responder the socket, before they sleep, in microseconds.
 /// Covers a round trip over loopback; waking four sleepers instead takes 75 us on two virtual processors.
 pub const TCP_SPIN_US: u64 = 50;
+
+/// Polls in vain after which the owner of a `tcp` connection, and not its responder, takes in what arrives.
+pub const TCP_OWNER_POLLS: u32 = 16;
+
+/// How soon the responder of a `tcp` connection whose owner takes in what arrives looks whether it still does. So long a peer may
+/// have to wait for memory of an owner that suddenly does something else.
+pub const TCP_NAP_MIN: Duration = Duration::from_millis(2);
+
+/// The same when the owner has been asleep for a while, waiting for the connection. If it still is after that, the responder sleeps
+/// until the owner wakes.
+pub const TCP_NAP_MAX: Duration = Duration::from_millis(16);
 
 /// Messages that a `tcp` responder holds for the application before it stops reading from its socket.
 pub const TCP_MESSAGES_QUEUED_MAX: usize = 256;

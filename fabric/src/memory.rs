@@ -13,21 +13,20 @@
 //! bench fabric`, a Xeon with `fsrm`). String stores are not reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word
 //! that is stored afterwards announces them. Elsewhere it is a loop of relaxed atomic words. A racing reader can see any mix of
 //! old and new bytes; whoever needs more checks a checksum or waits for the completion that orders the bytes.
-#![expect(unsafe_code, reason = "maps shared memory and copies bytes that another process may be changing")]
+#![expect(unsafe_code, reason = "copies bytes that another process may be changing")]
 
 use std::{
     io,
     os::fd::AsFd,
-    ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
 };
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, ProtFlags};
 
-use crate::error::OutOfBounds;
+use crate::{error::OutOfBounds, pages::Pages};
 
 /// Whether a mapping may be written through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,51 +40,44 @@ pub(crate) enum Protection {
 /// A shared mapping of a whole memfd, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
+    pages: Pages,
     protection: Protection,
 }
-
-// SAFETY: the mapping is process-wide memory; all access goes through bounds-checked copies and atomics that
-// tolerate concurrent change, so it may be moved to any thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; `&Mapping` gives only racing-tolerant access.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the first `bytes` bytes of `memory` and faults all of its pages in, so that a machine without
     /// enough memory says so here and not by a signal later. Needs Linux 5.14 (`MADV_POPULATE_*`).
     pub(crate) fn new(memory: impl AsFd, bytes: usize, protection: Protection) -> io::Result<Self> {
-        let flags = match protection {
-            Protection::ReadOnly => ProtFlags::READ,
-            Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        let (flags, advice) = match protection {
+            Protection::ReadOnly => (ProtFlags::READ, Advice::LinuxPopulateRead),
+            Protection::ReadWrite => (ProtFlags::READ | ProtFlags::WRITE, Advice::LinuxPopulateWrite),
         };
-        let hint = std::ptr::null_mut();
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing memory.
-        let start = unsafe { rustix::mm::mmap(hint, bytes, flags, MapFlags::SHARED, memory, 0) }?;
-        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at zero"))?;
-        let mapping = Self { start, bytes, protection };
-        let advice = match protection {
-            Protection::ReadOnly => rustix::mm::Advice::LinuxPopulateRead,
-            Protection::ReadWrite => rustix::mm::Advice::LinuxPopulateWrite,
-        };
-        // SAFETY: the range is exactly the mapping made above; populating it changes no contents.
-        unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, advice) }?;
-        Ok(mapping)
+        let pages = Pages::map(memory, bytes, flags)?;
+        pages.populate(advice)?;
+        Ok(Self { pages, protection })
+    }
+
+    /// As [`Mapping::new`] for memory that was just made: on huge pages where it has room for them and the kernel has any.
+    pub(crate) fn of_new(memory: impl AsFd, bytes: usize) -> io::Result<Self> {
+        let pages = Pages::map(memory, bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        let on_huge_pages = pages.take_huge();
+        pages.populate(Advice::LinuxPopulateWrite)?;
+        tracing::debug!(bytes, on_huge_pages, "memory to be shared is taken");
+        Ok(Self { pages, protection: Protection::ReadWrite })
     }
 
     /// Length in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.pages.bytes()
     }
 
     /// The pointer to `length` bytes at `offset`, if they are inside.
     fn pointer(&self, offset: usize, length: usize) -> Result<*mut u8, OutOfBounds> {
-        if offset.checked_add(length).is_none_or(|end| end > self.bytes) {
+        if offset.checked_add(length).is_none_or(|end| end > self.bytes()) {
             return Err(self.out_of_bounds(offset, length));
         }
-        // SAFETY: `offset <= offset + length <= self.bytes`, so the result stays inside the mapping.
-        Ok(unsafe { self.start.as_ptr().add(offset) })
+        // SAFETY: `offset <= offset + length <= self.bytes()`, so the result stays inside the mapping.
+        Ok(unsafe { self.pages.start().as_ptr().add(offset) })
     }
 
     /// As `pointer`, for an access that stores.
@@ -98,7 +90,7 @@ impl Mapping {
     }
 
     fn out_of_bounds(&self, offset: usize, length: usize) -> OutOfBounds {
-        OutOfBounds { offset: offset as u64, length: length as u64, region_bytes: self.bytes as u64 }
+        OutOfBounds { offset: offset as u64, length: length as u64, region_bytes: self.bytes() as u64 }
     }
 
     /// Copies `bytes` into the mapping at `offset`.
@@ -197,14 +189,6 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and nothing borrowed from `self` outlives it.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
-    }
-}
-
 /// A pointer and a length into registered memory, for a kernel interface that transfers into or out of it
 /// (O_DIRECT reads, `sendmsg`). Making one is safe; dereferencing the pointer is up to the user's own `unsafe`.
 ///
@@ -263,7 +247,7 @@ impl RawSlice {
             let (offset, length) = (offset as u64, length as u64);
             return Err(OutOfBounds { offset, length, region_bytes: self.length as u64 });
         }
-        Ok(self.pointer.addr() - self.mapping.start.addr().get() + offset)
+        Ok(self.pointer.addr() - self.mapping.pages.start().addr().get() + offset)
     }
 
     /// The bytes as atomics, to be the target of somebody else's transfers; `None` if they are not writable.

@@ -16,7 +16,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::{
     error::{OutOfBounds, RegionError},
     limits::{REGION_ALIGNMENT_BYTES, REGION_BYTES_MAX},
-    memory::{Mapping, Protection, RawSlice},
+    memory::{Mapping, RawSlice},
 };
 
 /// The seals of every memfd that processes share: nobody can cut the memory off under a mapping.
@@ -68,8 +68,11 @@ impl Region {
         let memory = rustix::fs::memfd_create("rackscan-region", flags).map_err(os("create"))?;
         rustix::fs::ftruncate(&memory, bytes as u64).map_err(os("size"))?;
         rustix::fs::fcntl_add_seals(&memory, SEALS).map_err(os("seal"))?;
-        let mapping = Mapping::new(&memory, bytes, Protection::ReadWrite)
-            .map_err(|source| RegionError::Os { action: "map", bytes, source })?;
+        let mapping = Mapping::of_new(&memory, bytes).map_err(|source| RegionError::Os {
+            action: "map",
+            bytes,
+            source,
+        })?;
         Ok(Self { shared: Arc::new(SharedMemory { memory, mapping: Arc::new(mapping) }) })
     }
 

@@ -53,5 +53,6 @@ pub use record::{COMMIT, Provenance, machine};
 pub use room::free_bytes;
 pub use sweep::{SweepPlan, sweep, sweep_report};
 pub use target::{
-    Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, Wait, WireOnly,
+    CacheHits, Cached, Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target,
+    TargetError, Wait, WireOnly,
 };

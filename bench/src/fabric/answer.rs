@@ -66,7 +66,10 @@ fn next(lines: &mut std::io::Lines<std::io::StdinLock<'_>>) -> Result<Option<Tas
 fn meet(meeting: &Meeting) -> Result<(Ends, Region), FabricBenchError> {
     let Meeting { key, plain, inbox: into, listen, shape } = meeting;
     let deadline = Instant::now() + PATIENCE;
-    let mut push = connect(&called(plain, listen), key, deadline)?;
+    // In the order in which the other side takes them.
+    let mut both = connect(&called(plain, listen), key, deadline)?;
+    let push_out = connect(&called(plain, listen), key, deadline)?;
+    let push_in = connect(&called(plain, listen), key, deadline)?;
     let to_partner = connect(&called(into, listen), key, deadline)?;
     let mut inbox = Inbox::new(shape.config())?;
     let mut listener = Listener::bind_inboxes(&distinct(listen, "second"), key, vec![inbox.handle()])?;
@@ -81,10 +84,10 @@ fn meet(meeting: &Meeting) -> Result<(Ends, Region), FabricBenchError> {
         let _ = inbox.make_private(sender);
     }
     let memory = Region::allocate(REGION_BYTES)?;
-    let name = push.register(&memory, Access::ReadWrite)?;
-    push.post(0, Operation::Send { bytes: &name.to_bytes() })?;
-    let mut ends = Ends { push, inbox, from_partner, to_partner, early: VecDeque::new() };
-    ends.settle(Through::Push)?;
+    let name = both.register(&memory, Access::ReadWrite)?;
+    both.post(0, Operation::Send { bytes: &name.to_bytes() })?;
+    let mut ends = Ends { both, push_in, push_out, inbox, from_partner, to_partner, early: VecDeque::new() };
+    ends.settle(Through::Both)?;
     Ok((ends, memory))
 }
 

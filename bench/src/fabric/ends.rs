@@ -1,8 +1,9 @@
-//! How does a message travel in either way that is compared: into a private ring whose address the sender keeps (PUSH), or
+//! How does a message travel in each way that is compared: into a private ring whose address the sender keeps (PUSH), or
 //! into an inbox whose owner decides where it goes (IPUSH)?
 //!
 //! Invariants
-//! - Both ways are the same operation of the sender; only what the receiver has set up differs.
+//! - Both ways are the same operation of the sender over a connection that carries messages in one direction only; only what the
+//!   receiver has set up differs.
 //! - Nobody sleeps here: both sides poll, as in the paper's ping-pong (5.2).
 
 use std::{collections::VecDeque, time::Instant};
@@ -23,6 +24,8 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Through {
+    /// One connection for requests and replies, with a private ring on each side.
+    Both,
     /// A private ring for each sender, whose address the sender keeps.
     Push,
     /// An inbox of the receiver.
@@ -33,7 +36,11 @@ pub enum Through {
 #[derive(Debug)]
 pub struct Ends {
     /// A plain connection, for both directions.
-    pub push: Connection,
+    pub both: Connection,
+    /// The connection whose private ring the other's messages arrive in.
+    pub push_in: Connection,
+    /// The connection into the other's private ring.
+    pub push_out: Connection,
     /// Where the other's messages arrive.
     pub inbox: Inbox,
     /// The connection behind that inbox.
@@ -76,7 +83,7 @@ impl Outgoing {
 /// Polls that found nothing before a poller begins to yield its core between polls: a few microseconds.
 const POLLS_BEFORE_YIELD: u32 = 128;
 
-/// Empty polls of an inbox between two looks at the connection behind it.
+/// Empty polls of a ring or an inbox between two looks at the connections that bring nothing but completions and room.
 const POLLS_PER_TENDING: u32 = 32;
 
 /// A deadline that is looked at rarely, because a poll may take less time than reading the clock.
@@ -109,7 +116,8 @@ impl Patience {
 impl Ends {
     fn sending(&mut self, through: Through) -> &mut Connection {
         match through {
-            Through::Push => &mut self.push,
+            Through::Both => &mut self.both,
+            Through::Push => &mut self.push_out,
             Through::Inbox => &mut self.to_partner,
         }
     }
@@ -158,16 +166,18 @@ impl Ends {
         let mut patience = Patience::new();
         loop {
             let found = match through {
-                Through::Push => self.poll_push(events)?,
+                Through::Both | Through::Push => self.poll_ring(through, events)?,
                 Through::Inbox => self.poll_inbox(bytes)?,
             };
             if let Some(length) = found {
                 return Ok(length);
             }
-            // A private ring's connection reports both; beside an inbox, completions need no more than a look now and then.
-            if through == Through::Inbox && patience.polls % POLLS_PER_TENDING == POLLS_PER_TENDING - 1 {
+            // One connection reports both; beside another, completions need no more than a look now and then.
+            if through != Through::Both && patience.polls % POLLS_PER_TENDING == POLLS_PER_TENDING - 1 {
                 self.complete_some(through)?;
-                self.tend()?;
+                if through == Through::Inbox {
+                    self.tend()?;
+                }
             }
             patience.check()?;
         }
@@ -180,9 +190,14 @@ impl Ends {
         events.first().map_or(Ok(()), |event| Err(unexpected(event, "nothing beside the inbox")))
     }
 
-    fn poll_push(&mut self, events: &mut Vec<Event>) -> Result<Option<usize>, FabricBenchError> {
+    fn poll_ring(
+        &mut self,
+        through: Through,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<usize>, FabricBenchError> {
         if self.early.is_empty() {
-            self.push.poll(events);
+            let ring = if through == Through::Both { &mut self.both } else { &mut self.push_in };
+            ring.poll(events);
             for event in events.drain(..) {
                 match event {
                     Event::Message { bytes } => self.early.push_back(bytes.len()),
@@ -205,18 +220,13 @@ impl Ends {
         }
     }
 
-    /// Receives one message over the plain connection, with its bytes.
+    /// Receives one message over the connection for both directions, with its bytes.
     ///
     /// # Errors
     /// When the other process has gone or nothing comes.
-    pub fn message(&mut self, through: Through) -> Result<Vec<u8>, FabricBenchError> {
-        let mut bytes = Vec::new();
-        if through == Through::Inbox {
-            self.receive(through, &mut Vec::new(), &mut bytes)?;
-            return Ok(bytes);
-        }
+    pub fn message(&mut self) -> Result<Vec<u8>, FabricBenchError> {
         let (mut events, deadline) = (Vec::new(), Instant::now() + PATIENCE);
-        while self.push.wait(&mut events, deadline) > 0 {
+        while self.both.wait(&mut events, deadline) > 0 {
             for event in events.drain(..) {
                 match event {
                     Event::Message { bytes } => return Ok(bytes),

@@ -47,7 +47,7 @@ pub(super) fn measure(
             let count = transfers(bytes, options);
             copies.push(plain_copies(&pattern, &mut copy, bytes, count));
             let memory = partner.memory;
-            let connection = &mut partner.ends.push;
+            let connection = &mut partner.ends.both;
             writes.push(transfer(connection, &ours, memory, Direction::Write, (bytes, count))?);
             reads.push(transfer(connection, &ours, memory, Direction::Read, (bytes, count))?);
         }
@@ -139,7 +139,7 @@ fn complete(
 fn read_back(partner: &mut Partner, ours: &Region, pattern: &[u8]) -> Result<(), FabricBenchError> {
     ours.zero(0, REGION_BYTES)?;
     let memory = partner.memory;
-    transfer(&mut partner.ends.push, ours, memory, Direction::Read, (1 << 20, REGION_BYTES >> 20))?;
+    transfer(&mut partner.ends.both, ours, memory, Direction::Read, (1 << 20, REGION_BYTES >> 20))?;
     if ours.to_vec(0, REGION_BYTES)? == pattern {
         return Ok(());
     }

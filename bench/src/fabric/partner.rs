@@ -187,7 +187,9 @@ impl Partner {
         };
         say(&mut stdin, &meet)?;
         let deadline = Instant::now() + PATIENCE;
-        let push = accept(&mut plain, deadline)?;
+        let both = accept(&mut plain, deadline)?;
+        let push_in = accept(&mut plain, deadline)?;
+        let push_out = accept(&mut plain, deadline)?;
         let from_partner = accept(&mut into_inbox, deadline)?;
         let mut line = String::new();
         stdout.read_line(&mut line).map_err(process("its address was not heard"))?;
@@ -201,8 +203,9 @@ impl Partner {
             // An inbox without private rings (on verbs it is one shared queue) leaves it where it is.
             let _ = inbox.make_private(sender);
         }
-        let mut ends = Ends { push, inbox, from_partner, to_partner, early: VecDeque::new() };
-        let name = ends.message(Through::Push)?;
+        let mut ends =
+            Ends { both, push_in, push_out, inbox, from_partner, to_partner, early: VecDeque::new() };
+        let name = ends.message()?;
         let expected = "the name of its memory";
         let name = name.as_slice().try_into();
         let name = name.map_err(|_| FabricBenchError::Partner {

@@ -29,8 +29,8 @@ pub(super) fn measure(
     let message = Outgoing::new(BYTES)?;
     let (mut wire, mut sockets) = (Vec::new(), Vec::new());
     for _ in 0..options.repeat {
-        partner.ask(&Task::Echo { through: Through::Push, bytes: BYTES, count })?;
-        wire.push(2.0 * partner.ends.ping_pong(Through::Push, &message, count)?);
+        partner.ask(&Task::Echo { through: Through::Both, bytes: BYTES, count })?;
+        wire.push(2.0 * partner.ends.ping_pong(Through::Both, &message, count)?);
         sockets.push(over_a_socket(partner, count)?);
     }
     let socket = least(&sockets);

@@ -57,7 +57,7 @@ pub(crate) struct BenchTpch {
     /// `tpchgen-cli` and the engine's own
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) peers: Vec<Peer>,
-    /// Append the JSON lines to a file as well
+    /// Append the JSON lines to this file; the table is standard output then
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
@@ -97,7 +97,7 @@ pub(crate) struct BenchWires {
     /// How much is done in each turn: 1 is usual, 0.01 only shows that it works
     #[arg(long, default_value_t = 1.0, value_parser = effort)]
     pub(crate) effort: f64,
-    /// Append the JSON lines to a file as well
+    /// Append the JSON lines to this file; the table is standard output then
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

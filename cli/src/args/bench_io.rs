@@ -34,6 +34,12 @@ pub(crate) struct BenchIo {
     /// Wires to the node, by comma
     #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
     pub(crate) wires: Vec<LabWire>,
+    /// Where the node listens with --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
+    #[arg(long, value_name = "DEVICE@ADDRESS")]
+    pub(crate) verbs: Option<String>,
+    /// Memory of the node that keeps pages, read one-sidedly where that is possible [default: none]
+    #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = bytes)]
+    pub(crate) cache: u64,
     /// Reactors of the node [default: as many as connections, at most half of the cores]
     #[arg(long, value_name = "N")]
     pub(crate) reactors: Option<u16>,
@@ -88,7 +94,7 @@ pub(crate) struct BenchIo {
     /// Where --sweep puts its page and figures
     #[arg(long, value_name = "DIR", default_value = "lab-report")]
     pub(crate) report: PathBuf,
-    /// Append the JSON lines to a file as well
+    /// Append the JSON lines to this file; the table is standard output then
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
@@ -160,6 +166,8 @@ pub(crate) enum LabWire {
     Shm,
     /// TCP over loopback
     Tcp,
+    /// RDMA to the adapter named with --verbs
+    Verbs,
 }
 
 impl From<LabWire> for WireKind {
@@ -167,11 +175,12 @@ impl From<LabWire> for WireKind {
         match wire {
             LabWire::Shm => Self::Shm,
             LabWire::Tcp => Self::Tcp,
+            LabWire::Verbs => Self::Verbs,
         }
     }
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let rackscan_storage_node::ByteSize(bytes) = text.parse().map_err(|error| format!("{error}"))?;
     Ok(bytes)
 }

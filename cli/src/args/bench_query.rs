@@ -40,7 +40,7 @@ pub(crate) struct BenchQuery {
     /// Draw the paper's figures 4.32 to 4.40 into this folder, with a page that opens from disk
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
-    /// Append the JSON lines to a file as well
+    /// Append the JSON lines to this file; the table is standard output then
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
 //! Which words does `rackscan replay` understand?
 
-use super::bench_io::{Bridge, ReadsBy, file_size};
+use super::bench_io::{Bridge, ReadsBy, bytes, file_size};
 use clap::Args;
 use rackscan_lab::replay::{Offsets, limits::SPEED_MAX};
 use rackscan_trace::{ColumnNames, Format, OffsetUnit, TimeUnit};
@@ -72,6 +72,13 @@ pub(crate) struct Replay {
     /// Requests in flight on each connection
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) depth: u32,
+    /// Memory of each node that keeps pages, read one-sidedly where that is possible; 0 for none [default: as the nodes are
+    /// configured; with --folder none]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "local")]
+    pub(crate) cache: Option<u64>,
+    /// Run the whole trace so often before, on the same connections, as fast as possible and uncounted: a cache is warm then
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) warm_up: u32,
     /// Run on a file that is made in this folder and removed again
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,

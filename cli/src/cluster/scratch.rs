@@ -35,6 +35,10 @@ pub(crate) struct ScratchOptions {
     pub(crate) file_bytes: u64,
     /// Leave the data for a later command, and use what an earlier one left.
     pub(crate) keep: bool,
+    /// The node's page cache.
+    pub(crate) cache_bytes: u64,
+    /// Where the node listens for RDMA, as DEVICE@ADDRESS.
+    pub(crate) verbs: Option<String>,
 }
 
 /// A node of our own, started anew for each shape.
@@ -43,6 +47,8 @@ pub(crate) struct ScratchNodes {
     sockets: Option<PathBuf>,
     file_bytes: u64,
     keep: bool,
+    cache_bytes: u64,
+    verbs: Option<String>,
     key: ClusterKey,
     running: Option<(NodeShape, RunningNode, Lifelines)>,
 }
@@ -50,7 +56,7 @@ pub(crate) struct ScratchNodes {
 impl ScratchNodes {
     /// Makes the folder and its key, if there is room for the data.
     pub(crate) fn create(options: &ScratchOptions) -> Result<Self, Failure> {
-        let ScratchOptions { folder, file_bytes, keep } = options;
+        let ScratchOptions { folder, file_bytes, keep, cache_bytes, verbs } = options;
         fs::create_dir_all(folder).map_err(at_path(folder))?;
         let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
         let name =
@@ -73,7 +79,8 @@ impl ScratchNodes {
         fs::create_dir_all(&root).map_err(at_path(&root))?;
         let sockets = socket_folder(&root, u64::from(std::process::id()))?;
         let key = key(&root.join("cluster.key"))?;
-        Ok(Self { root, sockets, file_bytes: *file_bytes, keep: *keep, key, running: None })
+        let (file_bytes, keep, cache_bytes, verbs) = (*file_bytes, *keep, *cache_bytes, verbs.clone());
+        Ok(Self { root, sockets, file_bytes, keep, cache_bytes, verbs, key, running: None })
     }
 
     /// The node, in this shape.
@@ -99,7 +106,8 @@ impl ScratchNodes {
         let wire = |address: &Address| match address {
             Address::Shm { .. } => Some(WireKind::Shm),
             Address::Tcp { .. } => Some(WireKind::Tcp),
-            _ => None,
+            Address::Verbs { .. } => Some(WireKind::Verbs),
+            Address::Sim { .. } => None,
         };
         let addresses = member.listen.iter().filter_map(|address| Some((wire(address)?, address.clone())));
         let node = RunningNode {
@@ -117,12 +125,15 @@ impl ScratchNodes {
         let NodeShape { bridge, io, io_threads, serving, pin } = shape;
         let quoted = |text: String| toml::Value::String(text);
         let shm = quoted(format!("shm:{}", socket.display()));
-        let memory = MEMORY_BYTES + MEMORY_BYTES_PER_SERVING * u64::from(*serving);
+        let verbs = self.verbs.iter().map(|place| format!(", {}", quoted(format!("verbs:{place}:{port}"))));
+        let verbs: String = verbs.collect();
+        let cache = self.cache_bytes;
+        let memory = cache + MEMORY_BYTES + MEMORY_BYTES_PER_SERVING * u64::from(*serving);
         let mut text = format!(
             "# A node of `rackscan bench io`; the file is written anew for each shape.\n\
              cluster = \"rackscan-lab\"\nkey_file = \"cluster.key\"\n\n[[node]]\nnode = 0\ndata_dir = \"node0\"\n\
              devices = [{{ path = \"node0/device0\", size = \"{size}B\" }}]\n\
-             listen = [{shm}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{memory}B\"\nscratch = \"{scratch}B\"\n\
+             listen = [{shm}, \"tcp:127.0.0.1:{port}\"{verbs}]\ncache = \"{cache}B\"\nmemory_budget = \"{memory}B\"\nscratch = \"{scratch}B\"\n\
              scan_workers = 1\nreactor_depth = {depth}\nbridge = \"{bridge}\"\n",
             size = self.file_bytes + MARGIN_BYTES,
             scratch = self.file_bytes,

@@ -39,6 +39,8 @@ pub(crate) struct StageOptions {
     pub(crate) io: Option<IoKind>,
     /// Threads of each pool that reads, if it matters.
     pub(crate) io_threads: Option<u16>,
+    /// Page cache of each node, if it matters.
+    pub(crate) cache_bytes: Option<u64>,
     /// Connections to each node.
     pub(crate) connections: u32,
     /// A file of our own, rather than a cluster.
@@ -104,7 +106,7 @@ impl Stage {
     }
 
     fn scratch(wire: Option<Wire>, options: StageOptions) -> Result<Self, Failure> {
-        let StageOptions { local, bridge, io, io_threads, connections, scratch } = options;
+        let StageOptions { local, bridge, io, io_threads, connections, scratch, .. } = options;
         let Some(scratch) = scratch else { return Err(no_scratch()) };
         let (bridge, io) = (bridge.unwrap_or(BridgeKind::Reactor), io.unwrap_or(IoKind::Uring));
         let io_threads = io_threads.unwrap_or(IO_THREADS);
@@ -282,6 +284,7 @@ fn line(node: NodeId, address: &Address, key: &ClusterKey, (depth, slot_bytes): 
         depth,
         slot_bytes,
         batch: None,
+        reads_cache: true,
     }
 }
 
@@ -292,7 +295,7 @@ fn status_of(node: NodeId, address: &Address, key: &ClusterKey) -> Result<NodeSt
 
 /// What the options change in every node's configuration.
 fn overrides(options: &StageOptions) -> Vec<(&'static str, toml::Value)> {
-    let StageOptions { bridge, io, io_threads, connections, .. } = options;
+    let StageOptions { bridge, io, io_threads, cache_bytes, connections, .. } = options;
     let word = |word: String| toml::Value::String(word);
     let mut keys = Vec::new();
     if let Some(bridge) = bridge {
@@ -302,6 +305,7 @@ fn overrides(options: &StageOptions) -> Vec<(&'static str, toml::Value)> {
         }
     }
     keys.extend(io.map(|io| ("io", word(io.to_string()))));
+    keys.extend(cache_bytes.map(|bytes| ("cache", word(format!("{bytes}B")))));
     keys.extend(io_threads.map(|threads| ("io_threads", toml::Value::Integer(threads.into()))));
     keys
 }
@@ -339,6 +343,16 @@ fn check_bridge(status: &NodeStatus, options: &StageOptions, nodes: &Nodes) -> R
     let as_asked = options.bridge.is_none_or(|bridge| bridge == found.kind)
         && options.io.is_none_or(|io| io == found.io)
         && options.io_threads.is_none_or(|threads| threads == found.io_threads || found.io_threads == 0);
+    let cached = status.cache.budget_bytes;
+    if let Some(asked) = options.cache_bytes
+        && asked != cached
+    {
+        return Err(Failure::Runtime(format!(
+            "node {} has a page cache of {cached} bytes, not the {asked} asked for: it ran before; end it with `rackscan \
+             cluster stop`, and the replay starts it as asked",
+            status.node
+        )));
+    }
     if as_asked {
         return Ok(());
     }

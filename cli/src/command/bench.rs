@@ -1,4 +1,4 @@
-//! `rackscan bench`: measures, prints one JSON line per contender on standard output and a table on standard error.
+//! `rackscan bench`: measures, one JSON line per contender, and a table.
 
 use super::{load, query::selected};
 use crate::{
@@ -51,23 +51,28 @@ pub(crate) fn tpch(session: &Session, global: &Global, asked: &BenchTpch) -> Res
             spinner.set_message(format!("{query} {contender}"));
         }))?;
     spinner.finish_and_clear();
-    write_lines(&lines, asked.json.as_deref())?;
-    eprint!("{}", times(&lines, &options));
-    Ok(())
+    write_lines(&lines, asked.json.as_deref(), &times(&lines, &options))
 }
 
-/// Prints the lines as JSON, and appends them to a file if there is one.
-pub(super) fn write_lines<L: Serialize>(lines: &[L], file: Option<&Path>) -> Result<(), Failure> {
+/// Prints the lines as JSON on standard output and the table on standard error. If there is a file, the lines are appended to that, and
+/// the table goes to standard output.
+pub(super) fn write_lines<L: Serialize>(
+    lines: &[L],
+    file: Option<&Path>,
+    table: &TextTable,
+) -> Result<(), Failure> {
     let texts = lines.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
     let text = texts
         .map_err(|error| Failure::Runtime(format!("cannot write the figures as JSON: {error}")))?
         .join("\n");
-    print_text(&text)?;
-    if let Some(path) = file {
-        let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
-        writeln!(file, "{text}").map_err(at_path(path))?;
-    }
-    Ok(())
+    let Some(path) = file else {
+        print_text(&text)?;
+        eprint!("{table}");
+        return Ok(());
+    };
+    let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
+    writeln!(file, "{text}").map_err(at_path(path))?;
+    print_text(&table.to_string())
 }
 
 /// A row per query, a column per contender, best times.

@@ -21,9 +21,7 @@ pub(crate) fn fabric(asked: &BenchFabric) -> Result<(), Failure> {
     let spinner = progress::steps();
     let lines = fabric::run(&options, &second_process, &mut |step| spinner.set_message(step.to_owned()))?;
     spinner.finish_and_clear();
-    write_lines(&lines, json.as_deref())?;
-    eprint!("{}", figures(&lines));
-    Ok(())
+    write_lines(&lines, json.as_deref(), &figures(&lines))
 }
 
 /// Messages, and the memory that they arrive in.
@@ -38,16 +36,14 @@ pub(crate) fn inbox(asked: &BenchInbox) -> Result<(), Failure> {
         let sizes = if asked.sizes.is_empty() { SIZES.to_vec() } else { asked.sizes.clone() };
         let options = InboxOptions { places: places.clone(), sizes, shape, repeat: *repeat, effort: *effort };
         let lines = inbox::side_by_side(&options, &second_process, &mut on_step)?;
-        write_lines(&lines, json.as_deref())?;
-        spinner.suspend(|| eprint!("{}", side_by_side(&lines)));
+        spinner.suspend(|| write_lines(&lines, json.as_deref(), &side_by_side(&lines)))?;
     }
     // On verbs all senders share the adapter's queue: there are no rings to compare.
     let Some(place) = places.iter().find(|place| place.wire() != "verbs") else { return Ok(()) };
     for &senders in &asked.senders {
         let lines =
             inbox::patterns(&place.ours, senders, shape, &mut |step| spinner.set_message(step.to_owned()))?;
-        write_lines(&lines, json.as_deref())?;
-        spinner.suspend(|| eprint!("{}", memory(&lines)));
+        spinner.suspend(|| write_lines(&lines, json.as_deref(), &memory(&lines)))?;
     }
     spinner.finish_and_clear();
     Ok(())

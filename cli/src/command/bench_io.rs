@@ -22,6 +22,7 @@ use std::{
 
 /// Measures the grid that the options make.
 pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
+    check_verbs(asked)?;
     let mut experiment = experiment(asked, axes(asked))?;
     if asked.sweep {
         let wire = asked.wires.first().copied().unwrap_or(LabWire::Shm);
@@ -39,13 +40,25 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     if outcome.lines.is_empty() {
         return ended(outcome);
     }
-    write_lines(&outcome.lines, asked.json.as_deref())?;
-    eprint!("{}", figures(&outcome.lines));
+    write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
     if asked.sweep {
         let page = sweep_report(&outcome, &experiment.provenance).write(&asked.report)?;
         eprintln!("figures: {}", page.display());
     }
     ended(outcome)
+}
+
+/// Whether the wire verbs can be had, if it is asked for.
+fn check_verbs(asked: &BenchIo) -> Result<(), Failure> {
+    let text = match &asked.verbs {
+        _ if !asked.wires.contains(&LabWire::Verbs) => return Ok(()),
+        _ if !cfg!(feature = "verbs") => {
+            "--wires verbs: this program was built without verbs; build it with --features verbs"
+        }
+        None => "--wires verbs needs --verbs with the node's adapter and address, as DEVICE@ADDRESS",
+        Some(_) => return Ok(()),
+    };
+    Err(Failure::Usage(text.to_owned()))
 }
 
 /// The error, if it ended early.
@@ -118,8 +131,13 @@ fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure>
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
     }
-    let options =
-        ScratchOptions { folder: asked.folder.clone(), file_bytes: asked.file_size, keep: asked.keep };
+    let options = ScratchOptions {
+        folder: asked.folder.clone(),
+        file_bytes: asked.file_size,
+        keep: asked.keep,
+        cache_bytes: asked.cache,
+        verbs: asked.verbs.clone().filter(|_| asked.wires.contains(&LabWire::Verbs)),
+    };
     let mut nodes = ScratchNodes::create(&options)?;
     let bar = progress::turns();
     let outcome = experiment.run(&mut nodes, &stop, &mut |step| {
@@ -153,6 +171,8 @@ fn figures(lines: &[PointLine]) -> TextTable {
         "of local",
         "of limit",
         "of fio",
+        "cached",
+        "one-sided",
         "note",
     ]);
     let number = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
@@ -187,6 +207,8 @@ fn figures(lines: &[PointLine]) -> TextTable {
             optional(line.over_local, 3),
             optional(line.over_limit, 3),
             optional(line.over_fio, 3),
+            Cell::Count(line.cached),
+            Cell::Count(line.one_sided),
             Cell::from(note),
         ]);
     }

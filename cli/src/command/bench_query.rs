@@ -22,8 +22,7 @@ pub(crate) fn run(global: &Global, asked: &BenchQuery) -> Result<(), Failure> {
     let simulation = simulation(global, asked)?;
     let outcome = measure(asked, &simulation)?;
     if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref())?;
-        eprint!("{}", figures(&outcome.lines));
+        write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
         if let Some(folder) = &asked.report {
             let page = report(&outcome.lines, &simulation.provenance).write(folder)?;
             eprintln!("figures: {}", page.display());

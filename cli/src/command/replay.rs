@@ -83,12 +83,15 @@ fn stage_options(asked: &Asked) -> StageOptions {
         folder,
         file_bytes: asked.file_size,
         keep: asked.keep,
+        cache_bytes: asked.cache.unwrap_or(0),
+        verbs: None,
     });
     StageOptions {
         local: asked.local,
         bridge: asked.bridge.map(BridgeKind::from),
         io: asked.io.map(IoKind::from),
         io_threads: asked.io_threads,
+        cache_bytes: asked.cache,
         connections: asked.connections,
         scratch,
     }
@@ -181,6 +184,7 @@ fn replayed(
         depth: asked.depth,
         late_after: asked.late_after,
         strict: asked.strict,
+        warm_ups: asked.warm_up,
         peers: &stage.pids,
         stop,
         ended: &ended,

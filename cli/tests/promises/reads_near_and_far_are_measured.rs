@@ -87,6 +87,11 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         ("--connections 9999", 2, ["9999 connections", "1 to 1024"]),
         ("--open-loop 0", 2, ["--open-loop 0", "above 0"]),
         ("--zipf 1", 2, ["--zipf 1", "below 1"]),
+        (
+            "--wires verbs",
+            2,
+            ["--wires verbs", if cfg!(feature = "verbs") { "DEVICE@ADDRESS" } else { "--features verbs" }],
+        ),
         ("--file-size 4000000MiB", 2, ["expected whole MiB", "1TiB"]),
         ("--file-size 1000GiB", 1, ["bytes are free", "smaller --file-size"]),
     ] {

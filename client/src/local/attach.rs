@@ -23,7 +23,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Attaches what can be, with a ring over it; or the reason why nothing can be read here.
 pub(super) fn attach(statuses: &[NodeStatus]) -> (BTreeMap<NodeId, Attachment>, Result<Ring, String>) {
     let mut nodes = BTreeMap::new();
-    let config = RingConfig { depth: LOCAL_DEPTH, devices: Vec::new(), buffers: None };
+    let config = RingConfig { depth: LOCAL_DEPTH, ..RingConfig::default() };
     let mut ring = match Ring::new(config) {
         Ok(ring) => ring,
         Err(error) => return (nodes, Err(error.to_string())),

@@ -8,4 +8,4 @@ mod queue;
 mod uring;
 mod watches;
 
-pub use queue::{BufferRegistration, Ring, RingConfig, RingReport};
+pub use queue::{BufferRegistration, HandOver, Ring, RingConfig, RingReport};

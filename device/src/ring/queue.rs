@@ -1,7 +1,7 @@
 //! How does one thread read, write and wait?
 //!
-//! A [`Ring`] belongs to one thread (`!Send`, `&mut self`). Submitting only queues; [`DeviceIo::reap`] hands everything
-//! to the kernel and waits in one system call, for devices and watched descriptors alike.
+//! A [`Ring`] belongs to one thread (`!Send`, `&mut self`). Submitting only queues, unless [`HandOver`] says otherwise;
+//! [`DeviceIo::reap`] hands everything to the kernel and waits in one system call, for devices and watched descriptors alike.
 //!
 //! Invariants
 //! - `in_flight` = transfers the kernel has + completions not yet delivered <= `depth`.
@@ -41,6 +41,20 @@ pub struct RingConfig {
     /// A pool whose memory is registered with the kernel, which makes transfers cheaper. Buffers of other pools
     /// work too.
     pub buffers: Option<BufferPool>,
+    /// When the kernel hears of a transfer.
+    pub hand_over: HandOver,
+}
+
+/// When does the kernel hear of a transfer?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HandOver {
+    /// With others, at the next flush or reap: one system call for all, and those that lie next to each other become one
+    /// on the way to the device. For batches.
+    #[default]
+    Together,
+    /// When it is submitted: the device begins while the next one is made, and does not run dry where it ends its transfers in
+    /// batches. For streams of requests that come from elsewhere.
+    EachAtOnce,
 }
 
 /// Whether the pool's memory could be registered.
@@ -94,6 +108,7 @@ pub struct Ring {
     settled_transfers: u32,
     events: Vec<Event>,
     report: RingReport,
+    hand_over: HandOver,
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -103,7 +118,7 @@ impl Ring {
     /// # Errors
     /// [`RingError`]: a depth or a number of devices outside the limits, or the kernel refuses io_uring.
     pub fn new(config: RingConfig) -> Result<Self, RingError> {
-        let RingConfig { depth, devices, buffers } = config;
+        let RingConfig { depth, devices, buffers, hand_over } = config;
         if depth == 0 || depth > RING_DEPTH_MAX {
             return Err(RingError::BadDepth { depth });
         }
@@ -118,6 +133,7 @@ impl Ring {
             settled_transfers: 0,
             events: Vec::with_capacity(depth as usize),
             report,
+            hand_over,
             _of_this_thread: PhantomData,
         };
         for device in devices {
@@ -157,7 +173,12 @@ impl Ring {
 
     fn begin(&mut self, transfer: Transfer) -> Result<(), (Transfer, Errno)> {
         let fd = self.devices[usize::from(transfer.device.0)].as_fd().as_raw_fd();
-        self.uring.begin(transfer, fd)
+        self.uring.begin(transfer, fd)?;
+        if self.hand_over == HandOver::EachAtOnce {
+            // It is accepted already. If the kernel takes nothing for a reason that lasts, the next to wait is told.
+            let _handed_over = self.uring.enter(Block::Never);
+        }
+        Ok(())
     }
 
     /// Checks and starts a read or write, or gives the memory back.

@@ -1,6 +1,7 @@
 //! What this crate promises, one file per promise.
 
 mod direct_io_moves_exactly_the_bytes;
+mod handed_over_at_once;
 mod opening_a_device_is_honest;
 mod queues_stay_bounded;
 mod simulated_devices_are_repeatable;

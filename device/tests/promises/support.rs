@@ -33,7 +33,8 @@ pub(crate) fn pool() -> BufferPool {
 
 pub(crate) fn ring(depth: u32, device: &Arc<Device>, pool: Option<&BufferPool>) -> Ring {
     let devices = vec![Arc::clone(device)];
-    Ring::new(RingConfig { depth, devices, buffers: pool.cloned() }).expect("io_uring is allowed")
+    Ring::new(RingConfig { depth, devices, buffers: pool.cloned(), ..RingConfig::default() })
+        .expect("io_uring is allowed")
 }
 
 /// Every way to read and write devices, one after the other: rings with and without registered buffers, few and many threads, a

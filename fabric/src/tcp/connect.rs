@@ -17,10 +17,11 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use super::{link::Link, queue::TcpQueue};
+use super::queue::TcpQueue;
 use crate::{
     address::Wire,
     connection::Connection,
+    doorbell::Doorbell,
     error::{ConnectError, ListenError},
     handshake,
     inbox::Inboxes,
@@ -140,9 +141,8 @@ pub(crate) fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
 
 fn finish(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection, ConnectError> {
     let os = |source| ConnectError::Os { action: "start a responder", peer: peer.clone(), source };
-    let link = Link::new(socket).map_err(os)?;
-    let bell = || Arc::clone(&link.responder_bell);
-    let (member, place) = match inboxes.seat(|inbox| inbox.join(bell(), bell())) {
+    let bell = Arc::new(Doorbell::new().map_err(os)?);
+    let (member, place) = match inboxes.seat(|inbox| inbox.join(Arc::clone(&bell), Arc::clone(&bell))) {
         None => (None, None),
         Some(Ok((which, member))) => {
             let id = member.id();
@@ -150,7 +150,7 @@ fn finish(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection
         }
         Some(Err(refusal)) => return Err(ConnectError::NoSeat { peer, reason: refusal.to_string() }),
     };
-    let queue = TcpQueue::new(link, member).map_err(os)?;
+    let queue = TcpQueue::new(socket, bell, member).map_err(os)?;
     let connection = Connection::new(Box::new(queue), Wire::Tcp, peer);
     Ok(match place {
         Some((which, id)) => connection.through_inbox(which, id),

@@ -7,12 +7,12 @@
 //!   while a read is unanswered.
 //! - Once `flights.ending` is set no request enters or is held, so every request is answered or failed.
 //! - Events are bounded: completions by the queue's depth, as is what is held; messages by their own two limits.
-//! - The outbox may be locked while `flights` is; no other two locks are held at once.
+//! - The receiver's lock is taken before all others. The outbox may be locked while `flights` is; no other two are held at once.
 
 use std::{
     collections::VecDeque,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
@@ -20,8 +20,10 @@ use std::{
 };
 
 use super::{
+    drive::Drive,
     frame::{Body, Frame},
-    outbox::{Outbox, Payload},
+    outbox::{Outbox, Payload, Sent},
+    receive::Receiver,
     region::Grants,
     request::Request,
 };
@@ -30,7 +32,9 @@ use crate::{
     doorbell::Doorbell,
     error::{Ending, OperationError, PostError},
     guarded::Guarded,
-    limits::{EVENTS_PER_POLL_MAX, TCP_MESSAGE_BYTES_QUEUED_MAX, TCP_MESSAGES_QUEUED_MAX},
+    limits::{
+        EVENTS_PER_POLL_MAX, TCP_INLINE_BYTES_MAX, TCP_MESSAGE_BYTES_QUEUED_MAX, TCP_MESSAGES_QUEUED_MAX,
+    },
     operation::RemoteSpan,
     region::{Access, RegionSlice},
 };
@@ -165,19 +169,25 @@ pub(super) struct Link {
     pub(super) responder_bell: Arc<Doorbell>,
     pub(super) application_bell: Doorbell,
     pub(super) closing: AtomicBool,
+    pub(super) drive: Drive,
     arrived: Guarded<Arrived>,
     has_events: AtomicBool,
     application_sleeps: AtomicBool,
 }
 
 impl Link {
-    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: OwnedFd,
+        responder_bell: Arc<Doorbell>,
+        receiver: Receiver,
+    ) -> io::Result<Self> {
         Ok(Self {
             socket,
+            drive: Drive::new(receiver),
             outbox: Guarded::default(),
             flights: Guarded::default(),
             grants: Grants::default(),
-            responder_bell: Arc::new(Doorbell::new()?),
+            responder_bell,
             application_bell: Doorbell::new()?,
             closing: AtomicBool::new(false),
             arrived: Guarded::new(Arrived::default()),
@@ -212,6 +222,12 @@ impl Link {
         // After the goodbye, so that the responder, when it sees this, knows that the goodbye is held or in the outbox.
         self.closing.store(true, Ordering::SeqCst);
         self.responder_bell.ring();
+    }
+
+    /// Owner: sends what the socket takes; whether that was everything.
+    pub(super) fn flush(&self) -> bool {
+        // A broken stream is the responder's to judge: it knows whether the peer said goodbye.
+        self.outbox.lock().send(self.socket.as_fd(), TCP_INLINE_BYTES_MAX) == Ok(Sent::All)
     }
 
     /// Responder: reports an event and wakes the application if it sleeps. A message is forgotten when it has closed.
@@ -302,6 +318,9 @@ impl Link {
 
     /// Application: is awake.
     pub(super) fn wake_up(&self) {
+        if self.drive.owner_is_awake() {
+            self.responder_bell.ring();
+        }
         self.application_sleeps.store(false, Ordering::SeqCst);
         self.application_bell.drain();
     }

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, os::fd::BorrowedFd};
 use rustix::io::Errno;
 
 use super::{
-    frame::{FRAME_BYTES, Frame},
+    frame::{Body, FRAME_BYTES, Frame},
     sys::{self, PIECES_MAX, Piece},
 };
 use crate::{limits::TCP_ANSWERS_QUEUED_MAX, memory::RawSlice};
@@ -38,6 +38,7 @@ struct Entry {
     frame: [u8; FRAME_BYTES],
     payload: Payload,
     is_answer: bool,
+    acknowledges: bool,
 }
 
 /// How far sending came.
@@ -63,17 +64,35 @@ pub(super) struct Outbox {
 impl Outbox {
     /// Appends a request of ours.
     pub(super) fn push_request(&mut self, frame: Frame, payload: Payload) {
-        self.entries.push_back(Entry { frame: frame.encode(), payload, is_answer: false });
+        let entry = Entry { frame: frame.encode(), payload, is_answer: false, acknowledges: false };
+        self.entries.push_back(entry);
     }
 
-    /// Appends an answer; false when the peer has asked more than an honest one can.
+    /// Appends an answer; false when the peer has asked more than an honest one can. An acknowledgement takes the place of one that
+    /// would go out right before it.
     pub(super) fn push_answer(&mut self, frame: Frame, payload: Payload) -> bool {
+        let acknowledges = frame.body == Body::Acknowledge;
+        let last_is_whole = self.entries.len() > 1 || self.first_sent == 0;
+        if acknowledges
+            && matches!(payload, Payload::None)
+            && last_is_whole
+            && let Some(last) = self.entries.back_mut()
+            && last.acknowledges
+        {
+            last.frame = frame.encode();
+            return true;
+        }
         if self.answers >= TCP_ANSWERS_QUEUED_MAX {
             return false;
         }
         self.answers += 1;
-        self.entries.push_back(Entry { frame: frame.encode(), payload, is_answer: true });
+        self.entries.push_back(Entry { frame: frame.encode(), payload, is_answer: true, acknowledges });
         true
+    }
+
+    /// Whether nothing waits to be sent that the peer may be waiting for itself.
+    pub(super) fn holds_only_acknowledgements(&self) -> bool {
+        self.entries.iter().all(|entry| entry.acknowledges)
     }
 
     /// Forgets everything; the stream is broken.
@@ -147,7 +166,7 @@ mod tests {
     use std::{io::Read, os::fd::AsFd};
 
     use super::*;
-    use crate::{region::Region, tcp::frame::Body};
+    use crate::region::Region;
 
     #[test]
     fn frames_and_payloads_arrive_whole_and_in_order_however_little_the_socket_takes() {
@@ -156,7 +175,7 @@ mod tests {
         let mut outbox = Outbox::default();
         let mut expected = Vec::new();
         for sequence in 0..200_u64 {
-            let frame = Frame { sequence, body: Body::Acknowledge };
+            let frame = Frame { sequence, body: Body::Found { value: sequence } };
             let length = usize::try_from(sequence * 37).unwrap();
             expected.extend_from_slice(&frame.encode());
             let payload = match sequence % 3 {
@@ -181,10 +200,36 @@ mod tests {
     #[test]
     fn a_peer_that_asks_too_much_is_noticed() {
         let mut outbox = Outbox::default();
-        let frame = Frame { sequence: 0, body: Body::Acknowledge };
+        let frame = Frame { sequence: 0, body: Body::Found { value: 0 } };
         for _ in 0..TCP_ANSWERS_QUEUED_MAX {
             assert!(outbox.push_answer(frame, Payload::None));
         }
         assert!(!outbox.push_answer(frame, Payload::None));
+    }
+
+    #[test]
+    fn an_acknowledgement_replaces_the_one_before_it_but_not_one_that_is_partly_sent() {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut outbox = Outbox::default();
+        let acknowledge = |sequence| Frame { sequence, body: Body::Acknowledge };
+        for sequence in 0..1000 {
+            assert!(outbox.push_answer(acknowledge(sequence), Payload::None));
+        }
+        assert!(outbox.holds_only_acknowledgements());
+        outbox.send(ours.as_fd(), 1).unwrap();
+        assert!(outbox.push_answer(acknowledge(1000), Payload::None));
+        outbox.push_request(acknowledge(7), Payload::Private(b"x".to_vec()));
+        assert!(!outbox.holds_only_acknowledgements());
+        assert!(outbox.push_answer(acknowledge(1001), Payload::None));
+        outbox.send(ours.as_fd(), 1 << 20).unwrap();
+        let mut expected = Vec::new();
+        for sequence in [999, 1000, 7] {
+            expected.extend_from_slice(&acknowledge(sequence).encode());
+        }
+        expected.push(b'x');
+        expected.extend_from_slice(&acknowledge(1001).encode());
+        let mut received = vec![0; expected.len()];
+        theirs.read_exact(&mut received).unwrap();
+        assert_eq!((received, outbox.answers), (expected, 0));
     }
 }

@@ -1,28 +1,33 @@
 //! What does the application's thread do for an operation over TCP?
 //!
 //! Life of an operation: `post` appends it to the outbox and sends what the socket takes at once, at most about
-//! `TCP_INLINE_BYTES_MAX`; the responder sends the rest. The peer's responder executes it and answers, our responder takes the
-//! answer in, and `poll` finds the completion. While reads are unanswered, `post` only keeps what is not a read, and all that
-//! is posted behind it; our responder appends it to the outbox when it has taken in the last of those reads.
+//! `TCP_INLINE_BYTES_MAX`; who drives the connection (see `drive`), this side or the responder, sends the rest. The peer executes it and
+//! answers, who drives takes the answer in, and `poll` finds the completion. While reads are unanswered, `post` only keeps what is not a
+//! read, and all that is posted behind it; who takes in the last of those reads appends it to the outbox.
 //!
 //! Invariants
 //! - Nothing here waits for the socket, except `close` within its limit.
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, MutexGuard},
     thread::JoinHandle,
 };
 
 use super::{
+    drive::{Owner, Rest},
     link::Link,
     outbox::{Outbox, Sent},
+    receive::Receiver,
     request::Request,
     responder,
 };
+use rustix::event::epoll::{self, EventData, EventFlags};
+
 use crate::{
     completion::Event,
+    doorbell::Doorbell,
     error::{PostError, RegisterError},
     inbox::Membership,
     limits::{TCP_INLINE_BYTES_MAX, TCP_SPIN_US},
@@ -39,25 +44,60 @@ pub(super) struct TcpQueue {
     armed: bool,
     /// Between `begin_batch` and `end_batch`, when requests are collected in the outbox.
     batching: bool,
+    owner: Owner,
+    /// Readable when the application's bell is, and, while `on_socket`, when the socket is.
+    watch: OwnedFd,
+    on_socket: bool,
 }
 
 impl TcpQueue {
     /// The peer's messages go to the inbox of `member`, or else to the application's `poll`.
-    pub(super) fn new(link: Link, member: Option<Membership>) -> io::Result<Self> {
-        let link = Arc::new(link);
+    pub(super) fn new(
+        socket: OwnedFd,
+        responder_bell: Arc<Doorbell>,
+        member: Option<Membership>,
+    ) -> io::Result<Self> {
+        let link = Arc::new(Link::new(socket, responder_bell, Receiver::new(member))?);
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&watch, &link.application_bell, EventData::new_u64(0), EventFlags::IN)?;
         let shared = Arc::clone(&link);
         let thread = std::thread::Builder::new().name("fabric-tcp".to_owned()).stack_size(256 * 1024);
-        let responder = thread.spawn(move || responder::run(&shared, member))?;
-        Ok(Self { link, responder: Some(responder), armed: false, batching: false })
+        let responder = thread.spawn(move || responder::run(&shared))?;
+        let owner = Owner::default();
+        Ok(Self {
+            link,
+            responder: Some(responder),
+            armed: false,
+            batching: false,
+            owner,
+            watch,
+            on_socket: false,
+        })
     }
-}
 
-impl TcpQueue {
+    /// Whether the socket wakes who sleeps on `wait_fd`; false if that cannot be had.
+    fn wake_on_socket(&mut self, wake: bool) -> bool {
+        if self.on_socket != wake {
+            let socket = &self.link.socket;
+            let changed = if wake {
+                epoll::add(&self.watch, socket, EventData::new_u64(1), EventFlags::IN)
+            } else {
+                // Without interest it would still report a hang-up, again and again.
+                epoll::delete(&self.watch, socket)
+            };
+            if changed.is_err() {
+                return false;
+            }
+            self.on_socket = wake;
+        }
+        true
+    }
+
     /// Sends what the socket takes at once; the responder sends the rest.
     fn send(&self, mut outbox: MutexGuard<'_, Outbox>) {
         // A broken stream is the responder's to judge: it knows whether the peer said goodbye.
         let sent = outbox.send(self.link.socket.as_fd(), TCP_INLINE_BYTES_MAX);
-        let must_wake = sent != Ok(Sent::All) && !outbox.responder_watches;
+        let must_wake = sent != Ok(Sent::All) && !outbox.responder_watches && !self.link.drive.is_by_owner();
         drop(outbox);
         if must_wake {
             self.link.responder_bell.ring();
@@ -98,19 +138,28 @@ impl Queue for TcpQueue {
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {
-        if self.armed {
-            self.armed = false;
+        if std::mem::take(&mut self.armed) {
             self.link.wake_up();
+            self.owner.woken();
         }
+        let before = events.len();
         self.link.take(events);
+        let found = events.len() > before;
+        if self.owner.look(&self.link, found) && !found {
+            self.link.take(events);
+        }
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.link.application_bell.as_fd()
+        self.watch.as_fd()
     }
 
     fn arm(&mut self) -> bool {
-        let sleep = self.link.fall_asleep();
+        // Said first: from here on the responder does not take over because nobody polls.
+        self.link.drive.owner_sleeps();
+        let rest = self.owner.rest(&self.link);
+        let is_watched = self.wake_on_socket(rest == Rest::OnSocket);
+        let sleep = rest != Rest::Not && is_watched && self.link.fall_asleep();
         self.armed = sleep;
         if !sleep {
             self.link.wake_up();
@@ -157,7 +206,8 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        (TcpQueue::new(Link::new(ours.into()).unwrap(), None).unwrap(), theirs)
+        let bell = Arc::new(Doorbell::new().unwrap());
+        (TcpQueue::new(ours.into(), bell, None).unwrap(), theirs)
     }
 
     fn ending(queue: &mut TcpQueue) -> Ending {

@@ -98,6 +98,8 @@ pub(super) struct Receiver {
     acknowledged: u64,
     /// Whether a frame was taken in since somebody asked.
     active: bool,
+    /// How the connection ended, if that was noticed outside of the responder's thread.
+    failed: Option<Ending>,
     /// Bytes that this round may still read.
     budget: usize,
 }
@@ -113,6 +115,7 @@ impl Receiver {
             next_request: 0,
             acknowledged: 0,
             active: false,
+            failed: None,
             budget: 0,
         }
     }
@@ -120,6 +123,11 @@ impl Receiver {
     /// Whether a frame was taken in since the last call.
     pub(super) fn take_activity(&mut self) -> bool {
         std::mem::take(&mut self.active)
+    }
+
+    /// The next `receive` fails with this.
+    pub(super) fn fail(&mut self, ending: Ending) {
+        self.failed = Some(ending);
     }
 
     /// Whether it is an inbox that messages wait for.
@@ -136,7 +144,7 @@ impl Receiver {
     /// that never stops must not keep our own frames from being sent.
     pub(super) fn receive(&mut self, link: &Link) -> Result<Pause, Ending> {
         self.budget = TCP_ROUND_BYTES;
-        if let Some(ending) = self.inbox.as_ref().and_then(InboxEnd::ending) {
+        if let Some(ending) = self.failed.take().or_else(|| self.inbox.as_ref().and_then(InboxEnd::ending)) {
             return Err(ending);
         }
         loop {

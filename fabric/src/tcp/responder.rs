@@ -1,6 +1,7 @@
 //! Who plays the network card on a TCP connection?
 //!
 //! Invariants
+//! - It takes part only while the connection's owner does not drive (see `drive`), and otherwise looks from time to time whether that is so.
 //! - The loop blocks only in `poll`. It stops reading when messages have no room, and never stops sending; neither direction
 //!   moves more than its limit (`TCP_ROUND_BYTES`, `TCP_INLINE_BYTES_MAX`) before the other has its turn.
 //! - After the last frame it asks the socket again for `TCP_SPIN_US`, yielding the processor, before it blocks.
@@ -18,34 +19,41 @@ use rustix::{
 };
 
 use super::{
+    drive::Watchman,
     link::Link,
     outbox::Sent,
     receive::{Pause, Receiver},
 };
 use crate::{
     error::Ending,
-    inbox::Membership,
     limits::{CLOSE_TIME_MAX, TCP_INLINE_BYTES_MAX, TCP_SPIN_US},
 };
 
 /// The responder's thread.
-pub(super) fn run(link: &Link, member: Option<Membership>) {
-    let mut receiver = Receiver::new(member);
-    let ending = serve(link, &mut receiver);
+pub(super) fn run(link: &Link) {
+    let ending = serve(link);
     // Whatever it has put into an inbox is there; nothing follows.
-    drop(receiver);
+    drop(link.drive.receiver().take());
     link.end(&ending);
     // The peer's responder learns at once that nobody answers any more.
     let _ = rustix::net::shutdown(&link.socket, Shutdown::Both);
 }
 
 /// Serves until the connection ends and says how it did.
-fn serve(link: &Link, receiver: &mut Receiver) -> Ending {
+fn serve(link: &Link) -> Ending {
     let mut close_by: Option<Instant> = None;
     let mut spin_until = Instant::now();
+    let mut watchman = Watchman::new();
     loop {
         // Asked first: what was posted before is then held, or in the outbox when `send` says that all is sent.
         let closing = link.closing.load(Ordering::SeqCst);
+        if !closing && link.drive.is_by_owner() {
+            stand_by(link, &mut watchman);
+            continue;
+        }
+        let mut guard = link.drive.receiver();
+        // It is this thread that takes it away, at the end.
+        let Some(receiver) = guard.as_mut() else { return Ending::Orderly };
         let pause = match receiver.receive(link).and_then(|pause| receiver.acknowledge(link).map(|()| pause))
         {
             Ok(pause) => pause,
@@ -75,14 +83,23 @@ fn serve(link: &Link, receiver: &mut Receiver) -> Ending {
         }
         let may_change_soon = pause == Pause::Drained || receiver.waits_for_inbox();
         if may_change_soon && !must_send && Instant::now() < spin_until {
+            drop(guard);
             std::thread::yield_now();
             continue;
         }
         if pause == Pause::MessagesFull && !receiver.may_sleep() {
             continue;
         }
+        drop(guard);
         sleep(link, pause, must_send, close_by);
     }
+}
+
+/// Sleeps while the owner drives, until it is time to look whether it still does.
+fn stand_by(link: &Link, watchman: &mut Watchman) {
+    poll(&mut [PollFd::new(&link.responder_bell, PollFlags::IN)], watchman.nap(&link.drive));
+    link.responder_bell.drain();
+    watchman.look(&link.drive);
 }
 
 /// Sends some of what waits, and notes under the lock whether the loop will watch for more room. Not all of it, because a

@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::latency::Latencies;
 use crate::limits;
-use crate::target::{IoDone, IoOperation, Target, TargetError};
+use crate::target::{CacheHits, IoDone, IoOperation, Target, TargetError};
 
 pub use places::{Distribution, Region};
 pub use team::drive;
@@ -106,7 +106,7 @@ pub struct Tally {
     /// Bytes that they moved.
     pub bytes: u64,
     /// Of these, IOs answered from a node's page cache.
-    pub cached: u64,
+    pub cached: CacheHits,
     /// Open loop: begun later than [`limits::LATE_AFTER`] after the intended time.
     pub late: u64,
     /// Open loop: intended, and not begun when the time was over.
@@ -121,7 +121,7 @@ impl Tally {
             self.latencies.record(latency);
             self.ios += 1;
             self.bytes += u64::from(load.length_bytes);
-            self.cached += u64::from(ended.cached);
+            self.cached.count(ended.cached);
         }
     }
 
@@ -130,7 +130,7 @@ impl Tally {
         self.ios += other.ios;
         self.in_time += other.in_time;
         self.bytes += other.bytes;
-        self.cached += other.cached;
+        self.cached.add(other.cached);
         self.late += other.late;
         self.unissued += other.unissued;
         self.elapsed = self.elapsed.max(other.elapsed);

@@ -72,7 +72,7 @@ impl Target for Stalling {
         }
         while queue.front().is_some_and(|first| first.1 <= self.clock.now()) {
             let Some((slot, _)) = queue.pop_front() else { break };
-            done.push(IoDone { slot, outcome: Ok(()), cached: false });
+            done.push(IoDone { slot, outcome: Ok(()), cached: None });
         }
         Ok(())
     }

@@ -6,7 +6,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::places::Places;
@@ -22,13 +21,6 @@ use crate::target::{Target, TargetError};
 pub fn drive(run: &Run<'_>, make: &MakeTarget<'_>) -> Result<Measured, DriveError> {
     check(run)?;
     let failed = AtomicBool::new(false);
-    // One after another: how many callers a node takes in at once is not measured here.
-    let making = Mutex::new(());
-    let make = |connection| {
-        let _turn = making.lock().unwrap_or_else(PoisonError::into_inner);
-        make(connection)
-    };
-    let make: &MakeTarget<'_> = &make;
     std::thread::scope(|scope| {
         let mut members = Vec::with_capacity(run.connections as usize);
         for connection in 0..run.connections {
@@ -207,7 +199,7 @@ mod tests {
                 let number = self.ios.fetch_add(1, Ordering::Relaxed);
                 let failure = TargetError::SlotBusy { slot };
                 let outcome = if number == self.fails_at { Err(failure) } else { Ok(()) };
-                done.push(IoDone { slot, outcome, cached: false });
+                done.push(IoDone { slot, outcome, cached: None });
             }
             Ok(())
         }

@@ -45,6 +45,8 @@ pub enum WireKind {
     Shm,
     /// TCP over loopback.
     Tcp,
+    /// RDMA.
+    Verbs,
 }
 
 impl fmt::Display for WireKind {
@@ -52,6 +54,7 @@ impl fmt::Display for WireKind {
         out.write_str(match self {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
         })
     }
 }

@@ -15,6 +15,7 @@ use crate::drive::Measured;
 use crate::latency::{Latencies, LatencySummary};
 use crate::median::median;
 use crate::record::Provenance;
+use crate::target::CacheHits;
 
 /// One turn of one mode.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +27,7 @@ pub(super) struct Turn {
     pub(super) node_cpu: Option<Duration>,
     pub(super) late: u64,
     pub(super) unissued: u64,
-    pub(super) cached: u64,
+    pub(super) cached: CacheHits,
     /// It ended before its bounds.
     pub(super) short: bool,
 }
@@ -105,8 +106,10 @@ pub struct PointLine {
     pub late: u64,
     /// Open loop: never begun.
     pub unissued: u64,
-    /// Answered from a page cache.
+    /// Answered by the node from its page cache.
     pub cached: u64,
+    /// Taken out of the node's page cache without asking it.
+    pub one_sided: u64,
     /// This mode over `local`.
     pub over_local: Option<f64>,
     /// This mode over the lesser of `local` and `wire`.
@@ -213,7 +216,8 @@ impl Turns {
             ios_per_cpu_s: reader_ns.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
             late: sum(|turn| turn.late),
             unissued: sum(|turn| turn.unissued),
-            cached: sum(|turn| turn.cached),
+            cached: sum(|turn| turn.cached.by_request),
+            one_sided: sum(|turn| turn.cached.one_sided),
             over_local: if is_remote { over(local.as_ref()) } else { None },
             over_limit: if is_remote { over(limit.as_ref()) } else { None },
             over_fio: if mode == Mode::Local { over(fio.as_ref()) } else { None },

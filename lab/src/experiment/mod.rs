@@ -328,6 +328,8 @@ impl Bench {
             depth,
             slot_bytes,
             batch,
+            // A node without a cache says so.
+            reads_cache: true,
         })
     }
 

@@ -54,6 +54,7 @@ fn options(node: &RunningNode, simulation: &Simulation) -> Result<ClusterOptions
     options.wire = Some(match wire {
         WireKind::Shm => Wire::Shm,
         WireKind::Tcp => Wire::Tcp,
+        WireKind::Verbs => Wire::Verbs,
     });
     options.memory_bytes = simulation.memory_bytes();
     options.request_timeout = NODE_PATIENCE;

@@ -37,7 +37,8 @@ pub fn compared(a: &ReplayReport, b: &ReplayReport) -> Vec<Difference> {
     number("requests that ended well", &|report| Some(report.ios as f64), &count);
     number("not issued", &|report| Some(report.unissued as f64), &count);
     number("failed", &|report| Some(report.failed as f64), &count);
-    number("from the page cache", &|report| Some(report.cached as f64), &count);
+    number("from the page cache, by request", &|report| Some(report.cached as f64), &count);
+    number("from the page cache, one-sidedly", &|report| Some(report.one_sided as f64), &count);
     number("time", &|report| Some(report.seconds * 1e6), &microseconds);
     number("IOPS", &|report| Some(report.iops), &count);
     number("MB/s", &|report| Some(report.mb_per_s), &|value| format!("{value:.1}"));

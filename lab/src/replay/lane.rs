@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::plan::Request;
 use crate::clock::Clock;
 use crate::latency::Latencies;
-use crate::target::{Io, IoDone, IoOperation, Target, TargetError, Wait};
+use crate::target::{CacheHits, Cached, Io, IoDone, IoOperation, Target, TargetError, Wait};
 
 /// A wait shorter than this is spent polling: a sleeping thread would be woken after it.
 const POLL_BELOW: Duration = Duration::from_micros(80);
@@ -86,7 +86,7 @@ pub struct Tally {
     /// The first failure of a single request.
     pub first_failure: Option<String>,
     /// Of those that ended well, how many came from a node's page cache.
-    pub cached: u64,
+    pub cached: CacheHits,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
@@ -106,7 +106,7 @@ impl Tally {
         self.issued += other.issued;
         self.ended += other.ended;
         self.failed += other.failed;
-        self.cached += other.cached;
+        self.cached.add(other.cached);
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
         self.unissued += other.unissued;
@@ -317,13 +317,13 @@ impl<'a> Lane<'a> {
     }
 }
 
-fn count(tally: &mut Tally, flight: Flight, now: Instant, cached: bool) {
+fn count(tally: &mut Tally, flight: Flight, now: Instant, cached: Option<Cached>) {
     tally.from_issue.record(now.saturating_duration_since(flight.issued));
     if let Some(intended) = flight.intended {
         tally.from_intended.record(now.saturating_duration_since(intended));
     }
     tally.ended += 1;
-    tally.cached += u64::from(cached);
+    tally.cached.count(cached);
     let bytes = u64::from(flight.length_bytes);
     match flight.operation {
         IoOperation::Read => tally.read_bytes += bytes,

@@ -60,6 +60,8 @@ pub struct Replay<'a> {
     pub late_after: Duration,
     /// A failed request ends the replay.
     pub strict: bool,
+    /// How often the whole trace runs before, on the same connections, as fast as possible and uncounted.
+    pub warm_ups: u32,
     /// The processes of the nodes, whose processor time is counted.
     pub peers: &'a [u32],
     /// Set by somebody who wants the replay to end now.
@@ -123,7 +125,8 @@ pub fn replay(run: &Replay<'_>, make: &MakeConnection<'_>) -> Result<Replayed, R
                 let connection = Connection { node: *node, number, depth: run.depth, slot_bytes };
                 let share = Share { requests, first: number as usize, step: run.connections as usize };
                 let (begin, begun) = channel();
-                let member = Member { connection, share, report: report.clone(), begun };
+                let (warm_ups, report) = (run.warm_ups, report.clone());
+                let member = Member { connection, share, warm_ups, report, begun };
                 let builder = std::thread::Builder::new().name(format!("replay {node}.{number}"));
                 // On an error the senders in `begins` are dropped, and the threads that wait for them end.
                 builder
@@ -219,6 +222,7 @@ enum Report {
 struct Member<'a> {
     connection: Connection,
     share: Share<'a>,
+    warm_ups: u32,
     report: Sender<Report>,
     begun: Receiver<Signal>,
 }
@@ -242,6 +246,12 @@ impl Member<'_> {
                 return;
             }
         };
+        for _ in 0..self.warm_ups {
+            // Whatever ends one early ends what follows at once, and is reported there.
+            let uncounted = Rules { timing: Timing::NoStall, ended: &AtomicU64::new(0), ..rules };
+            let begun = (&SystemClock as &dyn Clock, Instant::now());
+            let _ended = Lane::new(target.as_mut(), uncounted, begun, &mut Tally::default()).run(self.share);
+        }
         let _unheard = self.report.send(Report::Ready);
         let Ok(Signal::Begin(begun)) = self.begun.recv() else { return };
         SystemClock.wait_until(begun);

@@ -69,8 +69,11 @@ pub struct ReplayReport {
     pub seconds: f64,
     /// Requests that ended well.
     pub ios: u64,
-    /// Of these, how many came from a node's page cache.
+    /// Of these, how many a node answered from its page cache.
     pub cached: u64,
+    /// Of these, how many were taken out of a node's page cache without asking it.
+    #[serde(default)]
+    pub one_sided: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
@@ -157,7 +160,8 @@ impl ReplayReport {
             trace_seconds: Duration::from_nanos(plan.trace_ns()).as_secs_f64(),
             seconds,
             ios: tally.ended,
-            cached: tally.cached,
+            cached: tally.cached.by_request,
+            one_sided: tally.cached.one_sided,
             read_bytes: tally.read_bytes,
             written_bytes: tally.written_bytes,
             iops: per_second(tally.ended),
@@ -238,7 +242,8 @@ impl ReplayReport {
         let failure = self.first_failure.as_deref().unwrap_or_default();
         count("failed", self.failed, &format!(", the first: {failure}"));
         count("ended well", self.ios, "");
-        count("from the page cache", self.cached, "");
+        count("from the page cache", self.cached, " by request");
+        count("from the page cache", self.one_sided, " one-sidedly, without the node");
         count("read", self.read_bytes, " bytes");
         count("written", self.written_bytes, " bytes");
         rows

@@ -61,6 +61,7 @@ fn run<'a>(plan: &'a Plan, timing: Timing, switches: &'a Switches) -> Replay<'a>
         depth: 4,
         late_after: Duration::from_millis(1),
         strict: false,
+        warm_ups: 0,
         peers: &[],
         stop: &switches.stop,
         ended: &switches.ended,

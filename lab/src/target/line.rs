@@ -21,7 +21,7 @@ use rackscan_format::ids::{DeviceId, NodeId};
 use rackscan_format::limits::RAW_TRANSFERS_MAX;
 use rackscan_format::message::{NodeStatus, RawRead, RawWrite};
 
-use super::{Io, IoDone, IoOperation, TargetError, Wait};
+use super::{Cached, Io, IoDone, IoOperation, TargetError, Wait};
 use crate::limits;
 
 /// Which node is asked, and in which shape.
@@ -41,6 +41,9 @@ pub struct LineOptions {
     pub slot_bytes: u32,
     /// Most IOs of one message; `None` chooses by the depth.
     pub batch: Option<u32>,
+    /// Read the node's page cache, if it has one, without asking it where that is possible. Each IO is a message of its own then,
+    /// because the node tells only the place of a message's only part.
+    pub reads_cache: bool,
 }
 
 /// What a message asks for.
@@ -86,11 +89,13 @@ impl Slots {
             patience: options.patience,
         };
         let lost = |source| TargetError::Lost { source: Arc::new(source) };
-        let line = DirectLine::connect(&direct, Instant::now() + options.patience).map_err(lost)?;
+        let mut line = DirectLine::connect(&direct, Instant::now() + options.patience).map_err(lost)?;
+        let is_cached = options.reads_cache && asks == Asks::Transfers && line.open_cache().map_err(lost)?;
         fill(&line, stride * depth as usize)?;
         // So many messages that the node always has some while others travel.
         let small = BATCHED_BYTES / slot_bytes;
-        let batch = options.batch.unwrap_or((depth / MESSAGES_UNDER_WAY).min(small));
+        let chosen = if is_cached { 1 } else { (depth / MESSAGES_UNDER_WAY).min(small) };
+        let batch = options.batch.unwrap_or(chosen);
         let batch = (batch.max(depth.div_ceil(limits::MESSAGES_MAX)) as usize).clamp(1, RAW_TRANSFERS_MAX);
         Ok(Self {
             line,
@@ -209,16 +214,19 @@ impl Slots {
         };
         self.line.reap(wait, &mut self.replies).map_err(lost)?;
         let Self { replies, groups, free_groups, busy, .. } = self;
-        for DirectDone { id, outcome, .. } in replies.drain(..) {
+        for DirectDone { id, outcome, is_one_sided, .. } in replies.drain(..) {
             let group = u32::try_from(id).ok().filter(|group| (*group as usize) < groups.len());
             let Some(group) = group else { continue };
-            for slot in groups[group as usize].drain(..) {
+            // Which of a message's parts came out of the cache is not told, but how many.
+            let hits = outcome.as_ref().map_or(0, |cost| cost.pages_cached as usize);
+            let hit = if is_one_sided { Cached::OneSidedly } else { Cached::ByRequest };
+            for (number, slot) in groups[group as usize].drain(..).enumerate() {
                 busy[slot as usize] = false;
                 let outcome = match &outcome {
                     Ok(_cost) => Ok(()),
                     Err(refusal) => Err(TargetError::ByNode { refusal: refusal.clone() }),
                 };
-                done.push(IoDone { slot, outcome, cached: false });
+                done.push(IoDone { slot, outcome, cached: (number < hits).then_some(hit) });
             }
             free_groups.push(group);
         }

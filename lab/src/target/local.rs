@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use rackscan_device::{
-    BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoMemory, PreadPool, Read, Ring, RingConfig,
-    ThreadedConfig, Token, Wait as DeviceWait, Write, limits::IO_ALIGN_BYTES,
+    BufferPool, Completion, Device, DeviceIndex, DeviceIo, HandOver, IoMemory, PreadPool, Read, Ring,
+    RingConfig, ThreadedConfig, Token, Wait as DeviceWait, Write, limits::IO_ALIGN_BYTES,
 };
 
 use super::{Io, IoDone, IoOperation, Target, TargetError, Wait};
@@ -40,7 +40,8 @@ impl Local<Ring> {
     /// [`TargetError`]: a shape outside the limits, no memory, or no io_uring.
     pub fn uring(devices: Vec<Arc<Device>>, options: LocalOptions) -> Result<Self, TargetError> {
         let pool = pool(options)?;
-        let ring = Ring::new(RingConfig { depth: options.depth, devices, buffers: Some(pool.clone()) })?;
+        let (depth, hand_over) = (options.depth, HandOver::EachAtOnce);
+        let ring = Ring::new(RingConfig { depth, devices, buffers: Some(pool.clone()), hand_over })?;
         Self::over(ring, &pool, options)
     }
 }
@@ -170,7 +171,7 @@ impl<D: DeviceIo> Target for Local<D> {
             let Ok(slot) = u32::try_from(token.0) else { return };
             if let Some(place) = places.get_mut(slot as usize) {
                 *place = Some(memory);
-                done.push(IoDone { slot, outcome: outcome.map_err(TargetError::Fault), cached: false });
+                done.push(IoDone { slot, outcome: outcome.map_err(TargetError::Fault), cached: None });
             }
         })?;
         Ok(())

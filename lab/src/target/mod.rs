@@ -66,7 +66,42 @@ pub struct IoDone {
     /// All bytes, or why not.
     pub outcome: Result<(), TargetError>,
     /// The bytes came from a node's page cache and not from its device.
-    pub cached: bool,
+    pub cached: Option<Cached>,
+}
+
+/// How bytes came out of a node's page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cached {
+    /// The node was asked, and had them in memory.
+    ByRequest,
+    /// They were taken without asking it.
+    OneSidedly,
+}
+
+/// IOs that came out of page caches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheHits {
+    /// Where the node was asked.
+    pub by_request: u64,
+    /// Where it was not.
+    pub one_sided: u64,
+}
+
+impl CacheHits {
+    /// Counts the end of an IO.
+    pub(crate) fn count(&mut self, cached: Option<Cached>) {
+        match cached {
+            None => {}
+            Some(Cached::ByRequest) => self.by_request += 1,
+            Some(Cached::OneSidedly) => self.one_sided += 1,
+        }
+    }
+
+    /// Adds those of another connection or turn.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.by_request += other.by_request;
+        self.one_sided += other.one_sided;
+    }
 }
 
 /// How long [`Target::reap`] may block.

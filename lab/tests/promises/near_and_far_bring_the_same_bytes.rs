@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rackscan_device::{Access, Device};
 use rackscan_format::message::BridgeKind;
 use rackscan_lab::{
-    Io, IoDone, IoOperation, Local, LocalOptions, NodeHost, NodeShape, Remote, Target, TargetError, Wait,
-    WireKind, WireOnly,
+    Cached, Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, NodeHost, NodeShape, Remote, Target,
+    TargetError, Wait, WireKind, WireOnly,
 };
 
 use super::support::{Home, REACTOR};
@@ -99,6 +99,34 @@ fn a_remote_write_reads_back_over_every_bridge() {
             let at = usize::try_from(io.offset_bytes).unwrap();
             assert!(file[at..][..bytes.len()] == bytes, "{bridge} {io:?}");
         }
+    }
+}
+
+#[test]
+fn what_a_node_keeps_is_taken_one_sidedly_and_is_the_same() {
+    for wire in [WireKind::Shm, WireKind::Tcp] {
+        let mut home = Home::new();
+        home.start(&REACTOR).unwrap();
+        let reads_cache = true;
+        let mut remote =
+            Remote::connect(&LineOptions { reads_cache, ..home.line(wire, DEPTH, None) }).unwrap();
+        let ios = ios(IoOperation::Read, scratch_of(&remote));
+        let file = std::fs::read(home.device()).unwrap();
+        let mut hits = Vec::new();
+        for _ in 0..4 {
+            for done in carry_out(&mut remote, &ios) {
+                done.outcome.unwrap();
+                hits.push(done.cached);
+            }
+            for io in &ios {
+                let at = usize::try_from(io.offset_bytes).unwrap();
+                let expected = &file[at..][..io.length_bytes as usize];
+                assert!(remote.bytes(io.slot, io.length_bytes).unwrap() == expected, "{wire} {io:?}");
+            }
+        }
+        let (first, last) = (&hits[..ios.len()], &hits[hits.len() - ios.len()..]);
+        assert!(first.iter().all(Option::is_none), "{wire} {first:?}");
+        assert!(last.contains(&Some(Cached::OneSidedly)), "{wire} {last:?}");
     }
 }
 

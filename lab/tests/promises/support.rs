@@ -64,6 +64,7 @@ impl Home {
             depth,
             slot_bytes: 65_536,
             batch,
+            reads_cache: false,
         }
     }
 

@@ -58,8 +58,8 @@ pub(crate) struct NodeParts {
 pub(crate) enum Submitted {
     /// It will be reported.
     Underway,
-    /// The queue is full; the memory is back.
-    NoRoom(IoMemory),
+    /// The queue is full.
+    NoRoom,
     /// It cannot be done.
     Refused(Refusal),
 }
@@ -114,6 +114,17 @@ impl Core {
         self.io.in_flight() + self.reserved < self.io.depth()
     }
 
+    /// Whether a place may be reserved for a write whose bytes are on their way. Half of the places never are, so that requesters
+    /// whose bytes do not come leave some to others.
+    pub(crate) fn may_reserve(&self) -> bool {
+        self.has_room() && self.reserved < self.io.depth().div_ceil(2)
+    }
+
+    /// Whether a task that waits may be waiting for memory of its own connection.
+    pub(crate) fn waits_for_itself(&mut self, place: Place) -> bool {
+        self.link(place).is_some_and(|link| link.staged_bytes > 0)
+    }
+
     /// Reads an extent of a device.
     pub(crate) fn read(&mut self, place: Place, part: u32, extent: Extent, into: IoMemory) -> Submitted {
         let read = Read {
@@ -125,7 +136,7 @@ impl Core {
         };
         match self.io.submit_read(read) {
             Ok(()) => Submitted::Underway,
-            Err(refused) => submitted(refused.reason, refused.request.into),
+            Err(refused) => submitted(refused.reason),
         }
     }
 
@@ -141,7 +152,7 @@ impl Core {
         };
         match self.io.submit_write(write) {
             Ok(()) => Submitted::Underway,
-            Err(refused) => submitted(refused.reason, refused.request.from),
+            Err(refused) => submitted(refused.reason),
         }
     }
 
@@ -246,9 +257,9 @@ impl Core {
     }
 }
 
-fn submitted(reason: SubmitError, memory: IoMemory) -> Submitted {
+fn submitted(reason: SubmitError) -> Submitted {
     match reason {
-        SubmitError::QueueFull { .. } => Submitted::NoRoom(memory),
+        SubmitError::QueueFull { .. } => Submitted::NoRoom,
         reason => Submitted::Refused(Refusal::new(RefusalCode::Storage, reason.to_string())),
     }
 }

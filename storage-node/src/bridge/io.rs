@@ -11,9 +11,9 @@
 //! - Everything else about a request is the same over each, so that what is compared is only who waits for the device.
 
 use rackscan_device::{
-    BufferPool, BufferRegistration, Completion, DeviceIndex, DeviceIo, Fsync, PreadPool, Read, ReapError,
-    Refused, Ring, RingConfig, RingError, SubmitError, ThreadPerRequest, ThreadedConfig, Wait, Watch,
-    WatchId, Write,
+    BufferPool, BufferRegistration, Completion, DeviceIndex, DeviceIo, Fsync, HandOver, PreadPool, Read,
+    ReapError, Refused, Ring, RingConfig, RingError, SubmitError, ThreadPerRequest, ThreadedConfig, Wait,
+    Watch, WatchId, Write,
 };
 use rackscan_format::message::{BridgeKind, IoKind};
 
@@ -34,7 +34,8 @@ impl BridgeIo {
         let (depth, devices) = (config.reactor_depth, node.store.devices().to_vec());
         let bridge = config.bridge_status();
         if bridge.io == IoKind::Uring {
-            let ring = Ring::new(RingConfig { depth, devices, buffers: Some(buffers) })?;
+            let hand_over = HandOver::EachAtOnce;
+            let ring = Ring::new(RingConfig { depth, devices, buffers: Some(buffers), hand_over })?;
             return Ok(Self::Ring(Box::new(ring)));
         }
         let cores = config.cores_of_io(number);

@@ -3,7 +3,7 @@
 //! Invariants
 //! - An answer that carries a time carries the one the whole request took.
 
-use rackscan_format::message::{Answer, Refusal};
+use rackscan_format::message::{Answer, Refusal, RefusalCode, ReplyMessage};
 
 use super::core::Core;
 use crate::task::{Place, Progress, Work};
@@ -15,6 +15,16 @@ impl Work for Refused {
     fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
         self.0.take().map_or(Progress::Working, |refusal| Progress::Finished(Err(refusal)))
     }
+}
+
+/// The bytes of a reply. Of an answer that cannot be encoded, the refusal says why.
+pub(super) fn encoded(reply: ReplyMessage) -> Option<Vec<u8>> {
+    let (id, load) = (reply.id, reply.load);
+    let bytes = reply.encode().or_else(|error| {
+        let refusal = Refusal::new(RefusalCode::Malformed, format!("the answer cannot be sent: {error}"));
+        ReplyMessage { id, outcome: Err(refusal), load }.encode()
+    });
+    bytes.inspect_err(|error| tracing::error!(%error, "a refusal cannot be sent")).ok()
 }
 
 /// Puts the time a request took into its answer, and tells how many bytes it was about.

@@ -1,14 +1,15 @@
 //! How does one thread serve many connections and devices, and sleep when there is nothing to do?
 //!
 //! ```text
-//! mail, listeners, inbox, connections, ring -- each looked at without waiting --> requests advance --> replies
+//! mail, listeners, connections, inbox, ring -- each looked at without waiting --> requests advance --> replies
 //! nothing happened for a moment: arm the inbox and every connection, then sleep in one system call on the ring, which
 //! watches them, the listeners and the mailbox's bell
 //! ```
 //!
 //! Invariants
 //! - A request's task is removed only when nothing it started is under way; its connection may go earlier.
-//! - Requests that wait for memory are served in the order in which they began to wait.
+//! - Requests that wait for memory are served in the order in which they began to wait, except that nobody waits behind one
+//!   whose own connection has what it waits for.
 //! - An idle reactor costs nothing: it is asleep.
 
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
@@ -20,7 +21,7 @@ use rackscan_format::message::{Answer, Refusal, RefusalCode, ReplyMessage, Reque
 use super::{
     core::Core,
     intake::{Incoming, Intake},
-    outcome::{Refused, stamp},
+    outcome::{Refused, encoded, stamp},
 };
 use crate::{
     limits::{
@@ -113,8 +114,9 @@ impl Reactor {
     fn turn(&mut self) -> bool {
         let mut happened = self.take_mail();
         happened |= self.accept();
-        happened |= self.poll_inbox();
+        // First the connections: over `tcp` it is polling them that brings requests into the inbox.
         happened |= self.poll_links();
+        happened |= self.poll_inbox();
         happened |= self.reap(Wait::Now);
         happened | self.feed_starved()
     }
@@ -448,20 +450,24 @@ impl Reactor {
         }
     }
 
-    /// Lets waiting tasks go on, in order, until one still has to wait. Whether any could.
+    /// Lets waiting tasks go on, in order, until one waits for what other connections have. Whether any could.
     fn feed_starved(&mut self) -> bool {
-        let mut happened = false;
-        while let Some(index) = self.starved.front().copied() {
+        let (mut happened, mut at) = (false, 0);
+        while let Some(index) = self.starved.get(at).copied() {
             let Some(task) = self.tasks.get_mut(index) else {
-                self.starved.pop_front();
+                self.starved.remove(at);
                 continue;
             };
             match task.work.advance(&mut self.core, task.place) {
+                Progress::Starved if self.core.waits_for_itself(task.place) => {
+                    at += 1;
+                    continue;
+                }
                 Progress::Starved => break,
                 Progress::Working => task.queued = false,
                 Progress::Finished(outcome) => self.finish(index, outcome),
             }
-            self.starved.pop_front();
+            self.starved.remove(at);
             happened = true;
         }
         self.core.release();
@@ -486,13 +492,8 @@ impl Reactor {
         let load = self.core.load_report();
         let Some(link) = self.core.link(task.place) else { return };
         link.requests -= 1;
-        let encoded = ReplyMessage { id: task.request, outcome, load }.encode().or_else(|error| {
-            let refusal = Refusal::new(RefusalCode::Malformed, format!("the answer cannot be sent: {error}"));
-            ReplyMessage { id: task.request, outcome: Err(refusal), load }.encode()
-        });
-        match encoded {
-            Ok(bytes) => link.reply(bytes),
-            Err(error) => tracing::error!(%error, "a refusal cannot be sent"),
+        if let Some(bytes) = encoded(ReplyMessage { id: task.request, outcome, load }) {
+            link.reply(bytes);
         }
     }
 }

@@ -11,17 +11,18 @@
 //!   checked before it is stored.
 //! - Pages are checked in private memory, which the source's owner cannot change afterwards.
 //! - Whatever fails, the extents are free again once nothing is being written to them.
+//! - A request that waits holds no memory that others wait for: a page reserves its place at the device before it takes memory.
 
 mod directory;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use rackscan_device::{Buffer, IoFault, IoMemory};
 use rackscan_fabric::{Access, OperationError, RawSlice};
 use rackscan_format::{
     ids::TableId,
     limits::SECTOR_BYTES,
-    message::{Answer, Refusal, Target},
+    message::{Answer, Refusal, RefusalCode, Target},
     page::PageView,
 };
 
@@ -38,16 +39,6 @@ use directory::Page;
 /// The part of an append that is its directory; pages have the parts below.
 const DIRECTORY: u32 = u32::MAX;
 
-/// A page on its way.
-enum Moving {
-    /// Comes over the wire into the slot; goes on in the buffer.
-    Pulling(Slot, Buffer),
-    /// Checked, waits for room at the device.
-    Ready(Buffer),
-    /// Being written.
-    Storing,
-}
-
 struct Append {
     load: TableId,
     directory_bytes: usize,
@@ -58,8 +49,8 @@ struct Append {
     segment: Option<Arc<StoredSegment>>,
     pages: Vec<Page>,
     next: usize,
-    moving: Vec<Option<Moving>>,
-    ready: VecDeque<usize>,
+    /// Pages that come over the wire into the slot and go on in the buffer, each with a place at the device reserved.
+    pulling: Vec<Option<(Slot, Buffer)>>,
     under_way: usize,
     stored_bytes: u64,
     failed: Option<Refusal>,
@@ -97,8 +88,7 @@ pub(crate) fn start(
         segment: None,
         pages: Vec::new(),
         next: 0,
-        moving: Vec::new(),
-        ready: VecDeque::new(),
+        pulling: Vec::new(),
         under_way: 0,
         stored_bytes: 0,
         failed: None,
@@ -115,7 +105,7 @@ impl Append {
         let directory = directory::open(bytes, self.load, self.directory_bytes, &self.source)?;
         let segment = Arc::new(core.node.store.allocate(directory)?);
         self.pages = directory::pages(segment.directory(), self.directory_bytes);
-        self.moving = self.pages.iter().map(|_| None).collect();
+        self.pulling = self.pages.iter().map(|_| None).collect();
         self.segment = Some(segment);
         Ok(())
     }
@@ -156,44 +146,49 @@ impl Append {
         }
     }
 
-    /// Begins with the next page. False if there is no memory now.
+    /// Begins with the next page. False if there is no room or memory now.
     fn pull(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
+        if !core.may_reserve() {
+            return Ok(false);
+        }
+        core.reserved += 1;
+        let begun = self.pull_reserved(core, place);
+        if !matches!(begun, Ok(true)) {
+            core.reserved -= 1;
+        }
+        begun
+    }
+
+    fn pull_reserved(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
         let index = self.next;
-        let (length, source_offset) =
-            (self.pages[index].extent.length_bytes as usize, self.pages[index].source_offset);
+        let Page { extent, source_offset, .. } = self.pages[index];
+        let length = extent.length_bytes as usize;
         let Some(mut buffer) = core.take_buffer(length) else { return Ok(false) };
+        self.next += 1;
         if let Some(mapped) = &self.mapped {
             let offset = usize::try_from(source_offset).unwrap_or(usize::MAX);
             let copied = mapped.copy_out(offset, &mut buffer[..length]);
             add(&core.node.metrics.wire_read_bytes, length as u64);
-            let checked = copied
-                .map_err(|error| bad_memory(error.to_string()))
-                .and_then(|()| self.check(index, &buffer));
-            if let Err(refusal) = checked {
-                core.return_buffer(buffer);
-                return Err(refusal);
-            }
-            self.moving[index] = Some(Moving::Ready(buffer));
-            self.ready.push_back(index);
-        } else {
-            let Some(slot) = core.take_slot(place, length) else {
-                core.return_buffer(buffer);
-                return Ok(false);
-            };
-            let part = u32::try_from(index).unwrap_or(u32::MAX);
-            let into = core.staging.slice(&slot, length);
-            let asked = into
-                .map_err(|error| bad_memory(error.to_string()))
-                .and_then(|into| core.fetch(place, part, &self.source, source_offset, into));
-            if let Err(refusal) = asked {
-                core.give_back(place, &slot);
-                core.return_buffer(buffer);
-                return Err(refusal);
-            }
-            self.moving[index] = Some(Moving::Pulling(slot, buffer));
-            self.under_way += 1;
+            self.store(core, place, index, buffer, copied.map_err(|error| bad_memory(error.to_string())));
+            return Ok(true);
         }
-        self.next += 1;
+        let Some(slot) = core.take_slot(place, length) else {
+            core.return_buffer(buffer);
+            self.next = index;
+            return Ok(false);
+        };
+        let part = u32::try_from(index).unwrap_or(u32::MAX);
+        let into = core.staging.slice(&slot, length);
+        let asked = into
+            .map_err(|error| bad_memory(error.to_string()))
+            .and_then(|into| core.fetch(place, part, &self.source, source_offset, into));
+        if let Err(refusal) = asked {
+            core.give_back(place, &slot);
+            core.return_buffer(buffer);
+            return Err(refusal);
+        }
+        self.pulling[index] = Some((slot, buffer));
+        self.under_way += 1;
         Ok(true)
     }
 
@@ -212,62 +207,46 @@ impl Append {
         index: usize,
         outcome: Result<(), OperationError>,
     ) {
-        let Some(Moving::Pulling(slot, mut buffer)) = self.moving.get_mut(index).and_then(Option::take)
-        else {
-            return;
-        };
+        let Some((slot, mut buffer)) = self.pulling.get_mut(index).and_then(Option::take) else { return };
         let length = self.pages[index].extent.length_bytes as usize;
         let copied = core.staging.copy_out(&slot, &mut buffer[..length]);
         core.give_back(place, &slot);
-        let checked = outcome
+        let pulled = outcome
             .map_err(|error| bad_memory(format!("reading the source: {error}")))
-            .and_then(|()| copied.map_err(|error| bad_memory(error.to_string())))
-            .and_then(|()| self.check(index, &buffer));
-        match checked {
-            Ok(()) => {
-                self.moving[index] = Some(Moving::Ready(buffer));
-                self.ready.push_back(index);
-            }
-            Err(refusal) => {
-                core.return_buffer(buffer);
-                self.fail(refusal);
-            }
-        }
+            .and_then(|()| copied.map_err(|error| bad_memory(error.to_string())));
+        self.store(core, place, index, buffer, pulled);
     }
 
-    /// Writes the pages that are checked, as far as the ring has room.
-    fn store(&mut self, core: &mut Core, place: Place) {
-        while let Some(index) = self.ready.front().copied() {
-            if !core.has_room() && self.failed.is_none() {
+    /// Checks a page and writes it to the place that is reserved for it.
+    fn store(
+        &mut self,
+        core: &mut Core,
+        place: Place,
+        index: usize,
+        buffer: Buffer,
+        pulled: Result<(), Refusal>,
+    ) {
+        core.reserved -= 1;
+        if let Err(refusal) = pulled.and_then(|()| self.check(index, &buffer)) {
+            self.fail(refusal);
+        }
+        if self.failed.is_some() {
+            return core.return_buffer(buffer);
+        }
+        let Page { extent, .. } = self.pages[index];
+        let part = u32::try_from(index).unwrap_or(u32::MAX);
+        let refusal = match core.write(place, part, extent, IoMemory::Buffer(buffer)) {
+            Submitted::Underway => {
+                self.under_way += 1;
                 return;
             }
-            self.ready.pop_front();
-            let Some(Moving::Ready(buffer)) = self.moving[index].take() else { continue };
-            if self.failed.is_some() {
-                core.return_buffer(buffer);
-                continue;
-            }
-            let part = u32::try_from(index).unwrap_or(u32::MAX);
-            match core.write(place, part, self.pages[index].extent, IoMemory::Buffer(buffer)) {
-                Submitted::Underway => {
-                    self.moving[index] = Some(Moving::Storing);
-                    self.under_way += 1;
-                }
-                Submitted::NoRoom(memory) => {
-                    if let Ok(buffer) = memory.into_buffer() {
-                        self.moving[index] = Some(Moving::Ready(buffer));
-                        self.ready.push_front(index);
-                    }
-                    return;
-                }
-                Submitted::Refused(refusal) => {
-                    // The buffer went with the refused request; its share is no longer in use.
-                    let bytes = u64::from(self.pages[index].extent.length_bytes);
-                    core.node.metrics.memory_returned(bytes);
-                    self.fail(refusal);
-                }
-            }
-        }
+            // Not with room for it; and to ask again is right.
+            Submitted::NoRoom => Refusal::new(RefusalCode::Busy, "the device's queue is full"),
+            Submitted::Refused(refusal) => refusal,
+        };
+        // The buffer went with the refused request; its share is no longer in use.
+        core.node.metrics.memory_returned(u64::from(extent.length_bytes));
+        self.fail(refusal);
     }
 
     fn end(&mut self, core: &Core) -> Result<Answer, Refusal> {
@@ -295,24 +274,17 @@ impl Work for Append {
                 Err(refusal) => self.fail(refusal),
             }
         }
-        self.store(core, place);
-        while self.failed.is_none()
-            && self.next < self.pages.len()
-            && self.under_way + self.ready.len() < PAGES_PER_APPEND_MAX
-        {
+        while self.failed.is_none() && self.next < self.pages.len() && self.under_way < PAGES_PER_APPEND_MAX {
             match self.pull(core, place) {
-                Ok(true) => self.store(core, place),
+                Ok(true) => {}
                 Ok(false) => break,
-                Err(refusal) => {
-                    self.fail(refusal);
-                    self.store(core, place);
-                }
+                Err(refusal) => self.fail(refusal),
             }
         }
         if self.under_way > 0 {
             return Progress::Working;
         }
-        let done = self.segment.is_some() && self.next == self.pages.len() && self.ready.is_empty();
+        let done = self.segment.is_some() && self.next == self.pages.len();
         if self.failed.is_none() && !done {
             return Progress::Starved;
         }
@@ -334,7 +306,6 @@ impl Work for Append {
         if let Ok(buffer) = memory.into_buffer() {
             core.return_buffer(buffer);
         }
-        self.moving[part as usize] = None;
         match outcome {
             Ok(()) => {
                 self.stored_bytes += bytes;

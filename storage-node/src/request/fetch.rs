@@ -275,7 +275,7 @@ impl Fetch {
                 self.parts.push(Part { planned, via: Some(via) });
                 Begun::Underway
             }
-            Submitted::NoRoom(_) => match via {
+            Submitted::NoRoom => match via {
                 Via::Filling(fill) => Begun::NoRoom((planned, Some(Look::Fill(fill)))),
                 via => {
                     release(core, place, via);

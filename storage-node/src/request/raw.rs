@@ -220,7 +220,7 @@ impl Raw {
         if let Some(Look::Hit(pin)) = look {
             return self.begin_cached(core, place, part, pin);
         }
-        if !core.has_room() {
+        if !self.has_room(core) {
             self.looked = look;
             return false;
         }
@@ -269,7 +269,7 @@ impl Raw {
                 self.under_way += 1;
                 return true;
             }
-            Submitted::NoRoom(_) => {
+            Submitted::NoRoom => {
                 self.looked = match self.arrives(index) {
                     Some(Via::Filling(fill)) => Some(Look::Fill(fill)),
                     Some(via) => {
@@ -283,6 +283,12 @@ impl Raw {
         }
         self.release(core, place, part);
         false
+    }
+
+    /// Whether the device would take a part, or lets its place be reserved.
+    fn has_room(&self, core: &Core) -> bool {
+        let reserves = self.direction == Direction::Write && matches!(self.route, Route::Staged);
+        if reserves { core.may_reserve() } else { core.has_room() }
     }
 
     /// What the cache does for the next part to be read; asked once for each.
@@ -354,7 +360,7 @@ impl Raw {
         match core.write(place, part, extent, IoMemory::External(memory)) {
             Submitted::Underway => Ok(()),
             // Not with a reserved place; and to ask again is right.
-            Submitted::NoRoom(_) => Err(Refusal::new(RefusalCode::Busy, "the device's queue is full")),
+            Submitted::NoRoom => Err(Refusal::new(RefusalCode::Busy, "the device's queue is full")),
             Submitted::Refused(refusal) => Err(refusal),
         }
     }

@@ -115,7 +115,8 @@ impl Worker {
         }
         let pool = BufferPool::new(parts.page_bytes, BUFFER_BYTES_MAX)?;
         let (depth, devices) = (parts.depth, parts.devices.clone());
-        let ring = Ring::new(RingConfig { depth, devices, buffers: Some(pool.clone()) })?;
+        let ring =
+            Ring::new(RingConfig { depth, devices, buffers: Some(pool.clone()), ..RingConfig::default() })?;
         Ok(Self { parts, ring, pool, scratch: Vec::new(), reads: None })
     }
 

@@ -182,7 +182,7 @@ pub(super) struct Labels {
 impl Labels {
     pub(super) fn of(devices: Vec<Arc<Device>>) -> Result<Self, StartError> {
         let pool = BufferPool::new(BLANK_BYTES as usize, BLANK_BYTES as usize)?;
-        let ring = Ring::new(RingConfig { depth: 4, devices: devices.clone(), buffers: None })?;
+        let ring = Ring::new(RingConfig { depth: 4, devices: devices.clone(), ..RingConfig::default() })?;
         Ok(Self { ring, pool, devices })
     }
 

@@ -260,8 +260,8 @@ fn flush(store: &Store) -> Result<(), String> {
     let devices = store.devices.clone();
     let count = u16::try_from(devices.len()).unwrap_or(u16::MAX);
     let depth = u32::from(count.max(1));
-    let mut ring =
-        Ring::new(RingConfig { depth, devices, buffers: None }).map_err(|error| error.to_string())?;
+    let mut ring = Ring::new(RingConfig { depth, devices, ..RingConfig::default() })
+        .map_err(|error| error.to_string())?;
     for device in 0..count {
         let fsync = Fsync { device: DeviceIndex(device), token: Token(u64::from(device)) };
         ring.submit_fsync(fsync).map_err(|refused| refused.reason.to_string())?;

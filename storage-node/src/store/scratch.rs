@@ -134,7 +134,7 @@ impl Scratch<'_> {
 fn fill(device: &Arc<Device>, area: ScratchArea) -> Result<(), String> {
     let pool =
         BufferPool::new((PIECE_BYTES * DEPTH) as usize, PIECE_BYTES as usize).map_err(|e| e.to_string())?;
-    let config = RingConfig { depth: DEPTH, devices: vec![Arc::clone(device)], buffers: None };
+    let config = RingConfig { depth: DEPTH, devices: vec![Arc::clone(device)], ..RingConfig::default() };
     let mut ring = Ring::new(config).map_err(|error| error.to_string())?;
     let (mut begun, mut ended, mut told) = (0, 0, 0);
     while ended < area.length_bytes {

@@ -1,11 +1,15 @@
 //! Promise: memory and queues stay within their bounds under any number of requests; what does not fit is refused as busy
 //! and can be asked again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use rackscan_format::{
-    ids::{NodeId, SegmentId},
-    message::{Answer, RefusalCode, Request},
+    ids::{DeviceId, NodeId, SegmentId},
+    message::{Answer, RawRead, RefusalCode, Request},
 };
 
 use rackscan_storage_node::ByteSize;
@@ -152,6 +156,55 @@ fn more_requests_than_a_connection_may_have_are_busy() {
         })
         .collect();
     assert!(outcomes.contains(&true) && outcomes.contains(&false));
+    node.stop();
+}
+
+#[test]
+fn appends_that_share_little_memory_end_while_others_keep_the_device_busy() {
+    let home = Home::new();
+    let mut config = home.config();
+    config.reactor_depth = 2;
+    config.devices[0].size = Some(ByteSize(64 << 20));
+    let node = home.start_with(config).expect("the node starts");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut client = node.shm();
+            let target = client.target(0, 64 * 4096);
+            let part = |number: u64| RawRead {
+                device: DeviceId(0),
+                offset_bytes: number * 4096,
+                length_bytes: 4096,
+                target_offset_bytes: number * 4096,
+            };
+            let request = Request::ReadRaw { reads: (0..64).map(part).collect(), target };
+            let mut asked: VecDeque<u64> = (0..8).map(|_| client.send(request.clone())).collect();
+            while let Some(id) = asked.pop_front() {
+                assert!(client.wait(id).outcome.is_ok());
+                if !over.load(Ordering::Relaxed) {
+                    asked.push_back(client.send(request.clone()));
+                }
+            }
+        });
+        // Each append alone takes all of the memory for pages that are checked.
+        let loaders: Vec<_> = (1..5)
+            .map(|id| {
+                let node = &node;
+                threads.spawn(move || {
+                    let table = Table::with_pages(id, "t", 1, 400_000, 256 << 10);
+                    assert!(table.segments[0].stored_bytes() > 4 << 20);
+                    let mut client = if id == 4 { node.tcp() } else { node.shm() };
+                    for _ in 0..3 {
+                        table.append_all(&mut client);
+                        client.done(Request::AbortLoad { load: table.id() });
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<bool> = loaders.into_iter().map(|loader| loader.join().is_ok()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(ended, [true; 4]);
+    });
     node.stop();
 }
 

@@ -11,6 +11,7 @@ mod devices_of_others_are_refused;
 mod fetch_returns_the_stored_pages;
 mod frequent_clients_get_rings;
 mod lost_clients_leave_nothing;
+mod many_call_at_once;
 mod misuse_is_refused;
 mod nodes_sleep_and_wake;
 mod pages_are_cached_and_never_stale;

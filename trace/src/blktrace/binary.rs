@@ -92,9 +92,14 @@ impl Event {
         })
     }
 
+    /// Whether it tells of a process or of tracing itself, not of an IO.
+    pub(super) fn is_notice(&self) -> bool {
+        self.action & CATEGORY_NOTIFY != 0
+    }
+
     /// What happened, if it is one of the kinds that can be records.
     pub(super) fn kind(&self) -> Option<Kind> {
-        if self.action & (CATEGORY_NOTIFY | CATEGORY_PASSTHROUGH) != 0 {
+        if self.is_notice() || self.action & CATEGORY_PASSTHROUGH != 0 {
             return None;
         }
         match self.action & ACTION_MASK {

@@ -135,7 +135,7 @@ pub(crate) struct BlktraceSource {
     heads: Heads,
     kind: Kind,
     units: DetectedUnits,
-    /// The time of the first event.
+    /// The time of the first event of an IO, as in what blkparse prints: notices may be seconds earlier.
     begin_ns: Option<u64>,
     numbers: Numbers,
     named: Vec<NamedDevice>,
@@ -178,6 +178,9 @@ impl BlktraceSource {
     }
 
     fn record(&mut self, event: &Event) -> Result<Option<Record>, String> {
+        if event.is_notice() {
+            return Ok(None);
+        }
         let begin_ns = *self.begin_ns.get_or_insert(event.time_ns);
         if event.kind() != Some(self.kind) {
             return Ok(None);

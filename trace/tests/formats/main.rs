@@ -1,10 +1,11 @@
 //! Does the crate keep its promises on files of all its formats? One file per promise; fixtures are made here, after the
-//! formats' own sources.
+//! formats' own sources, or were recorded.
 
 mod any_bytes;
 mod blktrace_bytes;
 mod detection;
 mod foreign_texts;
+mod recorded;
 mod round_trips;
 mod wrong_files;
 

@@ -98,7 +98,7 @@ impl Target for FakeTarget {
         self.under_way.retain(|(slot, end)| {
             let over = end.is_some_and(|end| end <= now);
             if over {
-                done.push(IoDone { slot: *slot, outcome: Ok(()), cached: false });
+                done.push(IoDone { slot: *slot, outcome: Ok(()), cached: None });
             }
             !over
         });

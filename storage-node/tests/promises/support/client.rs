@@ -27,9 +27,14 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: &Address, key: &ClusterKey) -> Self {
+        Self::connect_with(address, key, REGION_BYTES)
+    }
+
+    /// With a region of so many bytes.
+    pub(crate) fn connect_with(address: &Address, key: &ClusterKey, region_bytes: usize) -> Self {
         let deadline = Instant::now() + PATIENCE;
         let mut connection = rackscan_fabric::connect(address, key, deadline).expect("the node accepts");
-        let region = Region::allocate(REGION_BYTES).expect("memory for a test");
+        let region = Region::allocate(region_bytes).expect("memory for a test");
         let remote = connection.register(&region, Access::ReadWrite).expect("the region is registered");
         Self { connection, region, remote, next: 0, replies: HashMap::new() }
     }

@@ -123,6 +123,11 @@ impl Running {
         Client::connect(&self.handle.addresses()[1], &self.key)
     }
 
+    /// A client with little memory, over the wire with this number.
+    pub(crate) fn small(&self, wire: usize) -> Client {
+        Client::connect_with(&self.handle.addresses()[wire], &self.key, 4096)
+    }
+
     /// One client over each wire.
     pub(crate) fn both(&self) -> [(&'static str, Client); 2] {
         [("shm", self.shm()), ("tcp", self.tcp())]

@@ -36,6 +36,11 @@ fn column(name: &str, column_type: ColumnType) -> ColumnDefinition {
 impl Table {
     /// Segments of `rows` rows each: an ascending key, its square modulo 1000, and a text.
     pub(crate) fn new(id: u32, name: &str, segments: u32, rows: u32) -> Self {
+        Self::with_pages(id, name, segments, rows, 8192)
+    }
+
+    /// The same, with pages of another size.
+    pub(crate) fn with_pages(id: u32, name: &str, segments: u32, rows: u32, page_size: u32) -> Self {
         let definition = TableDefinition {
             id: TableId(id),
             name: name.to_owned(),
@@ -46,7 +51,7 @@ impl Table {
             ],
             partition_key: ColumnId(0),
             sorted_by: None,
-            page_size: 8192,
+            page_size,
             segment_rows: rows.next_multiple_of(1024),
             nodes: vec![NodeId(3)],
             rows: u64::from(segments * rows),

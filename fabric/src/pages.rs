@@ -1,0 +1,172 @@
+//! Where is shared memory mapped, and on pages of which size?
+//!
+//! A device that reads into memory on huge pages pins and addresses one page where it would pin many. The kernel's
+//! switch for huge pages in shared memory is off on most systems, but it
+//! gathers memory on them when it is asked to (`MADV_COLLAPSE`, Linux 6.1): one small page in each place of a huge one is taken
+//! first, so that nothing has to be copied, and the rest comes zeroed with the huge page. That is also the quicker way
+//! to take memory, by an order of magnitude.
+//!
+//! Invariants
+//! - What has room for a huge page is mapped at a multiple of its size, in every process: elsewhere the same memory
+//!   would be seen in small pages.
+//! - Huge pages are asked for and never needed: without them everything works on small ones.
+//! - Nothing is taken beyond the length that was asked for: what is no whole huge page at the end lies on small ones.
+#![expect(unsafe_code, reason = "maps shared memory")]
+
+use std::{ffi::c_void, io, os::fd::AsFd, ptr::NonNull};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::limits::{HUGE_PAGE_BYTES, REGION_ALIGNMENT_BYTES};
+
+/// `madvise` that gathers small pages on huge ones now (Linux 6.1), which no crate of ours names.
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// A shared mapping, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// What `start` lies in: ours, and inaccessible around the mapping.
+    reserved: *mut c_void,
+    reserved_bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, and `Pages` has no thread-bound state.
+unsafe impl Send for Pages {}
+// SAFETY: `&Pages` gives out only an address and a length.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps the first `bytes` bytes of `memory`.
+    pub(crate) fn map(memory: impl AsFd, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
+        let somewhere = std::ptr::null_mut();
+        if bytes < HUGE_PAGE_BYTES {
+            // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing memory.
+            let start =
+                unsafe { rustix::mm::mmap(somewhere, bytes, protection, MapFlags::SHARED, memory, 0) }?;
+            return Self::at(start, bytes, start, bytes);
+        }
+        let reserved_bytes = bytes.checked_add(HUGE_PAGE_BYTES).ok_or(rustix::io::Errno::NOMEM)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: as above; nothing can be read or written there.
+        let reserved =
+            unsafe { rustix::mm::mmap_anonymous(somewhere, reserved_bytes, ProtFlags::empty(), flags) }?;
+        let skipped = reserved.addr().next_multiple_of(HUGE_PAGE_BYTES) - reserved.addr();
+        let aligned = reserved.wrapping_byte_add(skipped);
+        // From here on the reservation ends with this value, whatever happens.
+        let pages = Self::at(aligned, bytes, reserved, reserved_bytes)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range lies in the reservation, because less than a huge page was skipped, and nobody knows of it yet.
+        unsafe { rustix::mm::mmap(aligned, bytes, protection, flags, memory, 0) }?;
+        Ok(pages)
+    }
+
+    fn at(
+        start: *mut c_void,
+        bytes: usize,
+        reserved: *mut c_void,
+        reserved_bytes: usize,
+    ) -> io::Result<Self> {
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Self { start, bytes, reserved, reserved_bytes })
+    }
+
+    /// First byte.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes what is still missing of memory that nobody has used yet on huge pages. Whether they are all there.
+    pub(crate) fn take_huge(&self) -> bool {
+        if self.bytes < HUGE_PAGE_BYTES {
+            return false;
+        }
+        let first_of_each = (0..=self.bytes - HUGE_PAGE_BYTES).step_by(HUGE_PAGE_BYTES);
+        for offset in first_of_each {
+            if self.advise(offset, REGION_ALIGNMENT_BYTES, Advice::LinuxPopulateWrite).is_err() {
+                return false;
+            }
+        }
+        // SAFETY: the range is exactly the mapping, and gathering its pages changes no contents.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, MADV_COLLAPSE) == 0 }
+    }
+
+    /// Faults all pages in, so that a machine without enough memory says so here and not by a signal later. Needs Linux
+    /// 5.14.
+    pub(crate) fn populate(&self, advice: Advice) -> io::Result<()> {
+        Ok(self.advise(0, self.bytes, advice)?)
+    }
+
+    fn advise(&self, offset: usize, length: usize, advice: Advice) -> rustix::io::Result<()> {
+        let start = self.start.as_ptr().wrapping_add(offset);
+        // SAFETY: the callers name parts of the mapping, and populating them changes no contents.
+        unsafe { rustix::mm::madvise(start.cast(), length, advice) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map`, and whoever knows addresses in it keeps `self` alive.
+        let unmapped = unsafe { rustix::mm::munmap(self.reserved, self.reserved_bytes) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::os::fd::OwnedFd;
+
+    const BYTES: usize = 2 * HUGE_PAGE_BYTES + REGION_ALIGNMENT_BYTES;
+
+    fn memory() -> OwnedFd {
+        let memory = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memory, BYTES as u64).unwrap();
+        memory
+    }
+
+    fn map(memory: &OwnedFd) -> Pages {
+        Pages::map(memory, BYTES, ProtFlags::READ | ProtFlags::WRITE).unwrap()
+    }
+
+    /// What the kernel says of the mapping, in KiB.
+    fn kernel_says(pages: &Pages, what: &str) -> usize {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begin = format!("{:x}-", pages.start().addr());
+        let of_mapping = smaps.lines().skip_while(|line| !line.starts_with(&begin));
+        let line = of_mapping.map(str::split_whitespace).find_map(|mut words| {
+            (words.next() == Some(what)).then(|| words.next().and_then(|number| number.parse().ok()))
+        });
+        line.flatten().unwrap()
+    }
+
+    #[test]
+    fn what_has_room_for_a_huge_page_begins_at_a_multiple_of_one_in_every_mapping() {
+        let memory = memory();
+        let all: Vec<Pages> = (0..8).map(|_| map(&memory)).collect();
+        assert!(all.iter().all(|pages| pages.start().addr().get().is_multiple_of(HUGE_PAGE_BYTES)));
+    }
+
+    #[test]
+    fn memory_that_is_taken_on_huge_pages_lies_on_them_in_other_mappings_too_and_is_no_longer_than_asked() {
+        let memory = memory();
+        let owner = map(&memory);
+        let is_huge = owner.take_huge();
+        let peer = map(&memory);
+        for pages in [&owner, &peer] {
+            pages.populate(Advice::LinuxPopulateWrite).unwrap();
+            assert_eq!(kernel_says(pages, "Rss:"), BYTES / 1024);
+            let huge_kib = if is_huge { 2 * HUGE_PAGE_BYTES / 1024 } else { 0 };
+            assert!(kernel_says(pages, "ShmemPmdMapped:") >= huge_kib);
+        }
+        let blocks = rustix::fs::fstat(&memory).unwrap().st_blocks;
+        assert_eq!(u64::try_from(blocks).unwrap() * 512, BYTES as u64);
+    }
+}
