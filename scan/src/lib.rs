@@ -18,6 +18,7 @@
 //! - The rows that come out depend only on program, segment and range of blocks: not on zone maps, page sizes,
 //!   encodings, limits or the order in which pages are supplied.
 //! - NULL, comparison, arithmetic and cast semantics are those of arrow's kernels, as DataFusion uses them.
+//! - Instructions and quotas change when a scan ends and how fast it is, never a bit of what comes out.
 //! - No input, corrupt pages and hostile programs included, makes the scan panic.
 
 #![forbid(unsafe_code)]

@@ -77,6 +77,11 @@ impl Meter {
         Self { quota, ..Self::default() }
     }
 
+    /// Whether time is measured at all.
+    pub(crate) fn has_clock(&self) -> bool {
+        self.quota.cpu.is_some()
+    }
+
     /// The scan begins to work.
     pub(crate) fn start(&mut self) {
         self.since = self.quota.cpu.map(|cpu| (cpu.clock)());

@@ -276,7 +276,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         };
         for (index, block) in self.window.clone().enumerate() {
             let turns = |input: &InputPages<P>| index > 0 && input.page_of(block) != input.page_of(block - 1);
-            if self.inputs.iter().any(turns)
+            if self.meter.has_clock()
+                && self.inputs.iter().any(turns)
                 && let Some(over) = self.meter.over_cpu()
             {
                 return Err(Fault::Bounced(bounced(QuotaKind::Cpu, over, self.out_before)));

@@ -157,8 +157,7 @@ impl Selector<'_> {
 
 /// The block as integers.
 pub(crate) fn integers<'a>(located: &Located<'_, 'a>) -> Result<IntegerBlock<'a>, Fault> {
-    let page = located.view.integers().map_err(located.fault())?;
-    page.block(located.block).map_err(located.fault())
+    located.integer_block()
 }
 
 fn with_value(located: &Located<'_, '_>, selection: &Selection) -> Selection {
