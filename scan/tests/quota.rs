@@ -58,7 +58,8 @@ fn scan(
     first: u32,
     quota: Quota,
 ) -> (Vec<ScanBatch>, Option<Bounced>) {
-    let scan = SegmentScan::new(Arc::clone(program), Arc::clone(&table.directory), first, LIMITS).unwrap();
+    let scan = SegmentScan::new(Arc::clone(program), Arc::clone(&table.directory), first, LIMITS)
+        .expect("program and segment belong together");
     let mut scan = scan.with_quota(quota);
     let mut batches = Vec::new();
     loop {
@@ -66,7 +67,7 @@ fn scan(
             Ok(Step::Read(pages)) => {
                 for page in pages {
                     let bytes = table.pages[&(page.column, page.page)].clone();
-                    scan.supply(page.column, page.page, bytes).unwrap();
+                    scan.supply(page.column, page.page, bytes).expect("the page was asked for");
                 }
             }
             Ok(Step::Batch(batch)) => batches.push(batch),
