@@ -128,10 +128,12 @@ pub(crate) struct Located<'v, 'a> {
 }
 
 impl<'a> InputView<'a> {
+    #[inline]
     pub(crate) fn page_of(&self, block: usize) -> usize {
         usize::from(self.page_of_block[block])
     }
 
+    #[inline]
     pub(crate) fn locate(&self, block: usize) -> Result<Located<'_, 'a>, Fault> {
         let page = self.page_of(block);
         let place = PageWhere { input: self.input, page };
@@ -148,6 +150,7 @@ impl<'a> InputView<'a> {
 
 impl<'a> Located<'_, 'a> {
     /// The block as integers.
+    #[inline]
     pub(crate) fn integer_block(&self) -> Result<IntegerBlock<'a>, Fault> {
         let page = match self.integers {
             Some(page) => page,

@@ -23,6 +23,7 @@ impl Selection {
     pub(crate) const NONE: Self = Self { words: [0; WORDS] };
 
     /// The first `rows` rows.
+    #[inline]
     pub(crate) fn first(rows: usize) -> Self {
         let mut words = [0; WORDS];
         for (index, word) in words.iter_mut().enumerate() {
@@ -33,6 +34,7 @@ impl Selection {
     }
 
     /// The rows whose byte is 1; every byte is 0 or 1.
+    #[inline]
     pub(crate) fn from_bytes(level: Level, bytes: &RowBytes) -> Self {
         level.run(Gather(bytes))
     }
@@ -48,10 +50,12 @@ impl Selection {
         Self { words }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
+    #[inline]
     pub(crate) fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -64,14 +68,17 @@ impl Selection {
         self.words[row / 64] |= 1 << (row % 64);
     }
 
+    #[inline]
     pub(crate) fn and(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one & two)
     }
 
+    #[inline]
     pub(crate) fn or(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one | two)
     }
 
+    #[inline]
     pub(crate) fn without(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one & !two)
     }

@@ -76,6 +76,8 @@ pub(crate) struct Direct {
     slots: Box<Slots>,
     /// The slots of the rows of a class; room for a key's codes.
     class_slots: Box<Slots>,
+    /// The selected rows of a block that has few.
+    few: Vec<usize>,
     /// Room for arguments that are added row by row, once there are such.
     spread: Vec<Lanes>,
 }
@@ -111,6 +113,7 @@ impl Direct {
             lanes: expression::Room::default(),
             slots: Box::new([0; BLOCK_ROWS]),
             class_slots: Box::new([0; BLOCK_ROWS]),
+            few: Vec::new(),
             spread: Vec::new(),
         };
         for aggregate in &grouping.aggregates {
@@ -226,8 +229,12 @@ impl Direct {
     ) -> Result<(), Fault> {
         let selected = selection.count();
         let sparse = selected < BLOCK_ROWS / SPARSE_SHARE;
-        let some: Vec<usize> = if sparse { selection.rows().collect() } else { Vec::new() };
-        let some = sparse.then_some(some.as_slice());
+        let mut few = std::mem::take(&mut self.few);
+        few.clear();
+        if sparse {
+            selection.rows().for_each(|row| few.push(row));
+        }
+        let some = sparse.then_some(few.as_slice());
         let rows = some.map_or(BLOCK_ROWS, <[usize]>::len);
         self.lanes.make(self.narrow.steps());
         for (step, input) in self.narrow.columns() {
@@ -262,6 +269,7 @@ impl Direct {
             }
             self.add_class(class, (level, rows), run);
         }
+        self.few = few;
         Ok(())
     }
 

@@ -36,9 +36,8 @@ pub(super) struct Table {
     slots: usize,
     pub(super) counts: Vec<Vec<i64>>,
     sums: Vec<Sums>,
-    /// For every eight sums what was added row by row: the slots of even rows, then those of odd rows, so that a row need
-    /// not wait for the row before, which is often of the same slot. Empty until there is such a row.
-    lines: Vec<Vec<Line>>,
+    /// For every eight sums what was added row by row, by slot. Empty until there is such a row.
+    lines: Vec<Vec<Lines>>,
     pub(super) extremes: Vec<Vec<i128>>,
 }
 
@@ -51,6 +50,10 @@ enum Sums {
 /// The sums of a slot that are added together: a cache line.
 type Line = [i64; LINE];
 const LINE: usize = 8;
+
+/// A slot's sums, in parts: a row need not wait for the row before, which is often of the same slot.
+type Lines = [Line; WAYS];
+const WAYS: usize = 2;
 
 impl Table {
     /// For so many slots and sets of rows; which sums need 128 bits; which extremes are the least.
@@ -135,7 +138,7 @@ impl Table {
                 return;
             };
             if line.is_empty() {
-                *line = vec![[0; LINE]; 2 * (self.slots + 1)];
+                *line = vec![[[0; LINE]; WAYS]; self.slots + 1];
             }
             match members {
                 0 => {}
@@ -186,9 +189,8 @@ impl Table {
             Sums::Narrow(sums) => sums[slot],
             Sums::Wide(sums) => return sums[slot],
         };
-        let line = &self.lines[sum / LINE];
-        let of = |slot: usize| line.get(slot).map_or(0, |line| line[sum % LINE]);
-        sums.wrapping_add(of(slot)).wrapping_add(of(self.slots + 1 + slot)).into()
+        let lines = self.lines[sum / LINE].get(slot).map_or(&[][..], |lines| lines);
+        lines.iter().fold(sums, |sums, line| sums.wrapping_add(line[sum % LINE])).into()
     }
 
     /// Keeps the smallest (or largest) values of each slot.
@@ -221,27 +223,33 @@ impl Table {
 }
 
 /// Adds each row's values to its slot's line.
-fn add_lines<const SUMS: usize>(slots: &Slots, at: &[usize; LINE], spread: &[Lanes], lines: &mut [Line]) {
+fn add_lines<const SUMS: usize>(slots: &Slots, at: &[usize; LINE], spread: &[Lanes], lines: &mut [Lines]) {
     let lanes: [&[i64; BLOCK_ROWS]; SUMS] = std::array::from_fn(|sum| spread[sum].get());
     let at: [usize; SUMS] = std::array::from_fn(|sum| at[sum] % LINE);
-    let contiguous = at.iter().enumerate().all(|(sum, at)| sum == *at);
-    let (even, odd) = lines.split_at_mut(lines.len() / 2);
-    let add = |table: &mut [Line], row: usize, slot: u16| {
-        let Some(line) = table.get_mut(usize::from(slot)) else { return };
-        if contiguous {
-            for (sum, lanes) in line.iter_mut().zip(lanes) {
+    if at.iter().enumerate().all(|(sum, at)| sum == *at) {
+        walk(slots, lanes, std::array::from_fn(|sum| sum), lines);
+    } else {
+        walk(slots, lanes, at, lines);
+    }
+}
+
+/// Inlined twice: where the sums lie one after the other, their places are constants.
+#[inline(always)]
+fn walk<const SUMS: usize>(
+    slots: &Slots,
+    lanes: [&[i64; BLOCK_ROWS]; SUMS],
+    at: [usize; SUMS],
+    lines: &mut [Lines],
+) {
+    for (first, slots) in slots.as_chunks::<WAYS>().0.iter().enumerate() {
+        for (way, slot) in slots.iter().enumerate() {
+            let row = first * WAYS % BLOCK_ROWS + way;
+            let Some(lines) = lines.get_mut(usize::from(*slot)) else { continue };
+            for (at, lanes) in at.iter().zip(lanes) {
+                let sum = &mut lines[way][*at];
                 *sum = sum.wrapping_add(lanes[row]);
             }
-        } else {
-            for (at, lanes) in at.iter().zip(lanes) {
-                line[*at] = line[*at].wrapping_add(lanes[row]);
-            }
         }
-    };
-    for (pair, [first, second]) in slots.as_chunks::<2>().0.iter().enumerate() {
-        let row = pair * 2 % BLOCK_ROWS;
-        add(even, row, *first);
-        add(odd, row + 1, *second);
     }
 }
 
