@@ -83,8 +83,9 @@ impl Outgoing {
 /// Polls that found nothing before a poller begins to yield its core between polls: a few microseconds.
 const POLLS_BEFORE_YIELD: u32 = 128;
 
-/// Empty polls of a ring or an inbox between two looks at the connections that bring nothing but completions and room.
-const POLLS_PER_TENDING: u32 = 32;
+/// Empty polls of a ring or an inbox between two looks at the connections beside it, which bring completions and room, and over `tcp`
+/// what goes into the inbox.
+const POLLS_PER_TENDING: u32 = 4;
 
 /// A deadline that is looked at rarely, because a poll may take less time than reading the clock.
 struct Patience {

@@ -236,3 +236,90 @@ impl Owner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+        sync::Arc,
+        time::Instant,
+    };
+
+    use super::*;
+    use crate::{
+        doorbell::Doorbell,
+        region::{Access, Region},
+        tcp::{
+            frame::{Body, FRAME_BYTES, Frame},
+            queue::TcpQueue,
+        },
+        wire::Queue,
+    };
+
+    const KEY: u64 = 7;
+    /// Far more than a nap.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// A queue that lets its peer read a region, and the stream of that peer.
+    fn connection() -> (TcpQueue, Region, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut queue = TcpQueue::new(ours.into(), Arc::new(Doorbell::new().unwrap()), None).unwrap();
+        let region = Region::allocate(4096).unwrap();
+        queue.grant(KEY, &region, Access::Read).unwrap();
+        (queue, region, theirs)
+    }
+
+    /// The peer reads 8 bytes and waits for them.
+    fn read_as_peer(peer: &mut UnixStream, sequence: u64) -> std::io::Result<()> {
+        let body = Body::Read { key: KEY, address: 0, length: 8 };
+        peer.write_all(&Frame { sequence, body }.encode())?;
+        peer.read_exact(&mut [0; FRAME_BYTES + 8])
+    }
+
+    fn poll_in_vain(queue: &mut TcpQueue) {
+        for _ in 0..10 * TCP_OWNER_POLLS {
+            queue.poll(&mut Vec::new());
+        }
+    }
+
+    #[test]
+    fn a_peer_is_served_when_the_owner_polls_no_more() {
+        let (mut queue, _region, mut peer) = connection();
+        for sequence in 0..5 {
+            poll_in_vain(&mut queue);
+            read_as_peer(&mut peer, sequence).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_peer_is_served_when_the_owner_wakes_from_a_long_sleep_and_does_something_else() {
+        let (mut queue, _region, mut peer) = connection();
+        assert!(queue.arm());
+        // Until the responder sleeps as long as the owner does.
+        std::thread::sleep(4 * TCP_NAP_MAX);
+        queue.poll(&mut Vec::new());
+        read_as_peer(&mut peer, 0).unwrap();
+    }
+
+    #[test]
+    fn what_the_socket_did_not_take_goes_out_when_the_owner_polls_no_more() {
+        let (mut queue, region, mut peer) = connection();
+        poll_in_vain(&mut queue);
+        let remote = crate::region::RemoteRegion { key: 1, address: 0, length: 4096 };
+        let (each, count) = (FRAME_BYTES + 4096, 200);
+        for id in 0..count {
+            let write = crate::operation::Operation::Write {
+                source: region.whole(),
+                target: remote,
+                target_offset: 0,
+            };
+            queue.post(id, write).unwrap();
+        }
+        let began = Instant::now();
+        peer.read_exact(&mut vec![0; each * usize::try_from(count).unwrap()]).unwrap();
+        assert!(began.elapsed() < PATIENCE);
+    }
+}

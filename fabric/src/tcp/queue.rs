@@ -15,6 +15,8 @@ use std::{
     thread::JoinHandle,
 };
 
+use rustix::event::epoll::{self, EventData, EventFlags};
+
 use super::{
     drive::{Owner, Rest},
     link::Link,
@@ -23,8 +25,6 @@ use super::{
     request::Request,
     responder,
 };
-use rustix::event::epoll::{self, EventData, EventFlags};
-
 use crate::{
     completion::Event,
     doorbell::Doorbell,

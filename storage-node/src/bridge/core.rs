@@ -91,6 +91,11 @@ impl Core {
         self.links.iter_mut().flatten().for_each(Link::release);
     }
 
+    /// The same over wires where announcing takes no system call while the peer is awake.
+    pub(crate) fn release_mapped(&mut self) {
+        self.links.iter_mut().flatten().filter(|link| link.maps_memory()).for_each(Link::release);
+    }
+
     /// Gives a connection a place in the table.
     pub(crate) fn add_link(&mut self, link: Link) -> usize {
         let free = self.links.iter().position(Option::is_none);

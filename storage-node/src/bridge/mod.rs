@@ -8,6 +8,7 @@
 //! Invariants
 //! - A reactor's parts belong to its thread; other threads reach it through its mailbox only.
 
+mod admission;
 mod core;
 mod intake;
 mod io;

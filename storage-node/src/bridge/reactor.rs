@@ -16,17 +16,17 @@ use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
 use rackscan_device::{Completion, DeviceIo, Token, Wait};
 use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError};
-use rackscan_format::message::{Answer, Refusal, RefusalCode, ReplyMessage, RequestMessage};
+use rackscan_format::message::{Answer, Refusal, ReplyMessage, RequestMessage};
 
 use super::{
+    admission::refusal,
     core::Core,
     intake::{Incoming, Intake},
     outcome::{Refused, encoded, stamp},
 };
 use crate::{
     limits::{
-        ARRIVALS_PER_TURN_MAX, CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REPLIES_WAITING_MAX,
-        REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_REACTOR_MAX, STOP_TIME_MAX,
+        ARRIVALS_PER_TURN_MAX, CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN, REPLIES_WAITING_MAX, STOP_TIME_MAX,
     },
     link::{Link, REPLY, WATCH},
     mailbox::{Mail, Mailbox, TaskIndex},
@@ -152,6 +152,8 @@ impl Reactor {
         let happened = !ended.is_empty();
         for completion in ended {
             self.completed(completion);
+            // Where that takes no system call, the first answer does not wait for the last of many reads that end together.
+            self.core.release_mapped();
         }
         self.core.release();
         happened
@@ -398,7 +400,7 @@ impl Reactor {
             bytes = tracing::field::Empty,
             us = tracing::field::Empty,
         );
-        let refused = self.admit(in_progress);
+        let refused = refusal(&self.core.node.lifecycle, in_progress, self.tasks.len());
         let RequestMessage { id, request } = message;
         let core = &mut self.core;
         let index = self.tasks.insert(|task| {
@@ -411,26 +413,6 @@ impl Reactor {
             Task { request: id, place, queued: false, began, span, work }
         });
         self.advance(index);
-    }
-
-    /// Why a request is not even begun.
-    fn admit(&self, in_progress: usize) -> Option<Refusal> {
-        let busy = |found: usize, most: usize, whose: &str| {
-            let text = format!(
-                "{found} requests of {whose} are in progress, at most {most} are possible; ask again"
-            );
-            Some(Refusal::new(RefusalCode::Busy, text))
-        };
-        if self.core.node.lifecycle.is_stopping() {
-            return Some(Refusal::new(RefusalCode::Stopping, "the node is stopping"));
-        }
-        if in_progress >= REQUESTS_PER_CONNECTION_MAX {
-            return busy(in_progress, REQUESTS_PER_CONNECTION_MAX, "this connection");
-        }
-        if self.tasks.len() >= REQUESTS_PER_REACTOR_MAX {
-            return busy(self.tasks.len(), REQUESTS_PER_REACTOR_MAX, "this reactor");
-        }
-        None
     }
 
     /// Lets a task go on after something has happened to it.
