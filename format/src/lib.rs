@@ -28,4 +28,5 @@ pub mod page;
 pub mod program;
 pub mod schema;
 pub mod segment;
+pub mod simd;
 pub mod zone;

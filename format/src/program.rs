@@ -320,14 +320,20 @@ pub struct ScanProgram {
 
 /// What is wrong with a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("scan program: {what}: found {found}, expected {expected}")]
+#[error("scan program: {}{what}: found {found}, expected {expected}", place(*.instruction))]
 pub struct ProgramError {
-    /// The part at fault.
+    /// The offending node, if one is: its position in [`ScanProgram::nodes`].
+    pub instruction: Option<NodeIndex>,
+    /// The part at fault, beginning with what the node does.
     pub what: String,
     /// What is there.
     pub found: String,
     /// What would be right.
     pub expected: String,
+}
+
+fn place(instruction: Option<NodeIndex>) -> String {
+    instruction.map_or_else(String::new, |node| format!("instruction {node}, "))
 }
 
 /// A program whose every claim was checked, with the type of each node and output.

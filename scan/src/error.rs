@@ -1,5 +1,6 @@
 //! Why can a scan not go on?
 
+use crate::quota::Bounced;
 use arrow::error::ArrowError;
 use rackscan_format::{
     ids::{ColumnId, DeviceId, PageNumber, SegmentId, TableId},
@@ -7,8 +8,8 @@ use rackscan_format::{
 };
 use std::fmt;
 
-/// Why a scan cannot go on. Everything but [`ScanError::Page`] and [`ScanError::Computation`] is a mistake of the
-/// caller or a directory that does not fit the program.
+/// Why a scan cannot go on. Everything but [`ScanError::Page`], [`ScanError::Computation`] and [`ScanError::Bounced`]
+/// is a mistake of the caller or a directory that does not fit the program.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// Program and segment do not belong together.
@@ -70,6 +71,16 @@ pub enum ScanError {
         /// What arrow's kernel says.
         source: ArrowError,
     },
+    /// The program needs more than its quota: nothing is wrong, the segment is to be scanned elsewhere.
+    #[error("scan of segment {segment} of table {table}: {bounced}")]
+    Bounced {
+        /// The segment's table.
+        table: TableId,
+        /// The segment.
+        segment: SegmentId,
+        /// What there was too little of, and where to go on.
+        bounced: Bounced,
+    },
 }
 
 /// A page of an input, by its position among the program's inputs.
@@ -90,6 +101,7 @@ impl PageWhere {
 pub(crate) enum Fault {
     Page { place: PageWhere, reason: String },
     Computation(ArrowError),
+    Bounced(Bounced),
 }
 
 impl From<ArrowError> for Fault {
@@ -104,6 +116,7 @@ impl ScanError {
         let SegmentDirectory { table, segment, .. } = *directory;
         match fault {
             Fault::Computation(source) => Self::Computation { table, segment, source },
+            Fault::Bounced(bounced) => Self::Bounced { table, segment, bounced },
             Fault::Page { place, reason } => {
                 let column = column(place.input);
                 // Pages are counted in 16 bits (`CHUNK_PAGES_MAX`).

@@ -147,7 +147,8 @@ fn share_of<P: AsRef<[u8]>>(
                 EQUAL_SHARE
             }
         }
-        Predicate::Text { .. } | Predicate::General { .. } => OTHER_SHARE,
+        Predicate::Expression { comparison, .. } if comparison.op == Comparison::Equal => EQUAL_SHARE,
+        Predicate::Text { .. } | Predicate::Expression { .. } | Predicate::General { .. } => OTHER_SHARE,
         Predicate::All(items) => items.iter().map(|item| share_of(item, directory, inputs, block)).product(),
         Predicate::Any(items) => {
             let none: f64 = items.iter().map(|item| 1.0 - share_of(item, directory, inputs, block)).product();

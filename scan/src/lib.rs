@@ -18,6 +18,7 @@
 //! - The rows that come out depend only on program, segment and range of blocks: not on zone maps, page sizes,
 //!   encodings, limits or the order in which pages are supplied.
 //! - NULL, comparison, arithmetic and cast semantics are those of arrow's kernels, as DataFusion uses them.
+//! - Instructions and quotas change when a scan ends and how fast it is, never a bit of what comes out.
 //! - No input, corrupt pages and hostile programs included, makes the scan panic.
 
 #![forbid(unsafe_code)]
@@ -36,6 +37,7 @@ mod plan;
 mod predicate;
 mod project;
 mod prune;
+mod quota;
 mod run;
 mod select;
 mod selection;
@@ -47,6 +49,7 @@ pub mod wire;
 pub use error::ScanError;
 pub use estimate::{ScanEstimate, estimate};
 pub use limits::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN, MEMORY_BYTES_DEFAULT, ScanLimits};
+pub use quota::{Bounced, CpuQuota, Quota, QuotaKind};
 pub use run::SegmentScan;
 pub use step::{PageWanted, ScanBatch, ScanStats, Step};
 pub use types::{arrow_type, output_schema};

@@ -31,6 +31,8 @@ pub(crate) const LIMITED_WINDOW_BLOCKS: usize = 8;
 
 /// Combinations of key values that are addressed directly: with eight sums and two tables, half a MiB.
 pub(crate) const DIRECT_SLOTS_MAX: usize = 4096;
+/// Slots that are summed in a pass each over a block, by vectors; more are summed row by row.
+pub(crate) const MASKED_SLOTS_MAX: usize = 16;
 /// Blocks with fewer than one selected row in so many are computed row by row, others whole.
 pub(crate) const SPARSE_SHARE: usize = 4;
 

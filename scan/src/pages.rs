@@ -6,6 +6,7 @@
 
 use crate::error::{Fault, PageWhere};
 use rackscan_format::{
+    encoding::integer::{IntegerBlock, IntegerPage},
     ids::{ColumnId, PageNumber},
     limits::BLOCK_ROWS,
     page::{CheckedPage, PageFault, PageView},
@@ -83,7 +84,10 @@ impl<P: AsRef<[u8]>> InputPages<P> {
     pub(crate) fn views(&self, input: usize, blocks: Range<usize>) -> InputView<'_> {
         let pages = self.pages_of(blocks);
         let views = self.slots[pages.clone()].iter().map(|slot| match slot {
-            Slot::Held(page) => Some(page.view()),
+            Slot::Held(page) => {
+                let view = page.view();
+                Some(Opened { view, integers: view.integers().ok() })
+            }
             _ => None,
         });
         InputView {
@@ -104,36 +108,58 @@ pub(crate) struct InputView<'a> {
     page_of_block: &'a [u16],
     first_block: &'a [usize],
     first_page: usize,
-    views: Vec<Option<PageView<'a>>>,
+    views: Vec<Option<Opened<'a>>>,
+}
+
+/// A page to be read, its integers (if that is what it holds) found once and not for each block.
+struct Opened<'a> {
+    view: PageView<'a>,
+    integers: Option<IntegerPage<'a>>,
 }
 
 /// A block within its page.
 #[derive(Clone, Copy)]
 pub(crate) struct Located<'v, 'a> {
     pub(crate) view: &'v PageView<'a>,
+    integers: Option<IntegerPage<'a>>,
     pub(crate) place: PageWhere,
     /// The block, counted within the page.
     pub(crate) block: usize,
 }
 
 impl<'a> InputView<'a> {
+    #[inline]
     pub(crate) fn page_of(&self, block: usize) -> usize {
         usize::from(self.page_of_block[block])
     }
 
+    #[inline]
     pub(crate) fn locate(&self, block: usize) -> Result<Located<'_, 'a>, Fault> {
         let page = self.page_of(block);
         let place = PageWhere { input: self.input, page };
         let view = page.checked_sub(self.first_page).and_then(|index| self.views.get(index)?.as_ref());
         match view {
-            Some(view) => Ok(Located { view, place, block: block - self.first_block[page] }),
+            Some(Opened { view, integers }) => {
+                Ok(Located { view, integers: *integers, place, block: block - self.first_block[page] })
+            }
             // A scan asks for every page it looks into, so this is a bug of this crate; better an error than a crash.
             None => Err(place.fault("it was not read")),
         }
     }
 }
 
-impl Located<'_, '_> {
+impl<'a> Located<'_, 'a> {
+    /// The block as integers.
+    #[inline]
+    pub(crate) fn integer_block(&self) -> Result<IntegerBlock<'a>, Fault> {
+        let page = match self.integers {
+            Some(page) => page,
+            // For the reason why not.
+            None => self.view.integers().map_err(self.fault())?,
+        };
+        page.block(self.block).map_err(self.fault())
+    }
+
     /// Rows of the block.
     pub(crate) fn rows(&self) -> usize {
         (self.view.rows() - self.block * BLOCK_ROWS).min(BLOCK_ROWS)

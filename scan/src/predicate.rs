@@ -10,11 +10,16 @@
 //! - Compilation is bounded: a program whose shared nodes would unfold into more than `PREDICATE_WEIGHT_MAX` leaves
 //!   leaves the rest to [`Predicate::General`], which evaluates each node once.
 
-use crate::{limits::PREDICATE_WEIGHT_MAX, pattern::Pattern};
+use crate::{
+    limits::PREDICATE_WEIGHT_MAX,
+    narrow::expression::{NarrowProgram, Operand},
+    pattern::Pattern,
+};
 use rackscan_format::{
     program::{Comparison, Literal, Node, NodeIndex, ValueType, VerifiedProgram},
     schema::ColumnType,
 };
+use std::sync::Arc;
 
 /// A question about a row.
 #[derive(Clone, Debug)]
@@ -35,8 +40,19 @@ pub(crate) enum Predicate {
     All(Vec<Predicate>),
     /// One holds.
     Any(Vec<Predicate>),
+    /// Two expressions over stored integers compare like this; where they might overflow, the node itself is asked.
+    Expression { comparison: Arc<NarrowComparison>, node: NodeIndex, truth: bool, inputs: Vec<usize> },
     /// Everything else: the node, evaluated by arrow's kernels, is `truth`.
     General { node: NodeIndex, truth: bool, inputs: Vec<usize> },
+}
+
+/// Two expressions that are computed on blocks, and how they are compared.
+#[derive(Clone, Debug)]
+pub(crate) struct NarrowComparison {
+    pub(crate) op: Comparison,
+    pub(crate) steps: NarrowProgram,
+    pub(crate) left: Operand,
+    pub(crate) right: Operand,
 }
 
 /// A question about one text.
@@ -86,7 +102,9 @@ impl Predicate {
                 visit(*right);
             }
             Self::All(items) | Self::Any(items) => items.iter().for_each(|item| item.for_each_input(visit)),
-            Self::General { inputs, .. } => inputs.iter().copied().for_each(visit),
+            Self::Expression { inputs, .. } | Self::General { inputs, .. } => {
+                inputs.iter().copied().for_each(visit)
+            }
         }
     }
 }
@@ -129,7 +147,9 @@ impl Compiler<'_> {
             Node::Literal(_) => Predicate::Constant(false),
             Node::Compare { op, left, right } => {
                 let op = if truth { *op } else { complement(*op) };
-                self.compare(op, *left, *right).unwrap_or_else(|| self.leaf(node, truth))
+                let known = self.compare(op, *left, *right);
+                let known = known.or_else(|| self.expression(op, (*left, *right), node, truth));
+                known.unwrap_or_else(|| self.leaf(node, truth))
             }
             Node::And(items) | Node::Or(items) => {
                 let conjunction = matches!(self.node(node), Node::And(_)) == truth;
@@ -174,6 +194,19 @@ impl Compiler<'_> {
             Literal::Text(text) => Some(self.text(input, text_compare(op, text.into_bytes()))),
             literal => Some(integer_compare(op, input, unscaled(&literal)?)),
         }
+    }
+
+    fn expression(
+        &self,
+        op: Comparison,
+        (left, right): (NodeIndex, NodeIndex),
+        node: NodeIndex,
+        truth: bool,
+    ) -> Option<Predicate> {
+        let mut steps = NarrowProgram::new(self.program);
+        let (left, right) = (steps.operand(self.program, left)?, steps.operand(self.program, right)?);
+        let comparison = Arc::new(NarrowComparison { op, steps, left, right });
+        Some(Predicate::Expression { comparison, node, truth, inputs: inputs_of(self.program, &[node]) })
     }
 
     fn value_type_of(&self, input: u16) -> ValueType {

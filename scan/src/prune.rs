@@ -4,7 +4,7 @@
 //! - `Never` and `Always` are proofs under the zone map's promise; everything not proven is `Maybe`.
 //! - A page without a value (all NULL) satisfies no leaf but `IS NULL`; a missing bound proves nothing.
 
-use crate::predicate::{Predicate, TextTest};
+use crate::predicate::{NarrowComparison, Predicate, TextTest};
 use rackscan_format::{
     program::Comparison,
     zone::{Zone, ZoneValue},
@@ -114,7 +114,28 @@ pub(crate) fn verdict<'z>(predicate: &Predicate, bounds: &impl Fn(usize) -> Boun
         Predicate::Any(items) => {
             items.iter().map(|item| verdict(item, bounds)).max().unwrap_or(Verdict::Never)
         }
+        Predicate::Expression { comparison, inputs, .. } => {
+            let reach = |input: usize| bounds(input).integers();
+            let verdict = expression(comparison, reach);
+            inputs.iter().map(|input| bounds(*input).unless_null(verdict)).min().unwrap_or(verdict)
+        }
         Predicate::General { .. } => Verdict::Maybe,
+    }
+}
+
+/// How do the values of two expressions compare, when columns reach as far as `known` says?
+pub(crate) fn expression(
+    comparison: &NarrowComparison,
+    known: impl Fn(usize) -> Option<(i64, i64)>,
+) -> Verdict {
+    let NarrowComparison { op, steps, left, right } = comparison;
+    let reach = |input: usize| {
+        let (min, max) = known(input).unwrap_or((i64::MIN, i64::MAX));
+        (min.into(), max.into())
+    };
+    match steps.reaches(reach) {
+        Some(reaches) => columns(*op, Some(reaches.of(*left)), Some(reaches.of(*right))),
+        None => Verdict::Maybe,
     }
 }
 
@@ -145,7 +166,7 @@ pub(crate) fn set(known: Option<(i64, i64)>, values: &[i64], negated: bool) -> V
 }
 
 /// How do values between `left` bounds compare with values between `right` bounds?
-pub(crate) fn columns(op: Comparison, left: Option<(i64, i64)>, right: Option<(i64, i64)>) -> Verdict {
+pub(crate) fn columns<T: Ord>(op: Comparison, left: Option<(T, T)>, right: Option<(T, T)>) -> Verdict {
     let (Some((left_min, left_max)), Some((right_min, right_max))) = (left, right) else {
         return Verdict::Maybe;
     };

@@ -12,15 +12,15 @@ use crate::{
     aggregate::{Grouping, Groups, direct::Direct},
     emit,
     error::{Fault, PageWhere},
-    limits::{BATCH_ROWS_MIN, GROUPS_SHARE, LIMITED_WINDOW_BLOCKS},
+    limits::{BATCH_ROWS_MIN, GROUPS_SHARE},
     narrow::Room,
     pages::{InputPages, InputView, Slot},
-    plan::{Plan, check, prune},
+    plan::{Plan, check},
     project::Pick,
-    prune::Verdict,
+    quota::{Bounced, Meter, Quota, QuotaKind},
     select::Selector,
     selection::Selection,
-    step::{PageWanted, ScanBatch, ScanStats, Step},
+    step::{ScanBatch, ScanStats, Step},
     text::LeafMemo,
     types::output_schema,
 };
@@ -31,8 +31,11 @@ use rackscan_format::{
     page::CheckedPage,
     program::{Output, VerifiedProgram},
     segment::SegmentDirectory,
+    simd::Level,
 };
 use std::{ops::Range, sync::Arc};
+
+mod window;
 
 /// Where in a window the scan is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +80,9 @@ pub struct SegmentScan<P> {
     groups_from: usize,
     memos: Vec<Option<LeafMemo>>,
     room: Room,
+    meter: Meter,
+    /// The first block whose rows or groups are not out.
+    out_before: usize,
 }
 
 impl<P: AsRef<[u8]>> SegmentScan<P> {
@@ -136,17 +142,39 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             direct_from: first,
             groups_from: first,
             memos,
-            room: Room::new(),
+            room: Room::new(Level::chosen()),
+            meter: Meter::default(),
+            out_before: first,
         })
+    }
+
+    /// The same scan with kernels of a level, instead of [`Level::chosen`].
+    #[must_use]
+    pub fn at_level(mut self, level: Level) -> Self {
+        self.room = Room::new(level);
+        self
+    }
+
+    /// The same scan with a quota.
+    #[must_use]
+    pub fn with_quota(mut self, quota: Quota) -> Self {
+        self.meter = Meter::new(quota);
+        self
     }
 
     /// Goes on until pages are missing, rows are there, or all is done. Asks again for pages not yet supplied.
     ///
     /// # Errors
-    /// When a page's content is impossible, or the computation fails.
+    /// When a page's content is impossible, the computation fails, or the quota is used up.
     pub fn step(&mut self) -> Result<Step, ScanError> {
-        self.advance()
-            .map_err(|fault| ScanError::of(fault, &self.directory, |input| self.inputs[input].column))
+        self.meter.start();
+        let step = self.advance();
+        self.meter.stop();
+        self.stats.blocks_unpacked = self.room.scratch.unpacked_blocks();
+        if let Ok(Step::Batch(batch)) = &step {
+            self.out_before = batch.end_block as usize;
+        }
+        step.map_err(|fault| ScanError::of(fault, &self.directory, |input| self.inputs[input].column))
     }
 
     /// Takes a page that was asked for, and checks its identity and checksum.
@@ -164,8 +192,10 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         let slot = self.inputs[input].slot_mut(place.page);
         let (Some(entry), Some(slot @ Slot::Wanted)) = (entry, slot) else { return Err(not_wanted) };
         let stored_bytes = bytes.as_ref().len();
+        self.meter.start();
         let checked = CheckedPage::open(bytes, &self.directory.identity(column, page))
             .and_then(|checked| checked.view().expect_rows(entry.first_row, entry.rows).map(|()| checked));
+        self.meter.stop();
         match checked {
             Ok(checked) => *slot = Slot::Held(checked),
             Err(fault) => return Err(ScanError::of(place.fault(fault), &self.directory, |_| column)),
@@ -188,6 +218,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
                     Some(window) => {
                         self.window = window;
                         self.want_filter_pages();
+                        self.check_quota()?;
                         self.phase = Phase::Filter;
                     }
                     None => {
@@ -202,6 +233,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
                     None => {
                         self.select()?;
                         self.want_payload_pages();
+                        self.check_quota()?;
                         self.phase = Phase::Payload;
                     }
                 },
@@ -221,98 +253,16 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         }
     }
 
-    /// The next blocks whose pages fit the memory bound, one at least.
-    fn next_window(&self) -> Option<Range<usize>> {
-        let (start, blocks) = (self.window.end, self.directory.blocks());
-        if start >= blocks || self.rows_left == 0 {
-            return None;
+    /// Stops a scan that has used, or is about to use, more than it may.
+    fn check_quota(&mut self) -> Result<(), Fault> {
+        if let Some(over) = self.meter.over_cpu() {
+            return Err(Fault::Bounced(bounced(QuotaKind::Cpu, over, self.out_before)));
         }
-        let mut most = blocks;
-        if self.plan.program().program().limit_rows.is_some() {
-            // Few rows are wanted: look at little first, then at twice as much.
-            most = blocks.min(start + LIMITED_WINDOW_BLOCKS.max(2 * self.window.len()));
+        let groups = self.groups.as_ref().map_or(0, |(_, groups)| groups.memory_bytes());
+        match self.meter.over_memory(self.page_bytes() + groups) {
+            Some(over) => Err(Fault::Bounced(bounced(QuotaKind::Memory, over, self.out_before))),
+            None => Ok(()),
         }
-        let mut held_bytes = 0_usize;
-        let mut end = start;
-        while end < most {
-            for input in &self.inputs {
-                let page = input.page_of(end);
-                if end == start || input.page_of(end - 1) != page {
-                    let number = PageNumber(u16::try_from(page).unwrap_or(u16::MAX));
-                    let entry = self.directory.page(input.column, number);
-                    held_bytes += entry.map_or(0, |entry| entry.extent.length_bytes as usize);
-                }
-            }
-            if held_bytes > self.limits.memory_bytes && end > start {
-                break;
-            }
-            end += 1;
-        }
-        Some(start..end)
-    }
-
-    fn rows_of(&self, block: usize) -> usize {
-        (self.directory.rows as usize - block * BLOCK_ROWS).min(BLOCK_ROWS)
-    }
-
-    /// Prunes the window and asks for the pages of undecided conjuncts.
-    fn want_filter_pages(&mut self) {
-        let verdicts = prune(&self.plan, &self.directory, &self.inputs, self.window.clone());
-        self.alive = self.window.clone().map(|block| verdicts.alive(block)).collect();
-        self.selections.clear();
-        self.undecided.clear();
-        for block in self.window.clone() {
-            let rows = self.rows_of(block);
-            if verdicts.alive(block) {
-                self.stats.rows_scanned += rows as u64;
-                self.selections.push(Selection::first(rows));
-            } else {
-                self.stats.blocks_pruned += 1;
-                self.selections.push(Selection::NONE);
-            }
-        }
-        for conjunct in 0..self.plan.filter.conjuncts.len() {
-            let blocks = self.window.clone();
-            let undecided =
-                blocks.map(|block| verdicts.alive(block) && verdicts.of(block)[conjunct] == Verdict::Maybe);
-            self.undecided.push(undecided.collect());
-        }
-        self.wanted.clear();
-        for (undecided, inputs) in self.undecided.iter().zip(&self.plan.conjunct_inputs) {
-            for &input in inputs {
-                let blocks = self.window.clone().zip(undecided);
-                let pages = blocks.filter(|(_, undecided)| **undecided).map(|(block, _)| block);
-                want(&mut self.inputs, &mut self.wanted, input, pages);
-            }
-        }
-    }
-
-    /// Asks for the pages of the output's inputs that have selected rows.
-    fn want_payload_pages(&mut self) {
-        self.wanted.clear();
-        for &input in &self.plan.payload_inputs {
-            let blocks = self.window.clone().zip(&self.selections);
-            let pages = blocks.filter(|(_, selection)| !selection.is_empty()).map(|(block, _)| block);
-            want(&mut self.inputs, &mut self.wanted, input, pages);
-        }
-    }
-
-    /// Pages asked for and not supplied yet, in the order of their rows.
-    fn missing(&self) -> Option<Vec<PageWanted>> {
-        let missing = self
-            .wanted
-            .iter()
-            .filter(|place| matches!(self.inputs[place.input].slots().get(place.page), Some(Slot::Wanted)));
-        let mut pages: Vec<(u32, PageWanted)> = missing
-            .filter_map(|place| {
-                let column = self.inputs[place.input].column;
-                let page = PageNumber(u16::try_from(place.page).ok()?);
-                let entry = self.directory.page(column, page)?;
-                Some((entry.first_row, PageWanted { column, page, extent: entry.extent }))
-            })
-            .collect();
-        pages.sort_by_key(|(first_row, wanted)| (*first_row, wanted.column));
-        (!pages.is_empty()).then(|| pages.into_iter().map(|(_, wanted)| wanted).collect())
     }
 
     /// Evaluates the conjuncts on the window's blocks.
@@ -325,6 +275,13 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             room: &mut self.room,
         };
         for (index, block) in self.window.clone().enumerate() {
+            let turns = |input: &InputPages<P>| index > 0 && input.page_of(block) != input.page_of(block - 1);
+            if self.meter.has_clock()
+                && self.inputs.iter().any(turns)
+                && let Some(over) = self.meter.over_cpu()
+            {
+                return Err(Fault::Bounced(bounced(QuotaKind::Cpu, over, self.out_before)));
+            }
             let selection = &mut self.selections[index];
             for (conjunct, undecided) in self.plan.filter.conjuncts.iter().zip(&self.undecided) {
                 if undecided[index] && !selection.is_empty() {
@@ -348,6 +305,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     /// The next batch of the window; `None` when its rows are out.
     fn emit(&mut self) -> Result<Option<ScanBatch>, Fault> {
         while self.next_block < self.window.end {
+            self.check_quota()?;
             let first_block = self.next_block;
             let (batch, end) = match self.group_directly()? {
                 Some(end) => (self.take_groups_if_full(end)?, end),
@@ -444,44 +402,6 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     fn last_groups(&mut self) -> Result<Option<ScanBatch>, Fault> {
         self.take_groups(self.window.end)
     }
-
-    /// Counts what was not read, and drops what is not needed any more.
-    fn leave_window(&mut self) {
-        for (index, input) in self.inputs.iter_mut().enumerate() {
-            let is_payload = self.plan.payload_inputs.contains(&index);
-            for page in input.pages_of(self.window.clone()) {
-                // A page that goes on in the next window is counted there.
-                let goes_on =
-                    self.window.end < self.directory.blocks() && input.page_of(self.window.end) == page;
-                if goes_on || !matches!(input.slots()[page], Slot::Unread) {
-                    continue;
-                }
-                let mut blocks = self.window.clone().filter(|block| input.page_of(*block) == page);
-                if is_payload && blocks.any(|block| self.alive[block - self.window.start]) {
-                    self.stats.pages_skipped_by_selection += 1;
-                } else {
-                    self.stats.pages_skipped_by_zone += 1;
-                }
-            }
-            input.consume_before(self.window.end);
-        }
-    }
-}
-
-/// Marks the unread pages of these blocks as wanted.
-fn want<P: AsRef<[u8]>>(
-    inputs: &mut [InputPages<P>],
-    wanted: &mut Vec<PageWhere>,
-    input: usize,
-    blocks: impl Iterator<Item = usize>,
-) {
-    for block in blocks {
-        let page = inputs[input].page_of(block);
-        if let Some(slot @ Slot::Unread) = inputs[input].slot_mut(page) {
-            *slot = Slot::Wanted;
-            wanted.push(PageWhere { input, page });
-        }
-    }
 }
 
 fn views_of<P: AsRef<[u8]>>(inputs: &[InputPages<P>], blocks: Range<usize>) -> Vec<InputView<'_>> {
@@ -491,4 +411,8 @@ fn views_of<P: AsRef<[u8]>>(inputs: &[InputPages<P>], blocks: Range<usize>) -> V
 /// Blocks of a segment are counted in 12 bits (`SEGMENT_ROWS_MAX`).
 fn number(block: usize) -> u32 {
     u32::try_from(block).unwrap_or(u32::MAX)
+}
+
+fn bounced(quota: QuotaKind, (used, allowed): (u64, u64), next_block: usize) -> Bounced {
+    Bounced { quota, used, allowed, next_block: number(next_block) }
 }

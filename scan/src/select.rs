@@ -5,15 +5,16 @@
 use crate::{
     error::Fault,
     evaluate::Expressions,
-    narrow::{self, Room},
+    narrow::{self, Room, expression::NarrowProgram},
     pages::{InputView, Located},
-    predicate::Predicate,
+    predicate::{NarrowComparison, Predicate},
     project::{Pick, gather},
+    prune::{self, Verdict},
     selection::Selection,
     text::{LeafMemo, TextLeaf, valid_rows},
 };
 use arrow::array::ArrayRef;
-use rackscan_format::{encoding::integer::IntegerBlock, limits::BLOCK_ROWS};
+use rackscan_format::{encoding::integer::IntegerBlock, limits::BLOCK_ROWS, program::NodeIndex};
 
 /// Everything that evaluating a filter on some blocks needs.
 pub(crate) struct Selector<'a> {
@@ -81,26 +82,82 @@ impl Selector<'_> {
                 }
                 Ok(kept)
             }
-            Predicate::General { node, truth, inputs } => {
-                let picks = [Pick { block, selection: *wanted, rows: wanted.count() }];
-                let mut columns: Vec<Option<ArrayRef>> = vec![None; views.len()];
-                for &input in inputs {
-                    columns[input] = Some(gather(&views[input], &picks, self.room)?);
+            Predicate::Expression { comparison, node, truth, inputs } => {
+                match self.expression(comparison, block)? {
+                    Some(mut kept) => {
+                        kept = kept.and(wanted);
+                        for input in inputs {
+                            kept = with_value(&views[*input].locate(block)?, &kept);
+                        }
+                        Ok(kept)
+                    }
+                    None => self.general((*node, *truth), inputs, block, wanted),
                 }
-                let answers = self.expressions.over(&columns, picks[0].rows).rows_where(*node, *truth)?;
-                let mut kept = Selection::NONE;
-                let rows = wanted.rows().zip(answers.iter());
-                rows.filter(|(_, answer)| *answer).for_each(|(row, _)| kept.insert(row));
-                Ok(kept)
+            }
+            Predicate::General { node, truth, inputs } => {
+                self.general((*node, *truth), inputs, block, wanted)
             }
         }
+    }
+
+    /// Rows of a block for which two expressions compare as asked, NULL or not; `None` when they might overflow.
+    fn expression(
+        &mut self,
+        comparison: &NarrowComparison,
+        block: usize,
+    ) -> Result<Option<Selection>, Fault> {
+        let NarrowComparison { op, steps, left, right } = comparison;
+        let mut blocks: Vec<Option<IntegerBlock<'_>>> = vec![None; self.views.len()];
+        for (_, input) in steps.columns() {
+            blocks[input] = Some(integers(&self.views[input].locate(block)?)?);
+        }
+        match prune::expression(comparison, |input| Some(blocks[input]?.bounds())) {
+            Verdict::Never => return Ok(Some(Selection::NONE)),
+            Verdict::Always => return Ok(Some(Selection::first(BLOCK_ROWS))),
+            Verdict::Maybe => {}
+        }
+        let reach = |input: usize| {
+            let block: Option<&IntegerBlock<'_>> = blocks[input].as_ref();
+            block.map_or((i128::MIN, i128::MAX), narrow::reach_of)
+        };
+        let Some(reaches) = steps.reaches(reach) else { return Ok(None) };
+        let Room { scratch, steps: lanes, answers, .. } = &mut *self.room;
+        lanes.make(steps.steps());
+        for (step, input) in steps.columns() {
+            if let Some(block) = &blocks[input] {
+                NarrowProgram::fill(&reaches, step, block, None, scratch, lanes);
+            }
+        }
+        let level = scratch.level();
+        steps.compute(level, &reaches, lanes, BLOCK_ROWS);
+        NarrowProgram::compare(level, *op, (*left, *right), &reaches, lanes, answers);
+        Ok(Some(Selection::from_bytes(level, answers)))
+    }
+
+    /// Rows of `wanted` for which arrow's kernels say that a node is `truth`.
+    fn general(
+        &mut self,
+        (node, truth): (NodeIndex, bool),
+        inputs: &[usize],
+        block: usize,
+        wanted: &Selection,
+    ) -> Result<Selection, Fault> {
+        let picks = [Pick { block, selection: *wanted, rows: wanted.count() }];
+        let mut columns: Vec<Option<ArrayRef>> = vec![None; self.views.len()];
+        for &input in inputs {
+            columns[input] = Some(gather(&self.views[input], &picks, self.room)?);
+        }
+        let answers = self.expressions.over(&columns, picks[0].rows).rows_where(node, truth)?;
+        let mut kept = Selection::NONE;
+        let rows = wanted.rows().zip(answers.iter());
+        rows.filter(|(_, answer)| *answer).for_each(|(row, _)| kept.insert(row));
+        Ok(kept)
     }
 }
 
 /// The block as integers.
 pub(crate) fn integers<'a>(located: &Located<'_, 'a>) -> Result<IntegerBlock<'a>, Fault> {
-    let page = located.view.integers().map_err(located.fault())?;
-    page.block(located.block).map_err(located.fault())
+    located.integer_block()
 }
 
 fn with_value(located: &Located<'_, '_>, selection: &Selection) -> Selection {

@@ -3,7 +3,10 @@
 //! A block's rows are 1,024 bits. Comparisons write one byte per row, because compilers vectorise that; the bytes
 //! are packed into bits eight at a time by a multiplication.
 
-use rackscan_format::limits::BLOCK_ROWS;
+use rackscan_format::{
+    limits::BLOCK_ROWS,
+    simd::{Kernel, Level},
+};
 
 const WORDS: usize = BLOCK_ROWS / 64;
 
@@ -20,6 +23,7 @@ impl Selection {
     pub(crate) const NONE: Self = Self { words: [0; WORDS] };
 
     /// The first `rows` rows.
+    #[inline]
     pub(crate) fn first(rows: usize) -> Self {
         let mut words = [0; WORDS];
         for (index, word) in words.iter_mut().enumerate() {
@@ -30,17 +34,9 @@ impl Selection {
     }
 
     /// The rows whose byte is 1; every byte is 0 or 1.
-    pub(crate) fn from_bytes(bytes: &RowBytes) -> Self {
-        // Bit 8i of the factor's product sums to byte 7: row i of eight lands in bit i there.
-        const GATHER: u64 = 0x0102_0408_1020_4080;
-        let mut words = [0; WORDS];
-        for (word, rows) in words.iter_mut().zip(bytes.as_chunks::<64>().0) {
-            for (index, eight) in rows.as_chunks::<8>().0.iter().enumerate() {
-                let packed = u64::from_le_bytes(*eight).wrapping_mul(GATHER) >> 56;
-                *word |= packed << (8 * index);
-            }
-        }
-        Self { words }
+    #[inline]
+    pub(crate) fn from_bytes(level: Level, bytes: &RowBytes) -> Self {
+        level.run(Gather(bytes))
     }
 
     /// The rows whose bit is 1 in little-endian bytes, such as a validity bitmap's.
@@ -54,10 +50,12 @@ impl Selection {
         Self { words }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
+    #[inline]
     pub(crate) fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -70,14 +68,17 @@ impl Selection {
         self.words[row / 64] |= 1 << (row % 64);
     }
 
+    #[inline]
     pub(crate) fn and(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one & two)
     }
 
+    #[inline]
     pub(crate) fn or(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one | two)
     }
 
+    #[inline]
     pub(crate) fn without(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one & !two)
     }
@@ -101,15 +102,8 @@ impl Selection {
     }
 
     /// Puts `other` in the place of each row that is not selected.
-    pub(crate) fn replace_others(&self, values: &mut [u16; BLOCK_ROWS], other: u16) {
-        for (values, word) in values.as_chunks_mut::<64>().0.iter_mut().zip(self.words) {
-            if word == u64::MAX {
-                continue;
-            }
-            for (bit, value) in values.iter_mut().enumerate() {
-                *value = if word >> bit & 1 == 1 { *value } else { other };
-            }
-        }
+    pub(crate) fn replace_others(&self, level: Level, values: &mut [u16; BLOCK_ROWS], other: u16) {
+        level.run(ReplaceOthers { selection: self, values, other });
     }
 
     /// Keeps the first `limit` rows.
@@ -124,6 +118,53 @@ impl Selection {
     }
 }
 
+struct ReplaceOthers<'a> {
+    selection: &'a Selection,
+    values: &'a mut [u16; BLOCK_ROWS],
+    other: u16,
+}
+
+impl Kernel for ReplaceOthers<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { selection, values, other } = self;
+        for (values, word) in values.as_chunks_mut::<64>().0.iter_mut().zip(selection.words) {
+            if word == u64::MAX {
+                continue;
+            }
+            // A bit of each row's own, so that rows do not wait for each other's shifts.
+            for (values, quarter) in values.as_chunks_mut::<16>().0.iter_mut().zip(0..4) {
+                let bits = (word >> (16 * quarter) & 0xffff) as u16;
+                for (bit, value) in values.iter_mut().enumerate() {
+                    *value = if bits & (1 << bit) != 0 { *value } else { other };
+                }
+            }
+        }
+    }
+}
+
+struct Gather<'a>(&'a RowBytes);
+
+impl Kernel for Gather<'_> {
+    type Output = Selection;
+
+    #[inline(always)]
+    fn run(self) -> Selection {
+        // Bit 8i of the factor's product sums to byte 7: row i of eight lands in bit i there.
+        const GATHER: u64 = 0x0102_0408_1020_4080;
+        let mut words = [0; WORDS];
+        for (word, rows) in words.iter_mut().zip(self.0.as_chunks::<64>().0) {
+            for (index, eight) in rows.as_chunks::<8>().0.iter().enumerate() {
+                let packed = u64::from_le_bytes(*eight).wrapping_mul(GATHER) >> 56;
+                *word |= packed << (8 * index);
+            }
+        }
+        Selection { words }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,9 +174,11 @@ mod tests {
         let mut bytes = [0; BLOCK_ROWS];
         let wanted: Vec<usize> = (0..BLOCK_ROWS).filter(|row| row * row % 7 == 2).collect();
         wanted.iter().for_each(|row| bytes[*row] = 1);
-        let selection = Selection::from_bytes(&bytes);
-        assert_eq!(selection.rows().collect::<Vec<_>>(), wanted);
-        assert_eq!(selection.count(), wanted.len());
+        for level in Level::available() {
+            let selection = Selection::from_bytes(level, &bytes);
+            assert_eq!(selection.rows().collect::<Vec<_>>(), wanted);
+            assert_eq!(selection.count(), wanted.len());
+        }
     }
 
     #[test]

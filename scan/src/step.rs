@@ -52,6 +52,8 @@ pub struct ScanStats {
     pub pages_skipped_by_selection: u64,
     /// Blocks that zone maps ruled out.
     pub blocks_pruned: u64,
+    /// Blocks of packed numbers that were unpacked, once for each use; bounds decided about the others.
+    pub blocks_unpacked: u64,
     /// Rows that reached the filter.
     pub rows_scanned: u64,
     /// Rows that passed it.

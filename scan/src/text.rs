@@ -94,8 +94,18 @@ impl TextLeaf<'_> {
             }
             Codes::Table(table) => {
                 let first = usize::try_from(block.reference()).unwrap_or(usize::MAX).min(table.len());
-                compare::look_up(block.unpack(&mut room.scratch), &table[first..], &mut room.answers);
-                Selection::from_bytes(&room.answers)
+                let answers = &table[first..];
+                // Bounds are the writer's word; what is looked up is checked against the table all the same.
+                let span = usize::try_from(block.descriptor().span).unwrap_or(usize::MAX);
+                match answers.get(..=span) {
+                    Some(same) if same.iter().all(|answer| *answer == 0) => Selection::NONE,
+                    Some(same) if same.iter().all(|answer| *answer == 1) => Selection::first(BLOCK_ROWS),
+                    _ => {
+                        let level = room.scratch.level();
+                        compare::look_up(block.unpack(&mut room.scratch), answers, &mut room.answers);
+                        Selection::from_bytes(level, &room.answers)
+                    }
+                }
             }
         };
         Ok(match valid {

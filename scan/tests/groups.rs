@@ -152,3 +152,56 @@ fn a_small_memory_bound_puts_groups_out_early() {
     }
     assert_eq!(next, 20);
 }
+
+/// Rows of three columns: a nullable text key of few values, a nullable decimal key, and a nullable value.
+fn with_nulls(rows: i128, scale: i128) -> Table {
+    use rackscan_format::schema::ColumnType;
+    let column = |column_type, values| support::Column { column_type, values };
+    let null_if = |null: bool, datum| if null { Datum::Null } else { datum };
+    let texts = (0..rows).map(|row| null_if(row % 11 == 3, Datum::Text(format!("t{}", row % 3)))).collect();
+    let keys = (0..rows).map(|row| null_if(row % 7 == 2, Datum::Number(row % 5 * 100))).collect();
+    let values =
+        (0..rows).map(|row| null_if(row % 13 == 5 || row % 3 == 1, Datum::Number((row % 97 - 48) * scale)));
+    let decimal = ColumnType::Decimal { precision: 18, scale: 2 };
+    let columns =
+        vec![column(ColumnType::Text, texts), column(decimal, keys), column(decimal, values.collect())];
+    Table::new(columns, 131_072)
+}
+
+fn each_aggregate_by(keys: Vec<u16>) -> Output {
+    use AggregateFunction::{Count, CountRows, Max, Min, Sum};
+    let of = |function, argument| Aggregate { function, argument: Some(argument) };
+    let aggregates = vec![
+        Aggregate { function: CountRows, argument: None },
+        of(Count, 0),
+        of(Count, 3),
+        of(Sum, 2),
+        of(Sum, 3),
+        of(Min, 3),
+        of(Max, 2),
+    ];
+    Output::Groups { keys, aggregates }
+}
+
+#[test]
+fn null_keys_are_groups_and_null_values_count_for_nothing_where_keys_are_addressed_directly() {
+    // Values of 9, 40 and 57 bits: sums in each width, products of the last beyond 64 bits.
+    for scale in [1, 1 << 33, 1 << 50] {
+        let table = with_nulls(5000, scale);
+        for keys in [vec![], vec![0], vec![1], vec![0, 1]] {
+            let product =
+                Node::Arithmetic { op: rackscan_format::program::Arithmetic::Multiply, left: 2, right: 1 };
+            let nodes = vec![Node::Column(0), Node::Column(1), Node::Column(2), product];
+            let key_count = keys.len();
+            let program = table.program(nodes, vec![], each_aggregate_by(keys));
+            let mut expected = interpret::rows(&table, &program);
+            if key_count > 0 {
+                expected.sort_by_key(|row| name_of(&row[..key_count]));
+            }
+            assert!(
+                same(&found(&table, &program, ScanLimits::default()), &expected),
+                "{scale}, {key_count} keys"
+            );
+        }
+    }
+}

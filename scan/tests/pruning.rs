@@ -4,7 +4,7 @@
 mod support;
 
 use rackscan_format::{
-    program::{Comparison, Literal, Node, Output},
+    program::{Arithmetic, Comparison, Literal, Node, Output},
     schema::ColumnType,
     zone::Zone,
 };
@@ -131,4 +131,56 @@ fn a_tenth_of_a_sorted_range_is_estimated_as_about_a_tenth() {
     let program = table.program(between(0, 10_240), vec![4, 5], Output::Rows(vec![1]));
     let guess = estimate(&program, &table.directory);
     assert!((9_000.0..12_000.0).contains(&guess.rows_selected), "{guess:?}");
+}
+
+#[test]
+fn blocks_that_bounds_decide_are_not_unpacked() {
+    let table = sorted();
+    // The page has many blocks; all but the two at the ends of the range are decided by their bounds.
+    let program = table.program(between(10_000, 60_000), vec![4, 5], Output::Rows(vec![]));
+    let (batches, stats) = table.scan(&program, ScanLimits::default()).unwrap();
+    let rows: usize = batches.iter().map(|batch| batch.batch.num_rows()).sum();
+    assert_eq!(rows, 50_000);
+    assert!(stats.blocks_unpacked <= 2, "{stats:?}");
+    // A range that holds all rows needs no page, and so does one that holds none.
+    for (low, high) in [(-5, 200_000), (500_000, 600_000)] {
+        let program = table.program(between(low, high), vec![4, 5], Output::Rows(vec![]));
+        let (_, stats) = table.scan(&program, ScanLimits::default()).unwrap();
+        assert_eq!((stats.pages_read, stats.blocks_unpacked), (0, 0), "{stats:?}");
+    }
+}
+
+#[test]
+fn zone_maps_decide_about_expressions_too() {
+    let table = sorted();
+    let sum = |constant: i64| {
+        vec![
+            Node::Column(0),
+            Node::Literal(Literal::Int64(1000)),
+            Node::Arithmetic { op: Arithmetic::Add, left: 0, right: 1 },
+            Node::Literal(Literal::Int64(constant)),
+            Node::Compare { op: Comparison::Less, left: 2, right: 3 },
+        ]
+    };
+    let program = table.program(sum(6000), vec![4], Output::Rows(vec![0]));
+    let (batches, stats) = table.scan(&program, ScanLimits::default()).unwrap();
+    assert!(same(&rows_of(batches.iter().map(|batch| &batch.batch)), &interpret::rows(&table, &program)));
+    assert!(stats.blocks_pruned >= 70 && stats.pages_read <= 3, "{stats:?}");
+    let program = table.program(sum(i64::MAX), vec![4], Output::Rows(vec![]));
+    let (_, stats) = table.scan(&program, ScanLimits::default()).unwrap();
+    assert_eq!((stats.pages_read, stats.rows_selected), (0, 100 * 1024), "{stats:?}");
+}
+
+#[test]
+fn a_block_whose_codes_are_all_in_or_all_out_is_not_unpacked() {
+    // Blocks of a sorted text column; the pattern holds of every other entry of a page, so codes are looked up.
+    let words: Vec<String> =
+        (0..64).map(|word| format!("w{word:02}{}", if word % 8 < 4 { "yes" } else { "no" })).collect();
+    let rows = 64 * 1024;
+    let values = (0..rows).map(|row| Datum::Text(words[row / 1024].clone())).collect();
+    let table = Table::new(vec![Column { column_type: ColumnType::Text, values }], 131_072);
+    let like = Node::Like { item: 0, pattern: "%yes%".into(), negated: false, case_insensitive: false };
+    let program = table.program(vec![Node::Column(0), like], vec![1], Output::Rows(vec![]));
+    let (_, stats) = table.scan(&program, ScanLimits::default()).unwrap();
+    assert_eq!((stats.rows_selected, stats.blocks_unpacked), (32 * 1024, 0), "{stats:?}");
 }

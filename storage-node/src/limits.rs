@@ -22,6 +22,18 @@ pub const SCRATCH_BYTES_MIN: u64 = RAW_BYTES_MAX as u64;
 pub const SCAN_WORKERS_MAX: u16 = 256;
 /// Scans that wait for a worker.
 pub const SCAN_QUEUE_MAX: u16 = 4096;
+/// Processor time of one scan of a segment unless the configuration says otherwise, in milliseconds: hundreds of times what
+/// a query of the usual kind takes.
+pub const SCAN_CPU_MS_DEFAULT: u32 = 5000;
+/// The most that can be configured: an hour.
+pub const SCAN_CPU_MS_MAX: u32 = 3_600_000;
+/// Stored pages and groups of one scan of a segment unless the configuration says otherwise.
+pub const SCAN_MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
+/// The least that can be configured: some pages of the usual size.
+pub const SCAN_MEMORY_BYTES_MIN: u64 = 256 << 10;
+/// A scan plans its pages for one part in so many of its memory quota. Its groups, which it puts out when they take a quarter
+/// of what is planned, find room in the rest.
+pub const SCAN_MEMORY_SHARE: usize = 2;
 /// Addresses a node listens at.
 pub const LISTENERS_MAX: usize = 16;
 /// Reads and writes in flight of one thread.

@@ -209,6 +209,7 @@ fn start_workers(
     let mut reports = Vec::new();
     for worker in 0..config.scan_workers {
         let parts = WorkerParts {
+            quota: config.scan_quota(),
             queue: Arc::clone(&handle.scans),
             programs: Arc::clone(&programs),
             devices: store.devices().to_vec(),

@@ -8,8 +8,11 @@
 //! - The lane type follows from the width ([`Lane::of`]), so it is not stored.
 //! - Unpacking any bytes gives numbers below `2^w`: there is nothing to check afterwards.
 
-use crate::limits::BLOCK_ROWS;
-use fastlanes::BitPacking;
+use crate::{
+    limits::BLOCK_ROWS,
+    simd::{Kernel, Level},
+};
+use fastlanes::{BitPacking, FastLanes};
 
 /// Bits needed for every number up to `largest`.
 #[must_use]
@@ -123,19 +126,34 @@ pub struct Scratch {
     pub(crate) aligned: Words,
     pub(crate) lanes: Words,
     pub(crate) sums: Words,
+    pub(crate) level: Level,
+    pub(crate) unpacked: u64,
 }
 
 impl Scratch {
-    /// Room on the heap; one per thread is enough.
+    /// Room on the heap for kernels of [`Level::chosen`]; one per thread is enough.
     #[must_use]
     pub fn new() -> Box<Self> {
-        Box::default()
+        Self::at(Level::chosen())
     }
-}
 
-impl Default for Scratch {
-    fn default() -> Self {
-        Self { aligned: [0; BLOCK_ROWS], lanes: [0; BLOCK_ROWS], sums: [0; BLOCK_ROWS] }
+    /// Room on the heap for kernels of a level.
+    #[must_use]
+    pub fn at(level: Level) -> Box<Self> {
+        let words = [0; BLOCK_ROWS];
+        Box::new(Self { aligned: words, lanes: words, sums: words, level, unpacked: 0 })
+    }
+
+    /// The level of kernels.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Blocks that were unpacked here so far, those of a single value apart.
+    #[must_use]
+    pub fn unpacked_blocks(&self) -> u64 {
+        self.unpacked
     }
 }
 
@@ -162,14 +180,32 @@ fn view<'v, L: bytemuck::Pod>(bytes: &'v [u8], room: &'v mut Words) -> &'v [L] {
 
 macro_rules! kernels {
     ($($lane:ident $pack:ident $unpack:ident [$($width:literal)*])*) => {$(
-        fn $unpack(packed: &[$lane], width: u8, lanes: &mut [$lane; BLOCK_ROWS]) {
-            match width {
-                $($width => {
-                    const B: usize = BLOCK_ROWS * $width / $lane::BITS as usize;
-                    let packed = packed.first_chunk().expect("packed_bytes(width) bytes");
-                    <$lane as BitPacking>::unpack::<$width, B>(packed, lanes);
-                })*
-                _ => unreachable!("width {width} is not packed in these lanes"),
+        /// Lanes of one type, unpacked at once.
+        struct $unpack<'a> {
+            packed: &'a [$lane],
+            width: u8,
+            lanes: &'a mut [$lane; BLOCK_ROWS],
+        }
+
+        impl Kernel for $unpack<'_> {
+            type Output = ();
+
+            // `BitPacking::unpack` is the same loop, but never inlined, so it would stay with the base's instructions.
+            #[inline(always)]
+            fn run(self) {
+                let lanes = self.lanes;
+                match self.width {
+                    $($width => {
+                        const B: usize = BLOCK_ROWS * $width / $lane::BITS as usize;
+                        let packed: &[$lane; B] = self.packed.first_chunk().expect("packed_bytes(width) bytes");
+                        for lane in 0..<$lane as FastLanes>::LANES {
+                            fastlanes::unpack!($lane, $width, packed, lane, |$index, $number| {
+                                lanes[$index] = $number
+                            });
+                        }
+                    })*
+                    width => unreachable!("width {width} is not packed in these lanes"),
+                }
             }
         }
 
@@ -188,23 +224,29 @@ macro_rules! kernels {
 }
 
 kernels! {
-    u8 pack_u8 unpack_u8 [1 2 3 4 5 6 7 8]
-    u16 pack_u16 unpack_u16 [9 10 11 12 13 14 15 16]
-    u32 pack_u32 unpack_u32 [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]
-    u64 pack_u64 unpack_u64 [33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48
+    u8 pack_u8 UnpackU8 [1 2 3 4 5 6 7 8]
+    u16 pack_u16 UnpackU16 [9 10 11 12 13 14 15 16]
+    u32 pack_u32 UnpackU32 [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]
+    u64 pack_u64 UnpackU64 [33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48
         49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64]
 }
 
-/// Unpacks `packed_bytes(width)` bytes, `width` being at most 64, into `scratch.lanes`.
-pub(crate) fn unpack<'s>(packed: &[u8], width: u8, aligned: &mut Words, lanes: &'s mut Words) -> Narrow<'s> {
+/// Unpacks `packed_bytes(width)` bytes, `width` being at most 64, into `lanes`.
+pub(crate) fn unpack<'s>(
+    level: Level,
+    packed: &[u8],
+    width: u8,
+    aligned: &mut Words,
+    lanes: &'s mut Words,
+) -> Narrow<'s> {
     if width == 0 {
         return Narrow::Constant;
     }
     match Lane::of(width) {
-        Lane::U8 => unpack_u8(packed, width, lanes_of(lanes)),
-        Lane::U16 => unpack_u16(view(packed, aligned), width, lanes_of(lanes)),
-        Lane::U32 => unpack_u32(view(packed, aligned), width, lanes_of(lanes)),
-        Lane::U64 => unpack_u64(view(packed, aligned), width, lanes),
+        Lane::U8 => level.run(UnpackU8 { packed, width, lanes: lanes_of(lanes) }),
+        Lane::U16 => level.run(UnpackU16 { packed: view(packed, aligned), width, lanes: lanes_of(lanes) }),
+        Lane::U32 => level.run(UnpackU32 { packed: view(packed, aligned), width, lanes: lanes_of(lanes) }),
+        Lane::U64 => level.run(UnpackU64 { packed: view(packed, aligned), width, lanes }),
     }
     narrow(Lane::of(width), lanes)
 }
@@ -253,9 +295,11 @@ mod tests {
             let mut page = Vec::new();
             pack(&numbers, width, &mut page);
             assert_eq!(page.len(), packed_bytes(width));
-            let narrow = unpack(&page, width, &mut scratch.aligned, &mut scratch.lanes);
-            assert!((0..BLOCK_ROWS).all(|row| narrow.get(row) == numbers[row]), "width {width}");
-            assert_eq!(narrow.max(BLOCK_ROWS), largest_of(width));
+            for level in Level::available() {
+                let narrow = unpack(level, &page, width, &mut scratch.aligned, &mut scratch.lanes);
+                assert!((0..BLOCK_ROWS).all(|row| narrow.get(row) == numbers[row]), "width {width}, {level}");
+                assert_eq!(narrow.max(BLOCK_ROWS), largest_of(width));
+            }
         }
     }
 
@@ -266,7 +310,7 @@ mod tests {
             let numbers = numbers(width);
             let mut page = vec![0];
             pack(&numbers, width, &mut page);
-            let narrow = unpack(&page[1..], width, &mut scratch.aligned, &mut scratch.lanes);
+            let narrow = unpack(Level::chosen(), &page[1..], width, &mut scratch.aligned, &mut scratch.lanes);
             assert!((0..BLOCK_ROWS).all(|row| narrow.get(row) == numbers[row]), "width {width}");
         }
     }

@@ -134,6 +134,7 @@ impl<'p> IntegerPage<'p> {
     ///
     /// # Errors
     /// When there is no such block, or its descriptor is impossible.
+    #[inline]
     pub fn block(&self, block: usize) -> Result<IntegerBlock<'p>, PageFault> {
         let Some(descriptor) = self.descriptors.get(block) else {
             return Err(PageFault::malformed("the block asked for", block, self.descriptors.len() - 1));
@@ -227,6 +228,7 @@ pub(crate) fn for_each_block<'r>(
 
 impl<'p> IntegerBlock<'p> {
     /// The value of number 0, the block's smallest.
+    #[inline]
     #[must_use]
     pub fn reference(&self) -> i64 {
         self.descriptor.reference
@@ -251,6 +253,7 @@ impl<'p> IntegerBlock<'p> {
     }
 
     /// The smallest and the largest value, as the writer says.
+    #[inline]
     #[must_use]
     pub fn bounds(&self) -> (i64, i64) {
         let extent = self.divisor.wrapping_mul(self.descriptor.span);
@@ -258,6 +261,7 @@ impl<'p> IntegerBlock<'p> {
     }
 
     /// No unpacked number is above it, whatever the page's bytes are.
+    #[inline]
     #[must_use]
     pub fn largest_number(&self) -> u64 {
         match self.descriptor.kind {
@@ -267,6 +271,7 @@ impl<'p> IntegerBlock<'p> {
     }
 
     /// The type of the unpacked numbers (of constant blocks, the one they could be widened to).
+    #[inline]
     #[must_use]
     pub fn lane(&self) -> Lane {
         match self.descriptor.kind {
@@ -278,8 +283,9 @@ impl<'p> IntegerBlock<'p> {
     /// Unpacks the numbers: value = reference + divisor * number, for each of the block's rows.
     #[must_use]
     pub fn unpack<'s>(&self, scratch: &'s mut Scratch) -> Narrow<'s> {
-        let Scratch { aligned, lanes, sums } = scratch;
-        let packed = bitpack::unpack(self.packed, self.descriptor.width, aligned, lanes);
+        let Scratch { aligned, lanes, sums, level, unpacked } = scratch;
+        *unpacked += u64::from(self.descriptor.width > 0);
+        let packed = bitpack::unpack(*level, self.packed, self.descriptor.width, aligned, lanes);
         if self.descriptor.kind == PACKED {
             return packed;
         }
@@ -287,6 +293,7 @@ impl<'p> IntegerBlock<'p> {
     }
 
     /// The value of an unpacked number.
+    #[inline]
     #[must_use]
     pub fn value_of(&self, number: u64) -> i64 {
         self.reference().wrapping_add(self.divisor.wrapping_mul(number).cast_signed())

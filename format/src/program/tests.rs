@@ -124,3 +124,31 @@ fn a_sum_of_text_and_a_count_without_argument_are_refused() {
         refused(program(vec![Node::Column(1)], vec![], output));
     }
 }
+
+#[test]
+fn a_refusal_names_the_offending_instruction_and_what_it_does() {
+    let nodes = vec![
+        Node::Column(0),
+        Node::Column(1),
+        Node::Literal(Literal::Int32(4)),
+        Node::Compare { op: Comparison::Less, left: 1, right: 2 },
+    ];
+    let error = program(nodes, vec![], Output::Rows(vec![])).verify(&table()).unwrap_err();
+    assert_eq!(error.instruction, Some(3));
+    let text = error.to_string();
+    assert!(
+        text.contains("instruction 3, Less of 1 and 2: the type of node 2: found int32, expected text"),
+        "{text}"
+    );
+
+    let not_boolean = program(vec![Node::Column(2)], vec![0], Output::Rows(vec![])).verify(&table());
+    assert_eq!(not_boolean.unwrap_err().instruction, Some(0));
+    let sum = Aggregate { function: AggregateFunction::Sum, argument: Some(1) };
+    let output = Output::Groups { keys: vec![], aggregates: vec![sum] };
+    let of_text = program(vec![Node::Column(0), Node::Column(1)], vec![], output).verify(&table());
+    assert_eq!(of_text.unwrap_err().instruction, Some(1));
+
+    let mut foreign = program(vec![], vec![], Output::Rows(vec![]));
+    foreign.version = 9;
+    assert_eq!(foreign.verify(&table()).unwrap_err().instruction, None);
+}

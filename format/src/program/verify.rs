@@ -17,7 +17,40 @@ fn fault<T>(
     found: impl ToString,
     expected: impl Into<String>,
 ) -> Result<T, ProgramError> {
-    Err(ProgramError { what: what.into(), found: found.to_string(), expected: expected.into() })
+    let (what, found) = (what.into(), found.to_string());
+    Err(ProgramError { instruction: None, what, found, expected: expected.into() })
+}
+
+/// The same fault with the node it is in.
+fn within(index: usize, node: &Node) -> impl Fn(ProgramError) -> ProgramError {
+    let what = name_of(node);
+    move |fault| ProgramError {
+        // There are at most PROGRAM_NODES_MAX nodes.
+        instruction: NodeIndex::try_from(index).ok(),
+        what: format!("{what}: {}", fault.what),
+        ..fault
+    }
+}
+
+/// What a node does and of what, without its constants.
+fn name_of(node: &Node) -> String {
+    match node {
+        Node::Column(input) => format!("column of input {input}"),
+        Node::Literal(literal) => format!("constant of type {}", literal.value_type()),
+        Node::Compare { op, left, right } => format!("{op:?} of {left} and {right}"),
+        Node::And(items) => format!("AND of {} items", items.len()),
+        Node::Or(items) => format!("OR of {} items", items.len()),
+        Node::Not(item) => format!("NOT of {item}"),
+        Node::IsNull(item) => format!("IS NULL of {item}"),
+        Node::InSet { item, set, .. } => format!("IN of {item} and {} constants", set.len()),
+        Node::Like { item, .. } => format!("LIKE of {item}"),
+        Node::Arithmetic { op, left, right } => format!("{op:?} of {left} and {right}"),
+        Node::Negate(item) => format!("negation of {item}"),
+        Node::Cast { item, to } => format!("cast of {item} to {to}"),
+        Node::Case { branches, .. } => format!("CASE of {} branches", branches.len()),
+        Node::DatePart { part, item } => format!("{part:?} of {item}"),
+        Node::Substring { item, .. } => format!("substring of {item}"),
+    }
 }
 
 impl ScanProgram {
@@ -49,13 +82,17 @@ impl ScanProgram {
             }
         }
         let mut node_types = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
-            let value_type = Typing { inputs: &self.inputs, below: &node_types }.of(node)?;
-            node_types.push(value_type);
+        for (index, node) in self.nodes.iter().enumerate() {
+            let typing = Typing { inputs: &self.inputs, below: &node_types };
+            node_types.push(typing.of(node).map_err(within(index, node))?);
         }
         let typing = Typing { inputs: &self.inputs, below: &node_types };
         for &node in &self.filter {
-            typing.expect(node, ValueType::Boolean)?;
+            let wrong = |fault| match self.nodes.get(usize::from(node)) {
+                Some(filter) => within(node.into(), filter)(fault),
+                None => fault,
+            };
+            typing.expect(node, ValueType::Boolean).map_err(wrong)?;
         }
         let output_types = self.output_types(&typing)?;
         Ok(VerifiedProgram { program: self, node_types, output_types })
@@ -87,7 +124,16 @@ impl ScanProgram {
                     return fault("the row limit", "a limit on groups", "none");
                 }
                 let keys = keys.iter().map(|&node| typing.at(node));
-                keys.chain(aggregates.iter().map(|aggregate| typing.aggregate(aggregate))).collect()
+                let aggregates = aggregates.iter().map(|aggregate| {
+                    let wrong = |fault| match aggregate.argument {
+                        Some(node) if usize::from(node) < self.nodes.len() => {
+                            within(node.into(), &self.nodes[usize::from(node)])(fault)
+                        }
+                        _ => fault,
+                    };
+                    typing.aggregate(aggregate).map_err(wrong)
+                });
+                keys.chain(aggregates).collect()
             }
         }
     }

@@ -5,7 +5,8 @@
 //! - The smallest and largest double are those of IEEE total order, as in arrow's kernels; texts compare by code point.
 //! - A group without a value has a count of 0 and no sum, smallest or largest value.
 
-use super::{integers_of, integers_to};
+use super::{PartialValues, integers_of, integers_to};
+use crate::narrow::int::Int;
 use arrow::{
     array::{
         Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, StringViewArray,
@@ -183,24 +184,31 @@ impl Accumulator {
     }
 
     /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored integers have such.
-    pub(super) fn add_partial(&mut self, groups: &[u32], partial: &[i64]) -> Result<(), ArrowError> {
-        let rows = groups.iter().map(|group| *group as usize).zip(partial.iter().copied());
+    pub(super) fn add_partial(&mut self, groups: &[u32], partial: &PartialValues) -> Result<(), ArrowError> {
+        let groups = groups.iter().map(|group| *group as usize);
+        if let Self::Counts { counts, .. } = self {
+            groups.zip(&partial.counts).for_each(|(group, count)| counts[group] += count);
+            return Ok(());
+        }
+        let rows = partial.counts.iter().zip(partial.values.iter().copied());
+        let rows =
+            groups.zip(rows).filter(|(_, (count, _))| **count > 0).map(|(group, (_, value))| (group, value));
         match self {
-            Self::Counts { counts, .. } => rows.for_each(|(group, count)| counts[group] += count),
             Self::Integers { combine, values, seen, .. } => {
                 for (group, value) in rows {
+                    // Extremes are of the argument's type; sums wrap.
+                    let value = i64::cut(value);
                     values[group] = if seen[group] { combine.integers(values[group], value) } else { value };
                     seen[group] = true;
                 }
             }
             Self::Decimals { combine, values, seen, .. } => {
                 for (group, value) in rows {
-                    let value = i128::from(value);
                     values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
                     seen[group] = true;
                 }
             }
-            Self::Floats { .. } | Self::Texts { .. } => {
+            Self::Counts { .. } | Self::Floats { .. } | Self::Texts { .. } => {
                 return Err(ArrowError::ComputeError(
                     "partial integers of an aggregate that has none".into(),
                 ));

@@ -1,48 +1,66 @@
 //! How are rows grouped without making a single array?
 //!
-//! Where keys are dictionary codes or integers of a small range, their combination is an index into a small table; where
-//! arguments are narrow ([`super::narrow_expression`]), they are computed on unpacked blocks and added there in 64
-//! bits. TPC-H's Q1 and Q6 are such scans.
+//! Where keys are dictionary codes or integers of a small range, their combination is an index into a small table
+//! ([`super::domain`]); where arguments are narrow ([`crate::narrow::expression`]), they are computed on unpacked blocks
+//! and added there. TPC-H's Q1 and Q6 are such scans.
 //!
 //! Invariants
-//! - A run of blocks lies in one page of each key, holds no null of a column in use, and is so short that no 64-bit
-//!   sum can overflow; everything else is left to the general path.
-//! - Row `i` of a block belongs to slot `slots[i]`; rows not selected belong to one slot more, which is thrown away.
+//! - A run of blocks lies in one page of each key, and is so short that no 64-bit sum can overflow, unless a single block
+//!   could; such sums are made in 128 bits. Everything else is left to the general path.
+//! - Row `i` of a block belongs to slot `slots[i]`; rows not selected belong to one slot more, which is thrown away, and so
+//!   do rows without a value, in the copy of the slots that the arguments of their columns use.
 
 use super::{
-    Grouping, Groups, Partial, integers_to,
-    narrow_expression::{Lanes, NarrowProgram, Reaches},
+    Grouping, Groups, Partial, PartialValues,
+    domain::{KeyDomain, domains},
+    masked::Slots,
+    table::{Slotted, Table, Values},
 };
 use crate::{
     error::Fault,
-    limits::{DIRECT_SLOTS_MAX, SPARSE_SHARE},
-    narrow::{self, Room},
-    pages::{InputView, Located},
+    limits::SPARSE_SHARE,
+    narrow::{
+        self, Room,
+        expression::{self, NarrowProgram, Operand, Reaches},
+        int::Lanes,
+    },
+    pages::InputView,
+    predicate::inputs_of,
     select::integers,
     selection::Selection,
-    text::text_array,
+    text::valid_rows,
 };
-use arrow::array::ArrayRef;
 use rackscan_format::{
-    encoding::{Encoding, bitpack::Narrow, text::TextBuffer},
     limits::BLOCK_ROWS,
-    program::{AggregateFunction, Node, ValueType, VerifiedProgram},
+    program::{Aggregate, AggregateFunction, Node, ValueType, VerifiedProgram},
+    simd::Level,
 };
 use std::ops::Range;
 
-/// Sums of one slot, and in the last place its rows; a cache line.
-type Slot = [i64; 8];
-const SUMS_PER_SLOT: usize = 7;
-const ROWS_AT: usize = 7;
-
-/// What an aggregate folds.
+/// What an aggregate folds, and over which rows: a position in `Direct::classes`.
 #[derive(Clone, Copy, Debug)]
 enum Fold {
-    Count,
+    Count {
+        class: usize,
+    },
     /// A position in `Direct::sums`.
-    Sum(usize),
+    Sum {
+        sum: usize,
+        class: usize,
+    },
     /// A position in `Direct::extremes`.
-    Extreme(usize),
+    Extreme {
+        extreme: usize,
+        class: usize,
+    },
+}
+
+/// A step to be folded over the rows of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Measure {
+    step: usize,
+    class: usize,
+    least: bool,
 }
 
 /// The narrow path of one grouping.
@@ -50,58 +68,79 @@ pub(crate) struct Direct {
     narrow: NarrowProgram,
     keys: Vec<(usize, ValueType)>,
     folds: Vec<Fold>,
-    /// Steps to be summed, each once.
-    sums: Vec<usize>,
-    /// Steps whose smallest (or largest) value is wanted.
-    extremes: Vec<(usize, AggregateFunction)>,
-    lanes: Vec<Lanes>,
-    slots: Box<[u16; BLOCK_ROWS]>,
+    sums: Vec<Measure>,
+    extremes: Vec<Measure>,
+    /// Sets of inputs: an argument over them has a value where all of them have. The first is empty: all rows.
+    classes: Vec<Vec<usize>>,
+    lanes: expression::Room,
+    slots: Box<Slots>,
+    /// The slots of the rows of a class; room for a key's codes.
+    class_slots: Box<Slots>,
+    /// The selected rows of a block that has few.
+    few: Vec<usize>,
+    /// Room for arguments that are added row by row, once there are such.
+    spread: Vec<Lanes>,
 }
 
-/// How a key's codes become part of a slot's number.
-struct KeyDomain {
-    input: usize,
-    value_type: ValueType,
-    /// The value of code 0 (0 for dictionaries).
-    base: i64,
-    size: usize,
-    stride: usize,
+/// What is known of a run before its first row.
+struct Run {
+    domains: Vec<KeyDomain>,
+    reaches: Reaches,
+    /// For each class, itself if a row of its inputs' pages may be null, else the class of all rows.
+    class_of: Vec<usize>,
+    table: Table,
 }
 
 impl Direct {
     /// The narrow path, if the grouping's shape allows it.
     pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping) -> Option<Self> {
-        let narrow = NarrowProgram::compile(program, grouping)?;
         let mut keys = Vec::new();
         for key in &grouping.keys {
             let Node::Column(input) = program.program().nodes[usize::from(*key)] else { return None };
             let value_type = program.node_types()[usize::from(*key)];
-            if matches!(value_type, ValueType::Float64 | ValueType::Decimal { .. }) {
+            if value_type == ValueType::Float64 {
                 return None;
             }
             keys.push((usize::from(input), value_type));
         }
-        let (mut folds, mut sums, mut extremes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut direct = Self {
+            narrow: NarrowProgram::new(program),
+            keys,
+            folds: Vec::new(),
+            sums: Vec::new(),
+            extremes: Vec::new(),
+            classes: vec![Vec::new()],
+            lanes: expression::Room::default(),
+            slots: Box::new([0; BLOCK_ROWS]),
+            class_slots: Box::new([0; BLOCK_ROWS]),
+            few: Vec::new(),
+            spread: Vec::new(),
+        };
         for aggregate in &grouping.aggregates {
-            let step = || narrow.step_of(aggregate.argument?);
-            folds.push(match aggregate.function {
-                AggregateFunction::CountRows | AggregateFunction::Count => Fold::Count,
-                AggregateFunction::Sum => {
-                    let step = step()?;
-                    let known = sums.iter().position(|sum| *sum == step);
-                    Fold::Sum(known.unwrap_or_else(|| {
-                        sums.push(step);
-                        sums.len() - 1
-                    }))
-                }
-                AggregateFunction::Min | AggregateFunction::Max => {
-                    extremes.push((step()?, aggregate.function));
-                    Fold::Extreme(extremes.len() - 1)
-                }
-            });
+            let fold = direct.fold(program, aggregate)?;
+            direct.folds.push(fold);
         }
-        let lanes = vec![[0; BLOCK_ROWS]; narrow.steps()];
-        Some(Self { narrow, keys, folds, sums, extremes, lanes, slots: Box::new([0; BLOCK_ROWS]) })
+        Some(direct)
+    }
+
+    fn fold(&mut self, program: &VerifiedProgram, aggregate: &Aggregate) -> Option<Fold> {
+        let Some(argument) = aggregate.argument else { return Some(Fold::Count { class: 0 }) };
+        let class = position(&mut self.classes, inputs_of(program, &[argument]));
+        if aggregate.function == AggregateFunction::Count
+            && matches!(program.program().nodes[usize::from(argument)], Node::Column(_))
+        {
+            return Some(Fold::Count { class });
+        }
+        let Operand::Step(step) = self.narrow.operand(program, argument)? else { return None };
+        let least = aggregate.function == AggregateFunction::Min;
+        let measure = Measure { step, class, least };
+        Some(match aggregate.function {
+            AggregateFunction::CountRows | AggregateFunction::Count => Fold::Count { class },
+            AggregateFunction::Sum => Fold::Sum { sum: position(&mut self.sums, measure), class },
+            AggregateFunction::Min | AggregateFunction::Max => {
+                Fold::Extreme { extreme: position(&mut self.extremes, measure), class }
+            }
+        })
     }
 
     /// Adds the selected rows of the first run of `blocks` to the groups, and says where the run ended; `None` when the
@@ -124,286 +163,166 @@ impl Direct {
         if wanted.is_empty() {
             return Ok(Some(end));
         }
-        let Some(domains) = self.domains(views, &wanted)? else { return Ok(None) };
-        let Some((reaches, blocks_most)) = self.reaches(views, &wanted)? else { return Ok(None) };
+        let Some((mut run, blocks_most)) = self.plan(views, &wanted)? else { return Ok(None) };
         if wanted.len() > blocks_most {
             end = wanted[blocks_most];
         }
-        let slots = domains.iter().map(|domain| domain.size).product::<usize>();
-        let mut table = Table::new(slots, &self.sums, &self.extremes);
         for block in wanted.into_iter().filter(|block| *block < end) {
-            self.add_block(views, block, &selection_of(block), &domains, &reaches, &mut table, room)?;
+            self.add_block(views, block, &selection_of(block), &mut run, room)?;
         }
-        self.flush(views, &domains, table, blocks.start, groups)?;
+        let partial = self.partial(views, &run, blocks.start)?;
+        groups.add_partial(&partial)?;
         Ok(Some(end))
     }
 
-    /// The small ranges of the keys over these blocks; `None` when they are not small.
-    fn domains(&self, views: &[InputView<'_>], blocks: &[usize]) -> Result<Option<Vec<KeyDomain>>, Fault> {
-        let mut domains = Vec::with_capacity(self.keys.len());
-        let mut stride = 1_usize;
-        for (input, value_type) in &self.keys {
-            let (mut low, mut high) = (i128::MAX, i128::MIN);
-            for block in blocks {
-                let located = views[*input].locate(*block)?;
-                if located.view.header().nulls > 0 {
-                    return Ok(None);
-                }
-                if *value_type == ValueType::Text {
-                    if located.view.encoding() != Encoding::Dictionary {
-                        return Ok(None);
-                    }
-                    let entries = located.view.dictionary().map_err(located.fault())?.entries();
-                    (low, high) = (0, entries as i128 - 1);
-                    break;
-                }
-                let block = integers(&located)?;
-                low = low.min(block.reference().into());
-                high = high.max(narrow::largest_value(&block));
-            }
-            let size = usize::try_from(high - low + 1).unwrap_or(usize::MAX);
-            let (Ok(base), true) = (i64::try_from(low), size.saturating_mul(stride) <= DIRECT_SLOTS_MAX)
-            else {
-                return Ok(None);
-            };
-            domains.push(KeyDomain { input: *input, value_type: *value_type, base, size, stride });
-            stride *= size;
-        }
-        Ok(Some(domains))
-    }
-
-    /// How far values reach over these blocks, and how many of them may be summed in 64 bits.
-    fn reaches(&self, views: &[InputView<'_>], blocks: &[usize]) -> Result<Option<(Reaches, usize)>, Fault> {
-        let mut bounds: Vec<Option<(i128, i128)>> = vec![None; views.len()];
+    /// How a run over these blocks is made, and how many of them it may have.
+    fn plan(&self, views: &[InputView<'_>], blocks: &[usize]) -> Result<Option<(Run, usize)>, Fault> {
+        let Some(domains) = domains(&self.keys, views, blocks)? else { return Ok(None) };
+        let mut bounds = vec![(i128::MIN, i128::MAX); views.len()];
         for (_, input) in self.narrow.columns() {
             let (mut low, mut high) = (i128::MAX, i128::MIN);
             for block in blocks {
-                let located = views[input].locate(*block)?;
-                if located.view.header().nulls > 0 {
-                    return Ok(None);
-                }
-                let block = integers(&located)?;
-                low = low.min(block.reference().into());
-                high = high.max(narrow::largest_value(&block));
+                let (least, most) = narrow::reach_of(&integers(&views[input].locate(*block)?)?);
+                (low, high) = (low.min(least), high.max(most));
             }
-            bounds[input] = Some((low, high));
+            bounds[input] = (low, high);
         }
-        let beyond = (i128::MIN, i128::MAX);
-        let Some(reaches) = self.narrow.reaches(|input| bounds[input].unwrap_or(beyond)) else {
-            return Ok(None);
-        };
-        let largest = self.sums.iter().map(|step| reaches.magnitude(*step)).max().unwrap_or(0).max(1);
-        let blocks_most = i128::from(i64::MAX) / (largest * BLOCK_ROWS as i128);
-        Ok(match usize::try_from(blocks_most).unwrap_or(usize::MAX) {
-            0 => None,
-            most => Some((reaches, most)),
-        })
+        let Some(reaches) = self.narrow.reaches(|input| bounds[input]) else { return Ok(None) };
+        let mut blocks_most = usize::MAX;
+        let mut wide = Vec::with_capacity(self.sums.len());
+        for Measure { step, .. } in &self.sums {
+            let Some(magnitude) = reaches.magnitude(*step) else { return Ok(None) };
+            let blocks_within = |most: i128| {
+                let block = magnitude.max(1).checked_mul(BLOCK_ROWS as i128);
+                block.map_or(0, |block| usize::try_from(most / block).unwrap_or(usize::MAX))
+            };
+            let (narrow, widest) = (blocks_within(i64::MAX.into()), blocks_within(i128::MAX));
+            if widest == 0 {
+                return Ok(None);
+            }
+            wide.push(narrow == 0);
+            blocks_most = blocks_most.min(if narrow == 0 { widest } else { narrow });
+        }
+        let mut class_of = Vec::with_capacity(self.classes.len());
+        for (class, inputs) in self.classes.iter().enumerate() {
+            let mut nullable = false;
+            for (input, block) in
+                inputs.iter().flat_map(|input| blocks.iter().map(move |block| (input, block)))
+            {
+                nullable |= views[*input].locate(*block)?.view.header().nulls > 0;
+            }
+            class_of.push(if nullable { class } else { 0 });
+        }
+        let slots = domains.iter().map(|domain| domain.size).product();
+        let least: Vec<bool> = self.extremes.iter().map(|measure| measure.least).collect();
+        let table = Table::new(slots, self.classes.len(), &wide, &least);
+        Ok(Some((Run { domains, reaches, class_of, table }, blocks_most)))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the state of a run, which lives in its caller's frame")]
     fn add_block(
         &mut self,
         views: &[InputView<'_>],
         block: usize,
         selection: &Selection,
-        domains: &[KeyDomain],
-        reaches: &Reaches,
-        table: &mut Table,
+        run: &mut Run,
         room: &mut Room,
     ) -> Result<(), Fault> {
         let selected = selection.count();
         let sparse = selected < BLOCK_ROWS / SPARSE_SHARE;
-        let rows_selected: Vec<usize> = if sparse { selection.rows().collect() } else { Vec::new() };
-        let rows = if sparse { selected } else { BLOCK_ROWS };
-        for (step, input) in self.narrow.columns() {
-            let located = views[input].locate(block)?;
-            let block = integers(&located)?;
-            let numbers = block.unpack(&mut room.scratch);
-            let lanes = &mut self.lanes[step];
-            if sparse {
-                for (lane, row) in lanes.iter_mut().zip(&rows_selected) {
-                    *lane = block.value_of(numbers.get(*row));
-                }
-            } else {
-                narrow::values(&block, numbers, lanes);
-            }
-        }
-        self.narrow.compute(reaches, &mut self.lanes, rows);
-        self.slots.fill(0);
-        for domain in domains {
-            let located = views[domain.input].locate(block)?;
-            add_codes(domain, &located, &mut self.slots, room)?;
-        }
+        let mut few = std::mem::take(&mut self.few);
+        few.clear();
         if sparse {
-            for (index, row) in rows_selected.iter().enumerate() {
-                self.slots[index] = self.slots[*row];
-            }
-        } else if selected < BLOCK_ROWS {
-            selection.replace_others(&mut self.slots, table.discarded());
+            selection.rows().for_each(|row| few.push(row));
         }
-        table.add(&self.slots[..rows], &self.lanes, &self.sums, &self.extremes);
+        let some = sparse.then_some(few.as_slice());
+        let rows = some.map_or(BLOCK_ROWS, <[usize]>::len);
+        self.lanes.make(self.narrow.steps());
+        for (step, input) in self.narrow.columns() {
+            let block = integers(&views[input].locate(block)?)?;
+            NarrowProgram::fill(&run.reaches, step, &block, some, &mut room.scratch, &mut self.lanes);
+        }
+        let level = room.scratch.level();
+        self.narrow.compute(level, &run.reaches, &mut self.lanes, rows);
+        self.slots.fill(0);
+        for domain in &run.domains {
+            domain.add_codes(views, block, (&mut self.slots, &mut self.class_slots), room)?;
+        }
+        let discarded = run.table.discarded();
+        if selected < BLOCK_ROWS && !sparse {
+            selection.replace_others(level, &mut self.slots, discarded);
+        }
+        for class in 0..self.classes.len() {
+            if run.class_of[class] != class {
+                continue;
+            }
+            let mut kept = *selection;
+            for input in &self.classes[class] {
+                kept = valid_rows(&views[*input].locate(block)?).map_or(kept, |valid| kept.and(&valid));
+            }
+            *self.class_slots = *self.slots;
+            if kept != *selection {
+                kept.replace_others(level, &mut self.class_slots, discarded);
+            }
+            for (index, row) in some.unwrap_or_default().iter().enumerate() {
+                // Rows ascend, so none is overwritten before it has moved.
+                self.class_slots[index] = self.class_slots[*row];
+            }
+            self.add_class(class, (level, rows), run);
+        }
+        self.few = few;
         Ok(())
     }
 
-    /// Puts a run's slots into the groups, as one partial row each.
-    fn flush(
-        &self,
-        views: &[InputView<'_>],
-        domains: &[KeyDomain],
-        table: Table,
-        block: usize,
-        groups: &mut Groups,
-    ) -> Result<(), Fault> {
-        let used: Vec<usize> = (0..table.slots).filter(|slot| table.rows(*slot) > 0).collect();
-        let mut keys: Vec<ArrayRef> = Vec::with_capacity(domains.len());
-        for domain in domains {
-            let codes = used.iter().map(|slot| slot / domain.stride % domain.size);
-            if domain.value_type == ValueType::Text {
-                let located = views[domain.input].locate(block)?;
-                let page = located.view.dictionary().map_err(located.fault())?;
-                let mut texts = TextBuffer::default();
-                for code in codes {
-                    texts.push(page.entry(code)).map_err(located.fault())?;
-                }
-                keys.push(text_array(texts, None)?);
-            } else {
-                // Codes are below DIRECT_SLOTS_MAX.
-                let values = codes.map(|code| domain.base.wrapping_add(code as i64)).collect();
-                keys.push(integers_to(domain.value_type, values, None)?);
+    /// Folds the measures of a class of rows.
+    fn add_class(&mut self, class: usize, (level, rows): (Level, usize), run: &mut Run) {
+        let rows = &Slotted { level, slots: &self.class_slots, rows };
+        let Run { reaches, class_of, table, .. } = run;
+        let present = table.count(class, rows);
+        let values = |step: usize| Values {
+            lanes: self.lanes.step(step),
+            width: reaches.width(step),
+            magnitude: reaches.magnitude(step).unwrap_or(i128::MAX),
+        };
+        let sums = self.sums.iter().enumerate().filter(|(_, measure)| class_of[measure.class] == class);
+        let sums: Vec<(usize, Values<'_>)> = sums.map(|(sum, measure)| (sum, values(measure.step))).collect();
+        table.add(&sums, rows, &present, &mut self.spread);
+        for (extreme, measure) in self.extremes.iter().enumerate() {
+            if class_of[measure.class] == class {
+                table.extreme((extreme, measure.least), values(measure.step), rows, &present);
             }
         }
-        let rows: Vec<i64> = used.iter().map(|slot| table.rows(*slot)).collect();
+    }
+
+    /// A run's slots as one partial group each.
+    fn partial(&self, views: &[InputView<'_>], run: &Run, block: usize) -> Result<Partial, Fault> {
+        let Run { domains, class_of, table, .. } = run;
+        let used: Vec<usize> = (0..table.slots()).filter(|slot| table.counts[0][*slot] > 0).collect();
+        let keys: Result<Vec<_>, Fault> =
+            domains.iter().map(|domain| domain.keys(views, block, &used)).collect();
+        let counts = |class: usize| -> Vec<i64> {
+            let counts = &table.counts[class_of[class]];
+            used.iter().map(|slot| counts[*slot]).collect()
+        };
         let values = self.folds.iter().map(|fold| match fold {
-            Fold::Count => rows.clone(),
-            Fold::Sum(sum) => used.iter().map(|slot| table.sum(*slot, *sum)).collect(),
-            Fold::Extreme(extreme) => used.iter().map(|slot| table.extremes[*extreme][*slot]).collect(),
-        });
-        let partial = Partial { keys, rows: used.len(), values: values.collect() };
-        Ok(groups.add_partial(&partial)?)
-    }
-}
-
-/// Adds `code * stride` of each row of a block to its slot.
-fn add_codes(
-    domain: &KeyDomain,
-    located: &Located<'_, '_>,
-    slots: &mut [u16; BLOCK_ROWS],
-    room: &mut Room,
-) -> Result<(), Fault> {
-    // All of these are below DIRECT_SLOTS_MAX for rows of the block; what wraps belongs to rows behind its end.
-    let cut = |number: u64| u16::try_from(number & u64::from(u16::MAX)).unwrap_or_default();
-    let (first, factor, numbers) = if domain.value_type == ValueType::Text {
-        let page = located.view.dictionary().map_err(located.fault())?;
-        let block = page.block(located.block).map_err(located.fault())?;
-        let numbers = page.unpack(&block, &mut room.scratch).map_err(located.fault())?;
-        (block.reference(), 1, numbers)
-    } else {
-        let block = integers(located)?;
-        (block.reference().wrapping_sub(domain.base), block.divisor(), block.unpack(&mut room.scratch))
-    };
-    let stride = cut(domain.stride as u64);
-    let first = cut(first.cast_unsigned()).wrapping_mul(stride);
-    let factor = cut(factor).wrapping_mul(stride);
-    fn add<L: Copy>(slots: &mut [u16], lanes: &[L], of: impl Fn(L) -> u16) {
-        slots.iter_mut().zip(lanes).for_each(|(slot, lane)| *slot = slot.wrapping_add(of(*lane)));
-    }
-    let of = |number: u16| first.wrapping_add(factor.wrapping_mul(number));
-    match numbers {
-        Narrow::Constant => add(slots, &[(); BLOCK_ROWS], |()| first),
-        Narrow::U8(lanes) => add(slots, lanes, |lane| of(lane.into())),
-        Narrow::U16(lanes) => add(slots, lanes, of),
-        Narrow::U32(lanes) => add(slots, lanes, |lane| of(cut(lane.into()))),
-        Narrow::U64(lanes) => add(slots, lanes, |lane| of(cut(lane))),
-    }
-    Ok(())
-}
-
-/// Sums, rows and extremes of each slot. Two of each, taken in turns: a row's sum need not wait for that of the row
-/// before, which is often of the same slot.
-struct Table {
-    slots: usize,
-    /// Groups of up to seven sums; of each, the slots of even rows, then of odd rows.
-    sums: Vec<Vec<Slot>>,
-    extremes: Vec<Vec<i64>>,
-}
-
-impl Table {
-    fn new(slots: usize, sums: &[usize], extremes: &[(usize, AggregateFunction)]) -> Self {
-        let parts = sums.len().div_ceil(SUMS_PER_SLOT).max(1);
-        let extremes = extremes.iter().map(|(_, function)| {
-            let none = if *function == AggregateFunction::Min { i64::MAX } else { i64::MIN };
-            vec![none; slots + 1]
-        });
-        Self { slots, sums: vec![vec![[0; 8]; 2 * (slots + 1)]; parts], extremes: extremes.collect() }
-    }
-
-    /// The slot of rows that are not selected.
-    fn discarded(&self) -> u16 {
-        u16::try_from(self.slots).unwrap_or(u16::MAX)
-    }
-
-    fn both(&self, slot: usize, part: usize, at: usize) -> i64 {
-        self.sums[part][slot][at].wrapping_add(self.sums[part][self.slots + 1 + slot][at])
-    }
-
-    fn rows(&self, slot: usize) -> i64 {
-        self.both(slot, 0, ROWS_AT)
-    }
-
-    fn sum(&self, slot: usize, sum: usize) -> i64 {
-        self.both(slot, sum / SUMS_PER_SLOT, sum % SUMS_PER_SLOT)
-    }
-
-    fn add(
-        &mut self,
-        slots: &[u16],
-        lanes: &[Lanes],
-        sums: &[usize],
-        extremes: &[(usize, AggregateFunction)],
-    ) {
-        let slot_count = self.slots;
-        for (part, table) in self.sums.iter_mut().enumerate() {
-            let wanted = sums.iter().skip(part * SUMS_PER_SLOT).take(SUMS_PER_SLOT);
-            let wanted: Vec<&Lanes> = wanted.map(|step| &lanes[*step]).collect();
-            let (even, odd) = table.split_at_mut(slot_count + 1);
-            match wanted[..] {
-                [] => add_sums([], slots, even, odd),
-                [a] => add_sums([a], slots, even, odd),
-                [a, b] => add_sums([a, b], slots, even, odd),
-                [a, b, c] => add_sums([a, b, c], slots, even, odd),
-                [a, b, c, d] => add_sums([a, b, c, d], slots, even, odd),
-                [a, b, c, d, e] => add_sums([a, b, c, d, e], slots, even, odd),
-                [a, b, c, d, e, f] => add_sums([a, b, c, d, e, f], slots, even, odd),
-                [a, b, c, d, e, f, g, ..] => add_sums([a, b, c, d, e, f, g], slots, even, odd),
+            Fold::Count { class } => PartialValues { counts: counts(*class), values: Vec::new() },
+            Fold::Sum { sum, class } => {
+                let values = used.iter().map(|slot| table.sum(*sum, *slot)).collect();
+                PartialValues { counts: counts(*class), values }
             }
-        }
-        for ((step, function), table) in extremes.iter().zip(&mut self.extremes) {
-            for (slot, value) in slots.iter().zip(&lanes[*step]) {
-                if let Some(known) = table.get_mut(usize::from(*slot)) {
-                    let least = *function == AggregateFunction::Min;
-                    *known = if least { (*known).min(*value) } else { (*known).max(*value) };
-                }
+            Fold::Extreme { extreme, class } => {
+                let values = used.iter().map(|slot| table.extremes[*extreme][*slot]).collect();
+                PartialValues { counts: counts(*class), values }
             }
-        }
+        });
+        Ok(Partial { keys: keys?, rows: used.len(), values: values.collect() })
     }
 }
 
-/// Adds each row's values to its slot. A slot beyond the table (of rows behind a block's end) is skipped.
-fn add_sums<const SUMS: usize>(lanes: [&Lanes; SUMS], slots: &[u16], even: &mut [Slot], odd: &mut [Slot]) {
-    let add = |table: &mut [Slot], row: usize, slot: u16| {
-        let Some(slot) = table.get_mut(usize::from(slot)) else { return };
-        for (sum, lanes) in slot.iter_mut().zip(lanes) {
-            *sum = sum.wrapping_add(lanes[row]);
-        }
-        slot[ROWS_AT] += 1;
-    };
-    let (pairs, last) = slots.as_chunks::<2>();
-    for (pair, [first, second]) in pairs.iter().enumerate() {
-        let row = pair * 2 % BLOCK_ROWS;
-        add(even, row, *first);
-        add(odd, row + 1, *second);
-    }
-    if let [slot] = last {
-        add(even, slots.len() - 1, *slot);
-    }
+/// Where something is in a list, to which it is appended if it is not there.
+fn position<T: PartialEq>(list: &mut Vec<T>, wanted: T) -> usize {
+    let known = list.iter().position(|one| *one == wanted);
+    known.unwrap_or_else(|| {
+        list.push(wanted);
+        list.len() - 1
+    })
 }

@@ -8,8 +8,10 @@
 
 mod accumulate;
 pub(crate) mod direct;
+mod domain;
 mod keys;
-mod narrow_expression;
+mod masked;
+mod table;
 
 use crate::types::arrow_type;
 use accumulate::Accumulator;
@@ -24,11 +26,18 @@ pub(crate) struct Grouping {
     pub(crate) aggregates: Vec<Aggregate>,
 }
 
-/// Groups of some rows, each with at least one row and no null: for each aggregate its count, sum or extreme.
+/// Groups of some rows, each with at least one row, and for each aggregate what its rows came to.
 pub(crate) struct Partial {
     pub(crate) keys: Vec<ArrayRef>,
     pub(crate) rows: usize,
-    pub(crate) values: Vec<Vec<i64>>,
+    pub(crate) values: Vec<PartialValues>,
+}
+
+/// For each group: how many of its rows have a value, and their sum or extreme, which means nothing where none has.
+pub(crate) struct PartialValues {
+    pub(crate) counts: Vec<i64>,
+    /// Empty for counts.
+    pub(crate) values: Vec<i128>,
 }
 
 impl Grouping {
@@ -147,7 +156,9 @@ fn integers_to(
     values: Vec<i64>,
     nulls: Option<arrow::buffer::NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    use arrow::array::{BooleanArray, Date32Array, Int32Array, Int64Array, TimestampMicrosecondArray};
+    use arrow::array::{
+        BooleanArray, Date32Array, Decimal128Array, Int32Array, Int64Array, TimestampMicrosecondArray,
+    };
     use rackscan_format::encoding::integer::Stored;
     use std::sync::Arc;
     // Values came from arrays of this type, so none is cut.
@@ -161,6 +172,12 @@ fn integers_to(
         ValueType::Date32 => Arc::new(Date32Array::try_new(narrow(values).into(), nulls)?),
         ValueType::Int64 => Arc::new(Int64Array::try_new(values.into(), nulls)?),
         ValueType::TimestampMicros => Arc::new(TimestampMicrosecondArray::try_new(values.into(), nulls)?),
+        ValueType::Decimal { precision, scale } => {
+            let values: Vec<i128> = values.into_iter().map(i128::from).collect();
+            let scale = i8::try_from(scale).unwrap_or(i8::MAX);
+            let array = Decimal128Array::try_new(values.into(), nulls)?;
+            Arc::new(array.with_precision_and_scale(precision, scale)?)
+        }
         other => {
             let data_type = arrow_type(other);
             return Err(ArrowError::ComputeError(format!("{data_type} is not held in 64 bits")));

@@ -3,7 +3,11 @@
 //! One byte per row, 0 or 1. Rows after a short block's last are answered too; the caller ignores them.
 
 use crate::selection::RowBytes;
-use rackscan_format::{encoding::bitpack::Narrow, limits::BLOCK_ROWS, program::Comparison};
+use rackscan_format::{
+    encoding::bitpack::Narrow,
+    limits::BLOCK_ROWS,
+    simd::{Kernel, Level},
+};
 
 /// Sets up to this size are compared value by value; larger ones are looked up.
 const FEW: usize = 8;
@@ -33,26 +37,38 @@ macro_rules! lanes {
 lanes!(u8 u16 u32 u64);
 
 /// `low <= number <= high`, both within the lane, `low <= high`.
-pub(crate) fn between(numbers: Narrow<'_>, low: u64, high: u64, answers: &mut RowBytes) {
+pub(crate) fn between(level: Level, numbers: Narrow<'_>, (low, high): (u64, u64), answers: &mut RowBytes) {
     match numbers {
         Narrow::Constant => answers.fill(u8::from(low == 0)),
-        Narrow::U8(lanes) => within(lanes, low, high, answers),
-        Narrow::U16(lanes) => within(lanes, low, high, answers),
-        Narrow::U32(lanes) => within(lanes, low, high, answers),
-        Narrow::U64(lanes) => within(lanes, low, high, answers),
+        Narrow::U8(lanes) => level.run(Within { lanes, low, high, answers }),
+        Narrow::U16(lanes) => level.run(Within { lanes, low, high, answers }),
+        Narrow::U32(lanes) => level.run(Within { lanes, low, high, answers }),
+        Narrow::U64(lanes) => level.run(Within { lanes, low, high, answers }),
     }
 }
 
-fn within<L: Lane>(lanes: &[L; BLOCK_ROWS], low: u64, high: u64, answers: &mut RowBytes) {
-    // One unsigned comparison: numbers below `low` wrap to large ones.
-    let (low, extent) = (L::cut(low), L::cut(high - low));
-    for (answer, lane) in answers.iter_mut().zip(lanes) {
-        *answer = u8::from(lane.less(low) <= extent);
+struct Within<'a, L> {
+    lanes: &'a [L; BLOCK_ROWS],
+    low: u64,
+    high: u64,
+    answers: &'a mut RowBytes,
+}
+
+impl<L: Lane> Kernel for Within<'_, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        // One unsigned comparison: numbers below `low` wrap to large ones.
+        let (low, extent) = (L::cut(self.low), L::cut(self.high - self.low));
+        for (answer, lane) in self.answers.iter_mut().zip(self.lanes) {
+            *answer = u8::from(lane.less(low) <= extent);
+        }
     }
 }
 
 /// Whether the number is one of `set`, ascending and within the lane.
-pub(crate) fn among(numbers: Narrow<'_>, set: &[u64], answers: &mut RowBytes) {
+pub(crate) fn among(level: Level, numbers: Narrow<'_>, set: &[u64], answers: &mut RowBytes) {
     match numbers {
         Narrow::Constant => answers.fill(u8::from(set.contains(&0))),
         Narrow::U8(lanes) if set.len() > FEW => {
@@ -64,26 +80,42 @@ pub(crate) fn among(numbers: Narrow<'_>, set: &[u64], answers: &mut RowBytes) {
             });
             answers.iter_mut().zip(lanes).for_each(|(answer, lane)| *answer = table[usize::from(*lane)]);
         }
-        Narrow::U8(lanes) => equal_one(lanes, set, answers),
-        Narrow::U16(lanes) => equal_one(lanes, set, answers),
-        Narrow::U32(lanes) => equal_one(lanes, set, answers),
-        Narrow::U64(lanes) => equal_one(lanes, set, answers),
+        Narrow::U8(lanes) => equal_one(level, lanes, set, answers),
+        Narrow::U16(lanes) => equal_one(level, lanes, set, answers),
+        Narrow::U32(lanes) => equal_one(level, lanes, set, answers),
+        Narrow::U64(lanes) => equal_one(level, lanes, set, answers),
     }
 }
 
-fn equal_one<L: Lane>(lanes: &[L; BLOCK_ROWS], set: &[u64], answers: &mut RowBytes) {
-    if set.len() > FEW {
-        let set: Vec<L> = set.iter().map(|number| L::cut(*number)).collect();
-        for (answer, lane) in answers.iter_mut().zip(lanes) {
-            *answer = u8::from(set.binary_search(lane).is_ok());
-        }
+fn equal_one<L: Lane>(level: Level, lanes: &[L; BLOCK_ROWS], set: &[u64], answers: &mut RowBytes) {
+    if set.len() <= FEW {
+        level.run(EqualOne { lanes, set, answers });
         return;
     }
-    answers.fill(0);
-    for number in set {
-        let number = L::cut(*number);
-        for (answer, lane) in answers.iter_mut().zip(lanes) {
-            *answer |= u8::from(*lane == number);
+    let set: Vec<L> = set.iter().map(|number| L::cut(*number)).collect();
+    for (answer, lane) in answers.iter_mut().zip(lanes) {
+        *answer = u8::from(set.binary_search(lane).is_ok());
+    }
+}
+
+struct EqualOne<'a, L> {
+    lanes: &'a [L; BLOCK_ROWS],
+    set: &'a [u64],
+    answers: &'a mut RowBytes,
+}
+
+impl<L: Lane> Kernel for EqualOne<'_, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { lanes, set, answers } = self;
+        answers.fill(0);
+        for number in set {
+            let number = L::cut(*number);
+            for (answer, lane) in answers.iter_mut().zip(lanes) {
+                *answer |= u8::from(*lane == number);
+            }
         }
     }
 }
@@ -105,23 +137,5 @@ pub(crate) fn look_up(numbers: Narrow<'_>, table: &[u8], answers: &mut RowBytes)
         Narrow::U64(lanes) => answers.iter_mut().zip(lanes).for_each(|(answer, lane)| {
             *answer = usize::try_from(*lane).map_or(0, entry);
         }),
-    }
-}
-
-/// `left op right`, row by row.
-pub(crate) fn pairwise<T: Copy + Ord>(op: Comparison, left: &[T], right: &[T], answers: &mut RowBytes) {
-    match op {
-        Comparison::Equal => each(left, right, answers, |left, right| left == right),
-        Comparison::NotEqual => each(left, right, answers, |left, right| left != right),
-        Comparison::Less => each(left, right, answers, |left, right| left < right),
-        Comparison::LessOrEqual => each(left, right, answers, |left, right| left <= right),
-        Comparison::Greater => each(left, right, answers, |left, right| left > right),
-        Comparison::GreaterOrEqual => each(left, right, answers, |left, right| left >= right),
-    }
-}
-
-fn each<T: Copy>(left: &[T], right: &[T], answers: &mut RowBytes, compare: impl Fn(T, T) -> bool) {
-    for (answer, (left, right)) in answers.iter_mut().zip(left.iter().zip(right)) {
-        *answer = u8::from(compare(*left, *right));
     }
 }

@@ -7,35 +7,46 @@
 //! Invariant: rows without a value are for the caller to remove; the answers here are about the numbers stored.
 
 pub(crate) mod compare;
+pub(crate) mod expression;
+pub(crate) mod int;
+pub(crate) mod kernels;
 
+use self::{
+    expression::Interval,
+    int::{Width, at_width},
+    kernels::{Compare, Side},
+};
 use crate::{
     prune::{self, Verdict},
     selection::{RowBytes, Selection},
 };
 use arrow::array::ArrayRef;
 use rackscan_format::{
-    encoding::{
-        bitpack::{Narrow, Scratch},
-        integer::IntegerBlock,
-    },
+    encoding::{bitpack::Scratch, integer::IntegerBlock},
     limits::BLOCK_ROWS,
     program::Comparison,
+    simd::Level,
 };
 use std::collections::HashMap;
 
 /// Room for unpacking and comparing one block; one per scan.
 pub(crate) struct Room {
     pub(crate) scratch: Box<Scratch>,
-    pub(crate) other: Box<Scratch>,
     pub(crate) answers: Box<RowBytes>,
+    /// The steps of an expression, or the columns of a comparison.
+    pub(crate) steps: expression::Room,
     /// The entries of the dictionary page last seen of an input: batches of one page share them.
     pub(crate) entries: HashMap<usize, (usize, ArrayRef)>,
 }
 
 impl Room {
-    pub(crate) fn new() -> Self {
-        let answers = Box::new([0; BLOCK_ROWS]);
-        Self { scratch: Scratch::new(), other: Scratch::new(), answers, entries: HashMap::new() }
+    pub(crate) fn new(level: Level) -> Self {
+        Self {
+            scratch: Scratch::at(level),
+            answers: Box::new([0; BLOCK_ROWS]),
+            steps: expression::Room::default(),
+            entries: HashMap::new(),
+        }
     }
 }
 
@@ -58,8 +69,9 @@ pub(crate) fn interval(block: &IntegerBlock<'_>, low: i64, high: i64, room: &mut
     if low > largest {
         return Selection::NONE;
     }
-    compare::between(block.unpack(&mut room.scratch), low, high.min(largest), &mut room.answers);
-    Selection::from_bytes(&room.answers)
+    let level = room.scratch.level();
+    compare::between(level, block.unpack(&mut room.scratch), (low, high.min(largest)), &mut room.answers);
+    Selection::from_bytes(level, &room.answers)
 }
 
 /// The numbers whose values lie within `low ..= high`; `None` when there are none.
@@ -88,8 +100,9 @@ pub(crate) fn set(block: &IntegerBlock<'_>, values: &[i64], negated: bool, room:
         (number <= largest).then_some(number)
     });
     let numbers: Vec<u64> = numbers.collect();
-    compare::among(block.unpack(&mut room.scratch), &numbers, &mut room.answers);
-    let among = Selection::from_bytes(&room.answers);
+    let level = room.scratch.level();
+    compare::among(level, block.unpack(&mut room.scratch), &numbers, &mut room.answers);
+    let among = Selection::from_bytes(level, &room.answers);
     if negated { Selection::first(BLOCK_ROWS).without(&among) } else { among }
 }
 
@@ -103,22 +116,17 @@ pub(crate) fn columns(
     if let Some(selection) = decided(prune::columns(op, Some(left.bounds()), Some(right.bounds()))) {
         return selection;
     }
-    let base = left.reference().min(right.reference());
-    let Room { scratch, other, answers, .. } = room;
-    let (left_fits, right_fits) = (fits_i32(left, base), fits_i32(right, base));
-    let (left_numbers, right_numbers) = (left.unpack(scratch), right.unpack(other));
-    if left_fits && right_fits {
-        let (mut left_values, mut right_values) = ([0_i32; BLOCK_ROWS], [0_i32; BLOCK_ROWS]);
-        differences(left, left_numbers, base, &mut left_values);
-        differences(right, right_numbers, base, &mut right_values);
-        compare::pairwise(op, &left_values, &right_values, answers);
-    } else {
-        let (mut left_values, mut right_values) = ([0_i64; BLOCK_ROWS], [0_i64; BLOCK_ROWS]);
-        values(left, left_numbers, &mut left_values);
-        values(right, right_numbers, &mut right_values);
-        compare::pairwise(op, &left_values, &right_values, answers);
-    }
-    Selection::from_bytes(answers)
+    let Room { scratch, steps, answers, .. } = room;
+    steps.make(0);
+    let Some([left_lanes, right_lanes]) = steps.pair() else { return Selection::NONE };
+    let level = scratch.level();
+    at_width!(width_of(left).max(width_of(right)), T => {
+        kernels::decode(level, left, left.unpack(scratch), left_lanes.get_mut::<T>());
+        kernels::decode(level, right, right.unpack(scratch), right_lanes.get_mut::<T>());
+        let (left, right) = (Side::Lanes(left_lanes.get::<T>()), Side::Lanes(right_lanes.get::<T>()));
+        level.run(Compare { op, left, right, answers: &mut *answers });
+    });
+    Selection::from_bytes(level, answers)
 }
 
 /// The largest value a block's bytes can unpack to, whatever its descriptor says.
@@ -126,62 +134,12 @@ pub(crate) fn largest_value(block: &IntegerBlock<'_>) -> i128 {
     i128::from(block.reference()) + i128::from(block.divisor()) * i128::from(block.largest_number())
 }
 
-fn fits_i32(block: &IntegerBlock<'_>, base: i64) -> bool {
-    largest_value(block) - i128::from(base) <= i128::from(i32::MAX)
+/// The values a block's bytes can unpack to.
+pub(crate) fn reach_of(block: &IntegerBlock<'_>) -> Interval {
+    (block.reference().into(), largest_value(block))
 }
 
-/// All values of a block less `base`; the caller has proved that they fit 31 bits.
-fn differences(block: &IntegerBlock<'_>, numbers: Narrow<'_>, base: i64, values: &mut [i32; BLOCK_ROWS]) {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "proved by the caller; divisor and offset are smaller yet"
-    )]
-    let (offset, divisor) =
-        (block.reference().wrapping_sub(base) as i32, block.divisor().cast_signed() as i32);
-    fn widen<L: Copy>(lanes: &[L], values: &mut [i32], of: impl Fn(L) -> i32) {
-        values.iter_mut().zip(lanes).for_each(|(value, lane)| *value = of(*lane));
-    }
-    let of = |number: i32| offset.wrapping_add(divisor.wrapping_mul(number));
-    match numbers {
-        Narrow::Constant => values.fill(offset),
-        Narrow::U8(lanes) => widen(lanes, values, |lane| of(lane.into())),
-        Narrow::U16(lanes) => widen(lanes, values, |lane| of(lane.into())),
-        Narrow::U32(lanes) => widen(lanes, values, |lane| of(lane.cast_signed())),
-        // Numbers of 33 bits and more do not fit 31 bits.
-        Narrow::U64(_) => values.fill(offset),
-    }
-}
-
-/// All values of a block.
-pub(crate) fn values(block: &IntegerBlock<'_>, numbers: Narrow<'_>, values: &mut [i64; BLOCK_ROWS]) {
-    fn widen<L: Copy + Into<u64>>(
-        block: &IntegerBlock<'_>,
-        lanes: &[L; BLOCK_ROWS],
-        values: &mut [i64; BLOCK_ROWS],
-    ) {
-        let (reference, divisor) = (block.reference(), block.divisor());
-        if divisor == 1 {
-            for (value, lane) in values.iter_mut().zip(lanes) {
-                *value = reference.wrapping_add((*lane).into().cast_signed());
-            }
-        } else if let (Ok(divisor), true) = (u32::try_from(divisor), size_of::<L>() <= 4) {
-            // 32 by 32 bits to 64 is one vector instruction, 64 by 64 is not.
-            for (value, lane) in values.iter_mut().zip(lanes) {
-                let lane: u64 = (*lane).into();
-                let product = (lane & u64::from(u32::MAX)) * u64::from(divisor);
-                *value = reference.wrapping_add(product.cast_signed());
-            }
-        } else {
-            for (value, lane) in values.iter_mut().zip(lanes) {
-                *value = block.value_of((*lane).into());
-            }
-        }
-    }
-    match numbers {
-        Narrow::Constant => values.fill(block.reference()),
-        Narrow::U8(lanes) => widen(block, lanes, values),
-        Narrow::U16(lanes) => widen(block, lanes, values),
-        Narrow::U32(lanes) => widen(block, lanes, values),
-        Narrow::U64(lanes) => widen(block, lanes, values),
-    }
+/// The narrowest integer for a block's values. A lying block's values wrap in 64 bits, wherever they are compared.
+fn width_of(block: &IntegerBlock<'_>) -> Width {
+    Width::of(reach_of(block)).min(Width::W64)
 }

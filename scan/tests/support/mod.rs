@@ -139,10 +139,18 @@ impl Table {
         program: &Arc<VerifiedProgram>,
         limits: ScanLimits,
         first_block: u32,
+        stop: impl FnMut(&ScanBatch) -> bool,
+    ) -> Result<(Vec<ScanBatch>, ScanStats), ScanError> {
+        let directory = Arc::clone(&self.directory);
+        self.drive(SegmentScan::new(Arc::clone(program), directory, first_block, limits)?, stop)
+    }
+
+    /// Supplies whatever a scan wants, to the end or until `stop` says so.
+    pub(crate) fn drive(
+        &self,
+        mut scan: SegmentScan<Vec<u8>>,
         mut stop: impl FnMut(&ScanBatch) -> bool,
     ) -> Result<(Vec<ScanBatch>, ScanStats), ScanError> {
-        let mut scan =
-            SegmentScan::new(Arc::clone(program), Arc::clone(&self.directory), first_block, limits)?;
         let mut batches = Vec::new();
         loop {
             match scan.step()? {

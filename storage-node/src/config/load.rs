@@ -133,6 +133,14 @@ impl Config {
                 format!("1 to {}", limits::SCAN_QUEUE_MAX),
             );
         }
+        if self.scan_cpu_ms == 0 || self.scan_cpu_ms > limits::SCAN_CPU_MS_MAX {
+            let expected = format!("1 to {} milliseconds", limits::SCAN_CPU_MS_MAX);
+            return fault("scan_cpu_ms", self.scan_cpu_ms.to_string(), expected);
+        }
+        if self.scan_memory.0 < limits::SCAN_MEMORY_BYTES_MIN {
+            let expected = format!("at least {} bytes", limits::SCAN_MEMORY_BYTES_MIN);
+            return fault("scan_memory", self.scan_memory.to_string(), expected);
+        }
         if self.private_rings > limits::PRIVATE_RINGS_MAX {
             return fault(
                 "private_rings",
@@ -264,6 +272,8 @@ mod tests {
             ("bridge = \"static\"\npollers = 64\nio_threads = 200", ["io_threads is 200", "12800"]),
             ("bridge = \"dynamic\"\npollers = 64\nreactor_depth = 512", ["reactor_depth is 512", "32768"]),
             ("scan_queue = 65535", ["scan_queue is 65535", "1 to"]),
+            ("scan_cpu_ms = 0", ["scan_cpu_ms is 0", "1 to 3600000"]),
+            ("scan_memory = 4096", ["scan_memory is 4KiB", "at least 262144"]),
             ("cache = 4096", ["cache is 4KiB", "0, or 65536 to"]),
             ("cache = \"480MiB\"", ["memory_budget is 512MiB", "beside a cache of 503316480 bytes"]),
         ] {

@@ -18,6 +18,8 @@
 //! pollers = 4                       # of the bridges "static" and "dynamic", in place of reactors
 //! scratch = "1GiB"                  # an area of the first device for the laboratory; none by default
 //! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
+//! scan_cpu_ms = 5000                # processor time of one scan; one that takes more is bounced, and the engine scans the segment
+//! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; likewise
 //! ```
 //!
 //! Invariants
@@ -32,7 +34,7 @@ pub use bytes::ByteSize;
 pub use cluster::ClusterId;
 pub use load::ConfigError;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use rackscan_fabric::Address;
 use rackscan_format::{
@@ -41,7 +43,7 @@ use rackscan_format::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::limits;
+use crate::{limits, scan_pool::ScanQuota};
 
 /// One device of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +121,13 @@ pub struct Config {
     /// Scans that may wait for a worker; further ones are refused, and the engine fetches the segment instead.
     #[serde(default = "defaults::scan_queue")]
     pub scan_queue: u16,
+    /// Milliseconds of processor time that one scan of a segment may take; one that takes more is refused, and the engine
+    /// fetches the segment instead.
+    #[serde(default = "defaults::scan_cpu_ms")]
+    pub scan_cpu_ms: u32,
+    /// Stored pages and groups that one scan of a segment may hold; one that cannot do with it is refused likewise.
+    #[serde(default = "defaults::scan_memory")]
+    pub scan_memory: ByteSize,
 }
 
 /// What a node does when it is not told.
@@ -161,6 +170,14 @@ mod defaults {
     pub(super) fn scan_queue() -> u16 {
         32
     }
+
+    pub(super) fn scan_cpu_ms() -> u32 {
+        super::limits::SCAN_CPU_MS_DEFAULT
+    }
+
+    pub(super) fn scan_memory() -> ByteSize {
+        ByteSize(super::limits::SCAN_MEMORY_BYTES_DEFAULT)
+    }
 }
 
 impl Config {
@@ -194,6 +211,8 @@ impl Config {
             reactor_depth: defaults::reactor_depth(),
             scan_depth: defaults::scan_depth(),
             scan_queue: defaults::scan_queue(),
+            scan_cpu_ms: defaults::scan_cpu_ms(),
+            scan_memory: defaults::scan_memory(),
         }
     }
 
@@ -217,6 +236,14 @@ impl Config {
             }
         };
         BridgeStatus { kind: self.bridge, io, io_threads }
+    }
+
+    /// What one scan of a segment may use.
+    pub(crate) fn scan_quota(&self) -> ScanQuota {
+        ScanQuota {
+            cpu: Duration::from_millis(self.scan_cpu_ms.into()),
+            memory_bytes: usize::try_from(self.scan_memory.0).unwrap_or(usize::MAX),
+        }
     }
 
     /// The core of the thread with this number, in the order of [`Config::pin_cores`].

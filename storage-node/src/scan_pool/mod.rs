@@ -15,7 +15,7 @@ mod worker;
 
 pub(crate) use job::{ScanJob, ScanResult, Sink};
 pub(crate) use programs::Programs;
-pub(crate) use worker::{WorkerParts, start};
+pub(crate) use worker::{ScanQuota, WorkerParts, start};
 
 use std::{
     collections::VecDeque,

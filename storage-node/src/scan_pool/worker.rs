@@ -9,13 +9,14 @@
 //!
 //! Invariants
 //! - Pages in memory never exceed the worker's pool; a scan that needs more is bounced for memory, and the engine fetches.
+//! - A scan that uses more than its quota ([`ScanQuota`]) is bounced like one that finds no room: nothing of it is answered.
 //! - What else a scan holds (decoded blocks, groups, a batch and its encoded form) is bounded by its limits and counted as the
 //!   worker's whole share of working memory.
 
 use std::{
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rackscan_device::{
@@ -28,7 +29,8 @@ use rackscan_format::{
     program::{Output, VerifiedProgram},
 };
 use rackscan_scan::{
-    BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN, PageWanted, ScanError, ScanLimits, SegmentScan, Step, wire,
+    BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN, CpuQuota, PageWanted, Quota, QuotaKind, ScanError, ScanLimits,
+    SegmentScan, Step, wire,
 };
 
 use super::{
@@ -39,7 +41,7 @@ use super::{
 use crate::{
     error::StartError,
     lifecycle::Lifecycle,
-    limits::BUFFER_BYTES_MAX,
+    limits::{BUFFER_BYTES_MAX, SCAN_MEMORY_SHARE},
     metrics::{Metrics, add},
 };
 
@@ -51,9 +53,19 @@ pub(crate) struct WorkerParts {
     pub(crate) depth: u32,
     pub(crate) page_bytes: usize,
     pub(crate) work_bytes: usize,
+    pub(crate) quota: ScanQuota,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) core: Option<usize>,
+}
+
+/// What one scan of a segment may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScanQuota {
+    /// Processor time.
+    pub(crate) cpu: Duration,
+    /// Stored pages and groups.
+    pub(crate) memory_bytes: usize,
 }
 
 /// Page bytes of a worker's pool that a scan may ask for at a time; the rest is lost between buffers of different sizes.
@@ -128,7 +140,7 @@ impl Worker {
         while let Some(job) = queue.pop() {
             let (queued_us, began) = (micros(job.queued_at.elapsed()), Instant::now());
             self.read_us = 0;
-            let cpu_before = thread_cpu_us();
+            let cpu_before = thread_cpu();
             let mut cost = Cost { queued_us, ..Cost::default() };
             // Decoded blocks, groups and batches are the scan's own; its whole share counts while it runs.
             let work_bytes = self.parts.work_bytes as u64;
@@ -143,7 +155,7 @@ impl Worker {
                 self.scratch = Vec::new();
             }
             self.parts.metrics.memory_returned(work_bytes);
-            cost.cpu_us = thread_cpu_us().saturating_sub(cpu_before);
+            cost.cpu_us = micros(thread_cpu().saturating_sub(cpu_before));
             cost.worker_us = micros(began.elapsed());
             cost.read_us = self.read_us;
             self.count(&cost);
@@ -168,9 +180,13 @@ impl Worker {
         if self.reads.is_some() {
             reads::check_room(program.program(), job.segment.directory())?;
         }
-        let mut needed_bytes = 0;
+        let (mut needed_bytes, before) = (0, thread_cpu());
         for batch_rows in [BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN] {
-            match self.fill(job, &program, batch_rows, cost) {
+            // The second attempt has what the first has left.
+            let most = self.parts.quota.cpu.saturating_sub(thread_cpu().saturating_sub(before));
+            let memory_bytes = Some(self.parts.quota.memory_bytes);
+            let quota = Quota { cpu: Some(CpuQuota { most, clock: thread_cpu }), memory_bytes };
+            match self.fill(job, &program, (batch_rows, quota), cost) {
                 Ok(output) => return Ok(output),
                 Err(Failure::Refused(refusal)) => return Err(refusal),
                 Err(Failure::TooLarge(bytes)) => needed_bytes = bytes,
@@ -189,14 +205,16 @@ impl Worker {
         &mut self,
         job: &ScanJob,
         program: &Arc<VerifiedProgram>,
-        batch_rows: usize,
+        (batch_rows, quota): (usize, Quota),
         cost: &mut Cost,
     ) -> Result<ScanOutput, Failure> {
         let directory = Arc::clone(job.segment.directory());
         let blocks = u32::try_from(directory.blocks()).unwrap_or(u32::MAX);
-        let limits = ScanLimits { memory_bytes: scan_window_bytes(self.pool.total_bytes()), batch_rows };
-        let mut scan: SegmentScan<ScanPage> =
-            SegmentScan::new(Arc::clone(program), directory, job.first_block, limits).map_err(refused)?;
+        let pages_most = self.parts.quota.memory_bytes / SCAN_MEMORY_SHARE;
+        let memory_bytes = scan_window_bytes(self.pool.total_bytes()).min(pages_most);
+        let limits = ScanLimits { memory_bytes, batch_rows };
+        let scan = SegmentScan::new(Arc::clone(program), directory, job.first_block, limits);
+        let mut scan: SegmentScan<ScanPage> = scan.map_err(refused)?.with_quota(quota);
         let mut output = ScanOutput::default();
         let outcome = loop {
             match scan.step() {
@@ -357,6 +375,10 @@ fn refused(error: ScanError) -> Refusal {
         ScanError::Mismatch { .. } => RefusalCode::Malformed,
         ScanError::Page { .. } | ScanError::NotWanted { .. } => RefusalCode::Storage,
         ScanError::Computation { .. } => RefusalCode::Computation,
+        ScanError::Bounced { bounced, .. } => RefusalCode::Bounced(match bounced.quota {
+            QuotaKind::Cpu => BounceReason::CpuQuota,
+            QuotaKind::Memory => BounceReason::MemoryQuota,
+        }),
     };
     Refusal::new(code, error.to_string())
 }
@@ -365,13 +387,12 @@ fn computation(error: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(RefusalCode::Computation, error.to_string())
 }
 
-fn micros(time: std::time::Duration) -> u64 {
+fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// CPU time of this thread so far, in microseconds.
-fn thread_cpu_us() -> u64 {
+/// CPU time of this thread so far.
+fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let part = |value: i64| u64::try_from(value).unwrap_or(0);
-    part(time.tv_sec) * 1_000_000 + part(time.tv_nsec) / 1000
+    Duration::try_from(time).unwrap_or_default()
 }

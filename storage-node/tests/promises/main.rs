@@ -14,6 +14,7 @@ mod lost_clients_leave_nothing;
 mod many_call_at_once;
 mod misuse_is_refused;
 mod nodes_sleep_and_wake;
+mod over_quota_scans_are_bounced;
 mod pages_are_cached_and_never_stale;
 mod process_equals_a_scan_at_home;
 mod scratch_is_set_aside;
