@@ -239,10 +239,15 @@ impl ClientError {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::NotFound)
     }
 
-    /// Whether the node is gone: it cannot be reached, or was lost, or does not answer.
+    /// Whether the node is gone or about to go: it cannot be reached, or was lost, or does not answer, or is stopping.
     #[must_use]
     pub fn is_node_lost(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::NodeLost { .. } | Self::TimedOut { .. })
+        use rackscan_format::message::RefusalCode;
+        match self {
+            Self::Unreachable { .. } | Self::NodeLost { .. } | Self::TimedOut { .. } => true,
+            Self::Refused { refusal, .. } => refusal.code == RefusalCode::Stopping,
+            _ => false,
+        }
     }
 
     /// The node that the error is about, if it is about one.
