@@ -184,6 +184,142 @@ async fn every_segment_of_an_automatic_placement_has_a_reason_and_prices_are_cor
     }
 }
 
+/// What one explanation says of its scan, for people and for programs.
+struct Explained {
+    text: String,
+    scan: serde_json::Value,
+}
+
+impl Explained {
+    fn count(&self, pointer: &str) -> u64 {
+        let value = self.scan.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {:#}", self.scan));
+        value.as_u64().unwrap_or_else(|| panic!("{pointer} is {value}, no count"))
+    }
+
+    fn line(&self, name: &str) -> &str {
+        let found = self.text.lines().find(|line| line.trim_start().starts_with(name));
+        found.unwrap_or_else(|| panic!("no line {name:?} in\n{}", self.text))
+    }
+
+    /// Every number of people's lines is one of the fields of programs.
+    fn numbers_agree(&self) {
+        let ms = |pointer: &str| {
+            format!("{}.{:02} ms", self.count(pointer) / 1000, self.count(pointer) % 1000 / 10)
+        };
+        let work = |field: &str| format!("/actual/{field}");
+        for (name, expected) in [
+            ("pages read", vec![self.count(&work("pages_read")).to_string()]),
+            (
+                "pages skipped",
+                vec![
+                    format!("{} by zone maps", self.count(&work("pages_skipped_by_zone"))),
+                    format!("{} by empty selections", self.count(&work("pages_skipped_by_selection"))),
+                ],
+            ),
+            (
+                "round trips",
+                vec![
+                    format!(" {},", self.count(&work("round_trips"))),
+                    format!("{} requests", self.count(&work("requests"))),
+                ],
+            ),
+            (
+                "rows  ",
+                vec![format!("{} of {} estimated", self.count("/estimated_rows"), self.count("/rows"))],
+            ),
+            ("engine time", vec![format!("{} CPU", ms(&work("engine_cpu_us")))]),
+            ("node time", vec![format!("{} CPU of scans", ms(&work("node_cpu_us")))]),
+            (
+                "ran: segments",
+                vec![
+                    format!("local {}", self.count(&work("segments/local"))),
+                    format!("remote-fetch {}", self.count(&work("segments/remote_fetch"))),
+                    format!("remote-process {}", self.count(&work("segments/remote_process"))),
+                ],
+            ),
+        ] {
+            for expected in expected {
+                assert!(self.line(name).contains(&expected), "{expected:?} is not in {:?}", self.line(name));
+            }
+        }
+        let scanned = format!(
+            "{} scanned, {} selected, {} came out",
+            self.count(&work("rows_scanned")),
+            self.count(&work("rows_selected")),
+            self.count(&work("rows_out"))
+        );
+        assert!(self.text.contains(&scanned), "{scanned} is not in\n{}", self.text);
+        for (name, field) in [
+            ("bytes from disk", "disk_bytes"),
+            ("bytes on the wire", "wire_bytes"),
+            ("useful bytes", "useful_bytes"),
+        ] {
+            assert!(self.count(&work(field)) > 0, "{field}");
+            assert!(self.line(name).contains('B'), "{name}");
+        }
+    }
+
+    /// Planned against actual; where, and why there; why not elsewhere, and at which price.
+    fn placements_agree(&self) {
+        let planned: u64 = ["local", "remote_fetch", "remote_process"]
+            .map(|name| self.count(&format!("/planned/{name}")))
+            .iter()
+            .sum();
+        assert_eq!(planned, self.count("/segments"));
+        let reasons = self.scan["actual"]["reasons"].as_array().expect("reasons");
+        assert_eq!(
+            reasons.iter().map(|each| each["segments"].as_u64().expect("a count")).sum::<u64>(),
+            planned
+        );
+        assert!(
+            reasons.iter().any(|each| each["reason"] == "price") && self.text.contains("(price)"),
+            "{}",
+            self.text
+        );
+        // Why not elsewhere, and at which price.
+        let why_not = self.scan["prices"]["local"]["why_not"].as_str().expect("a reason");
+        assert!(why_not.starts_with("not attached: "), "{why_not}");
+        assert!(self.line("local ").contains(&format!("cannot apply: {why_not}")), "{}", self.text);
+        assert!(
+            self.scan["prices"]["local"]["milliseconds"].is_null()
+                && self.count("/actual/segments/local") == 0
+        );
+        for placement in ["remote-fetch", "remote-process"] {
+            let price = |field: &str| self.scan["prices"][placement][field].as_f64().expect("a price");
+            let (first, last) = (price("milliseconds"), price("corrected_milliseconds"));
+            let expected = format!("{first:.2} ms at first, {last:.2} ms at last");
+            assert!(
+                self.line(&format!("{placement} ")).contains(&expected),
+                "{expected} is not in\n{}",
+                self.text
+            );
+        }
+    }
+
+    /// Which filter skipped how much, and which one could not go down.
+    fn filters_agree(&self) {
+        let zones = self.scan["zone_maps"].as_array().expect("one for each conjunct");
+        assert_eq!(zones.len(), 2);
+        for (zone, conjunct) in zones.iter().zip(self.scan["pushed_filter"].as_array().expect("conjuncts")) {
+            let expected = format!(
+                "{} of {} rows, {} pages by {}",
+                zone["rows_ruled_out"],
+                self.count("/rows"),
+                zone["pages_ruled_out"],
+                conjunct.as_str().expect("SQL")
+            );
+            assert!(self.text.contains(&expected), "{expected} is not in\n{}", self.text);
+        }
+        let remaining = &self.scan["remaining_filter"][0];
+        assert_eq!(remaining["reason"], "expression not supported");
+        let sql = remaining["sql"].as_str().expect("SQL");
+        assert!(
+            self.line("remaining filter")
+                .contains(&format!("{sql} (above the scan: expression not supported)"))
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_text_says_json_says_item_by_item() {
     let cluster = TestCluster::start(2).expect("a cluster");
@@ -198,103 +334,11 @@ async fn what_text_says_json_says_item_by_item() {
     let options = EngineOptions { aggregates: AggregatePushdown::Never, ..options(Policy::Auto) };
     let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
     let explanation = engine.explain(sql, ExplainMode::Analyze).await.expect("it runs");
-    let (text, json) = (explanation.to_string(), explanation.to_json().expect("it is JSON"));
-    let scan = &json["scans"][0];
-    let count = |pointer: &str| {
-        let value = scan.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {scan:#}"));
-        value.as_u64().unwrap_or_else(|| panic!("{pointer} is {value}, no count"))
-    };
-    let line = |name: &str| {
-        let found = text.lines().find(|line| line.trim_start().starts_with(name));
-        found.unwrap_or_else(|| panic!("no line {name:?} in\n{text}")).to_owned()
-    };
-    // Every number of people's line, from the fields of programs.
-    let ms = |pointer: &str| format!("{}.{:02} ms", count(pointer) / 1000, count(pointer) % 1000 / 10);
-    let work = |field: &str| format!("/actual/{field}");
-    for (name, expected) in [
-        ("pages read", vec![count(&work("pages_read")).to_string()]),
-        (
-            "pages skipped",
-            vec![
-                format!("{} by zone maps", count(&work("pages_skipped_by_zone"))),
-                format!("{} by empty selections", count(&work("pages_skipped_by_selection"))),
-            ],
-        ),
-        (
-            "round trips",
-            vec![
-                format!(" {},", count(&work("round_trips"))),
-                format!("{} requests", count(&work("requests"))),
-            ],
-        ),
-        ("rows  ", vec![format!("{} of {} estimated", count("/estimated_rows"), count("/rows"))]),
-        ("engine time", vec![format!("{} CPU", ms(&work("engine_cpu_us")))]),
-        ("node time", vec![format!("{} CPU of scans", ms(&work("node_cpu_us")))]),
-        (
-            "ran: segments",
-            vec![
-                format!("local {}", count(&work("segments/local"))),
-                format!("remote-fetch {}", count(&work("segments/remote_fetch"))),
-                format!("remote-process {}", count(&work("segments/remote_process"))),
-            ],
-        ),
-    ] {
-        for expected in expected {
-            assert!(line(name).contains(&expected), "{expected:?} is not in {:?}", line(name));
-        }
-    }
-    let scanned = format!(
-        "{} scanned, {} selected, {} came out",
-        count(&work("rows_scanned")),
-        count(&work("rows_selected")),
-        count(&work("rows_out"))
-    );
-    assert!(text.contains(&scanned), "{scanned} is not in\n{text}");
-    for (name, field) in [
-        ("bytes from disk", "disk_bytes"),
-        ("bytes on the wire", "wire_bytes"),
-        ("useful bytes", "useful_bytes"),
-    ] {
-        assert!(count(&work(field)) > 0, "{field}");
-        assert!(line(name).contains('B'), "{name}");
-    }
-    // Planned against actual; where, and why there.
-    let planned: u64 = ["local", "remote_fetch", "remote_process"]
-        .map(|name| count(&format!("/planned/{name}")))
-        .iter()
-        .sum();
-    assert_eq!(planned, count("/segments"));
-    let reasons = scan["actual"]["reasons"].as_array().expect("reasons");
-    assert_eq!(reasons.iter().map(|each| each["segments"].as_u64().expect("a count")).sum::<u64>(), planned);
-    assert!(reasons.iter().any(|each| each["reason"] == "price") && text.contains("(price)"), "{text}");
-    // Why not elsewhere, and at which price.
-    let why_not = scan["prices"]["local"]["why_not"].as_str().expect("a reason");
-    assert!(why_not.starts_with("not attached: "), "{why_not}");
-    assert!(line("local ").contains(&format!("cannot apply: {why_not}")), "{text}");
-    assert!(scan["prices"]["local"]["milliseconds"].is_null() && count(&work("segments/local")) == 0);
-    for placement in ["remote-fetch", "remote-process"] {
-        let price = |field: &str| scan["prices"][placement][field].as_f64().expect("a price");
-        let (first, last) = (price("milliseconds"), price("corrected_milliseconds"));
-        let expected = format!("{first:.2} ms at first, {last:.2} ms at last");
-        assert!(line(&format!("{placement} ")).contains(&expected), "{expected} is not in\n{text}");
-    }
-    // Which filter skipped how much, and which one could not go down.
-    let zones = scan["zone_maps"].as_array().expect("one for each conjunct");
-    assert_eq!(zones.len(), 2);
-    for (zone, conjunct) in zones.iter().zip(scan["pushed_filter"].as_array().expect("conjuncts")) {
-        let expected = format!(
-            "{} of {} rows, {} pages by {}",
-            zone["rows_ruled_out"],
-            count("/rows"),
-            zone["pages_ruled_out"],
-            conjunct.as_str().expect("SQL")
-        );
-        assert!(text.contains(&expected), "{expected} is not in\n{text}");
-    }
-    let remaining = &scan["remaining_filter"][0];
-    assert_eq!(remaining["reason"], "expression not supported");
-    let sql = remaining["sql"].as_str().expect("SQL");
-    assert!(line("remaining filter").contains(&format!("{sql} (above the scan: expression not supported)")));
+    let json = explanation.to_json().expect("it is JSON");
+    let explained = Explained { text: explanation.to_string(), scan: json["scans"][0].clone() };
+    explained.numbers_agree();
+    explained.placements_agree();
+    explained.filters_agree();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
