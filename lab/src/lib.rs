@@ -7,7 +7,7 @@
 //!        Target: submit, flush, reap -- one per thread
 //!          Local      io_uring or pread threads on a file of this host
 //!          Remote     raw reads and writes by a storage node, over a wire
-//!          WireOnly   a node's answer without any IO
+//!                     or its answer without any IO
 //!
 //!   query_simulation   filters over stored tables, in each placement; beside the targets
 //! ```
@@ -54,5 +54,5 @@ pub use room::free_bytes;
 pub use sweep::{SweepPlan, sweep, sweep_report};
 pub use target::{
     CacheHits, Cached, Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target,
-    TargetError, Wait, WireOnly,
+    TargetError, Wait,
 };

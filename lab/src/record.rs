@@ -37,6 +37,15 @@ impl Provenance {
             .map_or(0, |since| since.as_secs());
         Self { bench, command, commit: COMMIT, machine: machine(), at_s, scale }
     }
+
+    /// What the page of a report says of it; `data` says what was measured on.
+    #[must_use]
+    pub fn named(&self, data: String) -> Vec<(String, String)> {
+        let (command, machine) = (self.command.clone(), self.machine.clone());
+        let named =
+            [("command", command), ("commit", self.commit.to_owned()), ("machine", machine), ("data", data)];
+        named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
 }
 
 /// The machine in words: `AMD EPYC 7B13, 2 cores, 23 GiB, Linux 6.1.0`.

@@ -33,7 +33,7 @@ use crate::drive::{Bounds, Distribution, DriveError, Load, Measured, Pace, Regio
 use crate::fio::{FioError, FioLoad};
 use crate::limits::NODE_PATIENCE;
 use crate::record::Provenance;
-use crate::target::{IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError, WireOnly};
+use crate::target::{IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError};
 use line::{Common, Turn, Turns};
 
 /// Everything that is measured in one go.
@@ -258,7 +258,7 @@ impl Experiment {
         }
         let line = bench.line(case.wire, depth, slot_bytes, self.batch)?;
         Ok(match mode {
-            Mode::Wire => Box::new(WireOnly::connect(&line)?),
+            Mode::Wire => Box::new(Remote::wire_only(&line)?),
             _ => Box::new(Remote::connect(&line)?),
         })
     }

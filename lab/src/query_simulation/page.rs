@@ -34,16 +34,9 @@ pub fn report(lines: &[QueryLine], provenance: &Provenance) -> Report {
         let text = vec![format!("{cut} of {} points have fewer turns than asked for: {why}.", lines.len())];
         sections.push(Section { heading: "What is not here".to_owned(), text, ..Section::default() });
     }
-    let Provenance { command, commit, machine, scale, .. } = provenance;
-    let named = [
-        ("command", command.clone()),
-        ("commit", (*commit).to_owned()),
-        ("machine", machine.clone()),
-        ("data", format!("TPC-H lineitem, scale factor {scale}")),
-    ];
     Report {
         title: "Filters of queries: local, remote-fetch, remote-process".to_owned(),
-        provenance: named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        provenance: provenance.named(format!("TPC-H lineitem, scale factor {}", provenance.scale)),
         sections,
         points: lines.iter().filter_map(|line| serde_json::to_value(line).ok()).collect(),
     }

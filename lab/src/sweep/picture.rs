@@ -57,16 +57,9 @@ pub fn sweep_report(outcome: &Outcome, provenance: &Provenance) -> Report {
     if !text.is_empty() {
         sections.push(Section { heading: "What is not here".to_owned(), text, ..Section::default() });
     }
-    let Provenance { command, commit, machine, scale, .. } = provenance;
-    let named = [
-        ("command", command.clone()),
-        ("commit", (*commit).to_owned()),
-        ("machine", machine.clone()),
-        ("data", format!("{scale} GiB")),
-    ];
     Report {
         title: "Random reads: device, wire and storage node".to_owned(),
-        provenance: named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        provenance: provenance.named(format!("{} GiB", provenance.scale)),
         sections,
         points: lines.iter().filter_map(|line| serde_json::to_value(line).ok()).collect(),
     }

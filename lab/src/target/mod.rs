@@ -9,21 +9,17 @@
 //! - After [`TargetError::Lost`] nothing more comes from the target.
 
 mod error;
-mod line;
 mod local;
 mod remote;
-mod wire;
 
 use std::fmt;
 use std::time::Instant;
 
 pub use error::TargetError;
-pub use line::LineOptions;
 #[cfg(test)]
 pub(crate) use local::pool;
 pub use local::{Local, LocalOptions};
-pub use remote::Remote;
-pub use wire::WireOnly;
+pub use remote::{LineOptions, Remote};
 
 /// What an IO does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,54 +1,285 @@
-//! How does a storage node do the IOs, over a wire?
+//! How does a storage node do the IOs, over a wire: how do slots become messages to it, and replies become ends?
 //!
-//! Raw reads into our registered memory (on `shm` by the device itself), raw writes from it into the node's scratch area.
+//! Raw reads into our registered memory (on `shm` by the device itself), raw writes from it into the node's scratch area. Or the
+//! wire alone, as if devices took no time: the node answers each message at once with as many bytes of no meaning.
+//!
+//! ```text
+//!   submit x n     -> waiting: nothing is sent
+//!   flush, reap    -> groups of at most `batch` IOs, a message each -> DirectLine
+//!   a reply        -> ends every IO of its group
+//! ```
+//!
+//! Invariants
+//! - A slot is in `waiting`, in exactly one group that is under way, or free.
+//! - A group's number is the message's id. A slot's memory begins at its number times `stride_bytes`.
+//! - IOs of one message end together: with `batch` of 1, each has its own message and its own latency.
 
-use rackscan_format::message::NodeStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::line::{Asks, LineOptions, Slots};
-use super::{Io, IoDone, Target, TargetError, Wait};
+use rackscan_client::{DirectDone, DirectLine, DirectOptions};
+use rackscan_device::{Wait as DeviceWait, limits::IO_ALIGN_BYTES};
+use rackscan_fabric::{Address, ClusterKey};
+use rackscan_format::ids::{DeviceId, NodeId};
+use rackscan_format::limits::RAW_TRANSFERS_MAX;
+use rackscan_format::message::{NodeStatus, RawRead, RawWrite};
 
-/// A target over the devices of a storage node.
+use super::{Cached, Io, IoDone, IoOperation, Target, TargetError, Wait};
+use crate::limits;
+
+/// Which node is asked, and in which shape.
+#[derive(Debug, Clone)]
+pub struct LineOptions {
+    /// The node that must answer there.
+    pub node: NodeId,
+    /// Where.
+    pub address: Address,
+    /// The cluster's key.
+    pub key: ClusterKey,
+    /// How long the node may be silent while it owes replies, and how long connecting may take.
+    pub patience: Duration,
+    /// Most IOs in flight.
+    pub depth: u32,
+    /// Largest IO, in bytes.
+    pub slot_bytes: u32,
+    /// Most IOs of one message; `None` chooses by the depth.
+    pub batch: Option<u32>,
+    /// Read the node's page cache, if it has one, without asking it where that is possible. Each IO is a message of its own then,
+    /// because the node tells only the place of a message's only part.
+    pub reads_cache: bool,
+}
+
+/// What a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// The device's bytes.
+    Transfers,
+    /// Bytes of no meaning, without any device.
+    Echoes,
+}
+
+/// A target over a storage node: its devices, or only the way there and back.
 #[derive(Debug)]
 pub struct Remote {
-    slots: Slots,
+    line: DirectLine,
+    asks: Asks,
+    slot_bytes: u32,
+    stride_bytes: u64,
+    batch: usize,
+    busy: Vec<bool>,
+    waiting: Vec<Io>,
+    /// The slots of each message under way, by its id.
+    groups: Vec<Vec<u32>>,
+    free_groups: Vec<u32>,
+    reads: Vec<RawRead>,
+    replies: Vec<DirectDone>,
 }
 
 impl Remote {
-    /// Connects to the node.
+    /// Connects to the node, whose devices are read and written.
     ///
     /// # Errors
     /// [`TargetError::BadShape`] outside the limits, [`TargetError::Lost`] if the node cannot be reached or refuses.
     pub fn connect(options: &LineOptions) -> Result<Self, TargetError> {
-        Ok(Self { slots: Slots::connect(options, Asks::Transfers)? })
+        Self::asking(options, Asks::Transfers)
+    }
+
+    /// Connects to the node, which answers without any device: offsets are not looked at.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn wire_only(options: &LineOptions) -> Result<Self, TargetError> {
+        Self::asking(options, Asks::Echoes)
+    }
+
+    fn asking(options: &LineOptions, asks: Asks) -> Result<Self, TargetError> {
+        let LineOptions { depth, slot_bytes, .. } = *options;
+        let fits =
+            (1..=limits::DEPTH_MAX).contains(&depth) && (1..=limits::IO_BYTES_LARGEST).contains(&slot_bytes);
+        if !fits {
+            return Err(TargetError::BadShape { depth, slot_bytes });
+        }
+        let stride = (slot_bytes as usize).next_multiple_of(IO_ALIGN_BYTES);
+        let direct = DirectOptions {
+            node: options.node,
+            address: options.address.clone(),
+            key: options.key.clone(),
+            memory_bytes: stride * depth as usize,
+            patience: options.patience,
+        };
+        let lost = |source| TargetError::Lost { source: Arc::new(source) };
+        let mut line = DirectLine::connect(&direct, Instant::now() + options.patience).map_err(lost)?;
+        let is_cached = options.reads_cache && asks == Asks::Transfers && line.open_cache().map_err(lost)?;
+        fill(&line, stride * depth as usize)?;
+        // So many messages that the node always has some while others travel.
+        let small = BATCHED_BYTES / slot_bytes;
+        let chosen = if is_cached { 1 } else { (depth / MESSAGES_UNDER_WAY).min(small) };
+        let batch = options.batch.unwrap_or(chosen);
+        let batch = (batch.max(depth.div_ceil(limits::MESSAGES_MAX)) as usize).clamp(1, RAW_TRANSFERS_MAX);
+        Ok(Self {
+            line,
+            asks,
+            slot_bytes,
+            stride_bytes: stride as u64,
+            batch,
+            busy: vec![false; depth as usize],
+            waiting: Vec::with_capacity(depth as usize),
+            groups: (0..depth).map(|_| Vec::with_capacity(batch)).collect(),
+            free_groups: (0..depth).rev().collect(),
+            reads: Vec::with_capacity(batch),
+            replies: Vec::with_capacity(depth as usize),
+        })
     }
 
     /// What the node said of itself: its devices, their alignment and scratch area.
     #[must_use]
     pub fn status(&self) -> &NodeStatus {
-        self.slots.status()
+        self.line.status()
     }
 
     /// A copy of the first bytes of a slot.
     #[must_use]
     pub fn bytes(&self, slot: u32, length_bytes: u32) -> Option<Vec<u8>> {
-        self.slots.bytes(slot, length_bytes)
+        let at = usize::try_from(u64::from(slot) * self.stride_bytes).ok()?;
+        self.line.memory().to_vec(at, length_bytes as usize).ok()
+    }
+
+    /// How many of the IOs that wait from `first` on go into one message.
+    fn together(&self, first: usize) -> usize {
+        let kind = |io: &Io| (io.operation, (self.asks == Asks::Echoes).then_some(io.length_bytes));
+        let wanted = kind(&self.waiting[first]);
+        let most =
+            if wanted.0 == IoOperation::Write && self.asks == Asks::Transfers { 1 } else { self.batch };
+        self.waiting[first..].iter().take(most).take_while(|io| kind(io) == wanted).count()
+    }
+
+    fn send(
+        &mut self,
+        group: u32,
+        range: std::ops::Range<usize>,
+    ) -> Result<(), rackscan_client::DirectError> {
+        let (stride, id) = (self.stride_bytes, u64::from(group));
+        let ios = &self.waiting[range];
+        let Some(Io { slot, operation, device, offset_bytes, length_bytes }) = ios.first().copied() else {
+            return Ok(());
+        };
+        let place = |slot: u32| u64::from(slot) * stride;
+        match (self.asks, operation) {
+            (Asks::Echoes, _) => {
+                // One answer of as many bytes, somewhere in memory that nobody reads.
+                let bytes = length_bytes.saturating_mul(u32::try_from(ios.len()).unwrap_or(u32::MAX));
+                let end = stride * self.busy.len() as u64;
+                self.line.echo(id, place(slot).min(end.saturating_sub(bytes.into())), bytes)?;
+            }
+            (Asks::Transfers, IoOperation::Read) => {
+                self.reads.clear();
+                self.reads.extend(ios.iter().map(|io| RawRead {
+                    device: device_id(io.device),
+                    offset_bytes: io.offset_bytes,
+                    length_bytes: io.length_bytes,
+                    target_offset_bytes: place(io.slot),
+                }));
+                self.line.read(id, &self.reads)?;
+            }
+            (Asks::Transfers, IoOperation::Write) => {
+                let source_offset_bytes = place(slot);
+                let device = device_id(device);
+                self.line
+                    .write(id, &[RawWrite { device, offset_bytes, length_bytes, source_offset_bytes }])?;
+            }
+        }
+        let slots = &mut self.groups[group as usize];
+        slots.clear();
+        slots.extend(ios.iter().map(|io| io.slot));
+        Ok(())
     }
 }
 
 impl Target for Remote {
     fn depth(&self) -> u32 {
-        self.slots.depth()
+        u32::try_from(self.busy.len()).unwrap_or(u32::MAX)
     }
 
     fn submit(&mut self, io: Io) -> Result<(), TargetError> {
-        self.slots.submit(io)
+        let Io { slot, length_bytes, .. } = io;
+        let (depth, slot_bytes) = (self.depth(), self.slot_bytes);
+        let busy = self.busy.get_mut(slot as usize).ok_or(TargetError::NoSuchSlot { slot, depth })?;
+        if length_bytes == 0 || length_bytes > slot_bytes {
+            return Err(TargetError::BadLength { length_bytes, slot_bytes });
+        }
+        if *busy {
+            return Err(TargetError::SlotBusy { slot });
+        }
+        *busy = true;
+        self.waiting.push(io);
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), TargetError> {
-        self.slots.flush()
+        let mut taken = 0;
+        while taken < self.waiting.len() && self.line.room() > 0 {
+            let Some(group) = self.free_groups.pop() else { break };
+            let count = self.together(taken);
+            if let Err(source) = self.send(group, taken..taken + count) {
+                self.free_groups.push(group);
+                return Err(TargetError::Lost { source: Arc::new(source) });
+            }
+            taken += count;
+        }
+        self.waiting.drain(..taken);
+        self.line.flush().map_err(lost)
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<IoDone>) -> Result<(), TargetError> {
-        self.slots.reap(wait, done)
+        self.flush()?;
+        let wait = match wait {
+            Wait::Now => DeviceWait::Now,
+            Wait::ForOne => DeviceWait::ForOne,
+            Wait::Until(moment) => DeviceWait::Until(moment),
+        };
+        self.line.reap(wait, &mut self.replies).map_err(lost)?;
+        let Self { replies, groups, free_groups, busy, .. } = self;
+        for DirectDone { id, outcome, is_one_sided, .. } in replies.drain(..) {
+            let group = u32::try_from(id).ok().filter(|group| (*group as usize) < groups.len());
+            let Some(group) = group else { continue };
+            // Which of a message's parts came out of the cache is not told, but how many.
+            let hits = outcome.as_ref().map_or(0, |cost| cost.pages_cached as usize);
+            let hit = if is_one_sided { Cached::OneSidedly } else { Cached::ByRequest };
+            for (number, slot) in groups[group as usize].drain(..).enumerate() {
+                busy[slot as usize] = false;
+                let outcome = match &outcome {
+                    Ok(_cost) => Ok(()),
+                    Err(refusal) => Err(TargetError::ByNode { refusal: refusal.clone() }),
+                };
+                done.push(IoDone { slot, outcome, cached: (number < hits).then_some(hit) });
+            }
+            free_groups.push(group);
+        }
+        Ok(())
     }
+}
+
+/// Messages that are under way when a line chooses how many IOs go into one.
+const MESSAGES_UNDER_WAY: u32 = 8;
+/// Bytes of the IOs that share a message when a line chooses: a message costs less than a large IO gains by its own end.
+const BATCHED_BYTES: u32 = 16 << 10;
+
+fn lost(source: rackscan_client::DirectError) -> TargetError {
+    TargetError::Lost { source: Arc::new(source) }
+}
+
+/// Devices beyond the greatest number do not exist, which the node says.
+fn device_id(device: u16) -> DeviceId {
+    DeviceId(u8::try_from(device).unwrap_or(u8::MAX))
+}
+
+/// What is written shall not be zeroes.
+fn fill(line: &DirectLine, bytes: usize) -> Result<(), TargetError> {
+    let mut random = fastrand::Rng::with_seed(bytes as u64);
+    let mut piece = vec![0; IO_ALIGN_BYTES];
+    for at in (0..bytes).step_by(IO_ALIGN_BYTES) {
+        random.fill(&mut piece);
+        line.memory().copy_in(at, &piece)?;
+    }
+    Ok(())
 }

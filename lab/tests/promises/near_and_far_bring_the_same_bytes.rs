@@ -6,7 +6,7 @@ use rackscan_device::{Access, Device};
 use rackscan_format::message::BridgeKind;
 use rackscan_lab::{
     Cached, Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, NodeHost, NodeShape, Remote, Target,
-    TargetError, Wait, WireKind, WireOnly,
+    TargetError, Wait, WireKind,
 };
 
 use super::support::{Home, REACTOR};
@@ -171,7 +171,7 @@ fn the_wire_alone_answers_every_slot_without_the_device() {
     let mut home = Home::new();
     home.start(&REACTOR).unwrap();
     for batch in [Some(1), Some(4)] {
-        let mut wire = WireOnly::connect(&home.line(WireKind::Tcp, DEPTH, batch)).unwrap();
+        let mut wire = Remote::wire_only(&home.line(WireKind::Tcp, DEPTH, batch)).unwrap();
         // No device has these places.
         for done in carry_out(&mut wire, &ios(IoOperation::Read, 1 << 50)) {
             done.outcome.unwrap();
