@@ -8,7 +8,6 @@
 
 use lineitem::{COLUMNS, Segment, Writer, aggregate, argument, definition, lineitem, q1, q6, ratio};
 use rackscan_format::{
-    ids::PageNumber,
     program::{AggregateFunction, Comparison, Node, Output, VerifiedProgram},
     schema::TableDefinition,
 };
@@ -85,15 +84,7 @@ fn pass(
             SegmentScan::new(Arc::clone(program), Arc::clone(&segment.directory), 0, ScanLimits::default())?;
         loop {
             match scan.step()? {
-                Step::Read(pages) => {
-                    let before = Instant::now();
-                    for wanted in pages {
-                        let PageNumber(page) = wanted.page;
-                        let bytes = segment.pages[wanted.column.index()][usize::from(page)].as_slice();
-                        scan.supply(wanted.column, wanted.page, bytes)?;
-                    }
-                    pass.supply += before.elapsed();
-                }
+                Step::Read(pages) => pass.supply += segment.supply(&pages, &mut scan)?,
                 Step::Batch(batch) => {
                     pass.rows_out += batch.batch.num_rows() as u64;
                     if with_wire {

@@ -224,7 +224,13 @@ impl ScanExec {
         self.query.segments_in_flight.max(wanted.min(SEGMENTS_FOR_NODES_MAX))
     }
 
-    fn work(&self, place: SegmentPlace, capture: Option<&Arc<Capture>>) -> Result<SegmentWork, ScanError> {
+    /// What the scan of a segment needs, which may hold `page_bytes` bytes of stored pages.
+    fn work(
+        &self,
+        place: SegmentPlace,
+        capture: Option<&Arc<Capture>>,
+        page_bytes: usize,
+    ) -> Result<SegmentWork, ScanError> {
         let Some((_, directory)) = self.snapshot.segments.get(&place.segment) else {
             return Err(ScanError::UnknownSegment {
                 table: self.request.table.clone(),
@@ -242,7 +248,7 @@ impl ScanExec {
             steering: Arc::clone(&self.steering),
             meter: Meter::new(place.node, Arc::clone(&self.tally)),
             capture: capture.cloned(),
-            page_bytes: segment_page_bytes(self.query.partition_page_bytes, self.segments_in_flight()),
+            page_bytes,
         })
     }
 
@@ -343,9 +349,12 @@ impl ExecutionPlan for ScanExec {
             return Err(DataFusionError::Internal(format!("a scan has no partition {partition}")));
         };
         let capture = self.query.trace.clone().map(|sink| Arc::new(Capture::new(sink, &self.snapshot)));
+        // Once for all: it looks at every segment.
+        let in_flight = self.segments_in_flight();
+        let page_bytes = segment_page_bytes(self.query.partition_page_bytes, in_flight);
         let mut works = places
             .iter()
-            .map(|&place| self.work(place, capture.as_ref()))
+            .map(|&place| self.work(place, capture.as_ref(), page_bytes))
             .collect::<Result<Vec<_>, ScanError>>()?;
         let schema = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
@@ -359,7 +368,7 @@ impl ExecutionPlan for ScanExec {
         });
         let batches = stream::iter(next)
             .map(|work| segment::batches(work).boxed())
-            .flatten_unordered(self.segments_in_flight())
+            .flatten_unordered(in_flight)
             .map(move |batch| {
                 let batch = segment::conform(batch?, &conform_to)?;
                 metrics.record_output(batch.num_rows());

@@ -3,7 +3,7 @@
 use rackscan_format::{
     chunk::{ChunkInput, ChunkWriter, Values},
     encoding::text::TextValues,
-    ids::{ColumnId, DeviceId, NodeId, SegmentId, TableId},
+    ids::{ColumnId, DeviceId, NodeId, PageNumber, SegmentId, TableId},
     program::{
         Aggregate, AggregateFunction, Arithmetic, Comparison, Input, Literal, Node, NodeIndex, Output,
         PROGRAM_VERSION, ScanProgram, VerifiedProgram,
@@ -11,7 +11,12 @@ use rackscan_format::{
     schema::{ColumnDefinition, ColumnType, TableDefinition},
     segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
 };
-use std::{error::Error, sync::Arc};
+use rackscan_scan::{PageWanted, SegmentScan};
+use std::{
+    error::Error,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tpchgen::generators::{LineItem, LineItemGenerator};
 
 pub(crate) const DECIMAL: ColumnType = ColumnType::Decimal { precision: 15, scale: 2 };
@@ -62,6 +67,23 @@ pub(crate) struct Segment {
     pub(crate) directory: Arc<SegmentDirectory>,
     /// By column, by page.
     pub(crate) pages: Vec<Vec<Vec<u8>>>,
+}
+
+impl Segment {
+    /// Gives a scan the pages it wants, and says how long that took: they are checked as they are handed over.
+    pub(crate) fn supply<'s>(
+        &'s self,
+        wanted: &[PageWanted],
+        scan: &mut SegmentScan<&'s [u8]>,
+    ) -> Result<Duration, Box<dyn Error>> {
+        let before = Instant::now();
+        for wanted in wanted {
+            let PageNumber(page) = wanted.page;
+            let bytes = self.pages[wanted.column.index()][usize::from(page)].as_slice();
+            scan.supply(wanted.column, wanted.page, bytes)?;
+        }
+        Ok(before.elapsed())
+    }
 }
 
 pub(crate) fn stage(columns: &mut [Staged], item: &LineItem<'_>) {
