@@ -13,6 +13,8 @@ pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
 pub const MEMORY_BYTES_MIN: usize = 2 * PAGE_BYTES_MAX as usize;
 /// Target memory is handed out in whole slots of this many bytes, so that its book-keeping is a small bitmap.
 pub const SLOT_BYTES: usize = 64 << 10;
+/// Of the memory for answers, one part in so many may be kept for key filters.
+pub const KEPT_SHARE: usize = 4;
 /// The most bytes of one fetch; a larger one is split, so that many fetches share the target memory.
 pub const FETCH_BYTES_MAX: usize = 8 << 20;
 /// The target of a scan's result at first. A result that does not fit takes a further round trip.

@@ -5,7 +5,10 @@
 //!   further.
 //! - A target too small for the result of one block grows to what the node says it needs, within a bound.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use arrow::record_batch::RecordBatch;
 use rackscan_format::{
@@ -21,6 +24,7 @@ use crate::{
     driver::Reply,
     limits::{PROCESS_TARGET_BYTES, PROCESS_TARGET_BYTES_MAX},
     status::target_in,
+    target::Span,
 };
 
 const DURING: &str = "process";
@@ -39,6 +43,27 @@ pub enum ProcessAnswer {
         /// How busy it is.
         load: LoadReport,
     },
+}
+
+/// A program that nodes can be asked to run, with its key filters where they can read them as long as this lives.
+#[derive(Debug)]
+pub struct OfferedProgram {
+    program: Arc<VerifiedProgram>,
+    key_filters: Vec<Span>,
+}
+
+impl OfferedProgram {
+    /// A program without key filters.
+    #[must_use]
+    pub fn plain(program: Arc<VerifiedProgram>) -> Self {
+        Self { program, key_filters: Vec::new() }
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &Arc<VerifiedProgram> {
+        &self.program
+    }
 }
 
 /// The result of (a part of) one segment.
@@ -76,24 +101,40 @@ struct Written {
 }
 
 impl Cluster {
-    /// Runs `program` over `segment` from `first_block` on, at the node, which says what pages it read if `report_reads`.
+    /// Puts a program's key filters where nodes can read them, as long as what is returned lives. `None` when there is no memory for
+    /// them now.
+    #[must_use]
+    pub fn offer(&self, program: Arc<VerifiedProgram>) -> Option<OfferedProgram> {
+        let mut key_filters = Vec::new();
+        for filter in program.key_filters() {
+            let bytes = filter.to_bytes();
+            let span = self.shared.memory.take_to_keep(bytes.len())?;
+            span.copy_in(0, &bytes).ok()?;
+            key_filters.push(span);
+        }
+        Some(OfferedProgram { program, key_filters })
+    }
+
+    /// Runs a program over `segment` from `first_block` on, at the node, which says what pages it read if `report_reads`.
     ///
     /// # Errors
     /// A lost or refusing node; see [`ClientError`]. A busy one is [`ProcessAnswer::Bounced`].
     pub async fn process(
         &self,
         node: NodeId,
-        program: &VerifiedProgram,
+        offered: &OfferedProgram,
         segment: SegmentId,
         first_block: u32,
         report_reads: bool,
     ) -> Result<ProcessAnswer, ClientError> {
         let (mut target_bytes, mut wire_bytes, mut round_trips) = (PROCESS_TARGET_BYTES, 0, 0);
+        let program = &offered.program;
         loop {
             let span = self.shared.memory.take(target_bytes, "the result of a scan").await?;
             let target = target_in(&span);
             let request = Request::Process {
                 program: program.program().clone(),
+                key_filters: offered.key_filters.iter().map(target_in).collect(),
                 segment,
                 first_block,
                 target,

@@ -16,7 +16,10 @@ use std::{
 use rackscan_fabric::{OutOfBounds, Region};
 use tokio::sync::oneshot;
 
-use crate::{ClientError, limits::SLOT_BYTES};
+use crate::{
+    ClientError,
+    limits::{KEPT_SHARE, SLOT_BYTES},
+};
 
 /// All target memory of a cluster connection.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(crate) struct TargetPool {
 struct Slots {
     states: Vec<Slot>,
     waiting: VecDeque<Waiter>,
+    /// Slots of spans that are kept for longer than one answer.
+    kept: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +55,7 @@ pub(crate) struct Span {
     pool: Arc<TargetPool>,
     first: usize,
     count: usize,
+    is_kept: bool,
 }
 
 impl TargetPool {
@@ -57,7 +63,7 @@ impl TargetPool {
     pub(crate) fn new(bytes: usize) -> Result<Arc<Self>, ClientError> {
         let region = Region::allocate(bytes)
             .map_err(|source| ClientError::Memory { bytes, source: Arc::new(source) })?;
-        let slots = Slots { states: vec![Slot::Free; bytes / SLOT_BYTES], waiting: VecDeque::new() };
+        let slots = Slots { states: vec![Slot::Free; bytes / SLOT_BYTES], waiting: VecDeque::new(), kept: 0 };
         Ok(Arc::new(Self { region, slots: Mutex::new(slots) }))
     }
 
@@ -88,7 +94,7 @@ impl TargetPool {
             if slots.waiting.is_empty()
                 && let Some(first) = slots.take(count)
             {
-                return Ok(Span { pool: Arc::clone(self), first, count });
+                return Ok(Span { pool: Arc::clone(self), first, count, is_kept: false });
             }
             let (granted, turn) = oneshot::channel();
             slots.waiting.push_back(Waiter { count, granted });
@@ -101,6 +107,19 @@ impl TargetPool {
             available_bytes: self.lock().longest_possible() * SLOT_BYTES,
             advice: "nodes that stopped answering hold the rest; connect anew",
         })
+    }
+
+    /// At least `bytes` in one piece, to keep for as long as a query takes, if they are free and not too much is kept already: who
+    /// keeps memory and waits for more must not wait for ever.
+    pub(crate) fn take_to_keep(self: &Arc<Self>, bytes: usize) -> Option<Span> {
+        let count = bytes.div_ceil(SLOT_BYTES).max(1);
+        let mut slots = self.lock();
+        if !slots.waiting.is_empty() || slots.kept + count > slots.states.len() / KEPT_SHARE {
+            return None;
+        }
+        let first = slots.take(count)?;
+        slots.kept += count;
+        Some(Span { pool: Arc::clone(self), first, count, is_kept: true })
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
@@ -125,7 +144,7 @@ impl TargetPool {
                     continue;
                 }
                 let Some(first) = slots.take(count) else { break };
-                let span = Span { pool: Arc::clone(self), first, count };
+                let span = Span { pool: Arc::clone(self), first, count, is_kept: false };
                 let waiter = slots.waiting.pop_front();
                 unwanted.extend(waiter.and_then(|waiter| waiter.granted.send(span).err()));
             }
@@ -211,6 +230,9 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
+        if self.is_kept {
+            self.pool.lock().kept -= self.count;
+        }
         if self.count > 0 {
             self.pool.settle(self.first, self.count, Slot::Free);
         }
@@ -238,6 +260,19 @@ mod tests {
 
     fn take(pool: &Arc<TargetPool>, slots: usize) -> Option<Span> {
         ready(pool.take(slots * SLOT_BYTES, "a test")).map(Result::unwrap)
+    }
+
+    #[test]
+    fn memory_is_kept_up_to_a_quarter_and_never_waited_for() {
+        let pool = TargetPool::new(16 * SLOT_BYTES).unwrap();
+        let kept = pool.take_to_keep(3 * SLOT_BYTES).unwrap();
+        assert!(pool.take_to_keep(2 * SLOT_BYTES).is_none(), "five of sixteen are more than a quarter");
+        let small = pool.take_to_keep(1).unwrap();
+        drop((kept, small));
+        assert!(pool.take_to_keep(4 * SLOT_BYTES).is_some());
+        let rest = ready(pool.take(16 * SLOT_BYTES, "a test")).unwrap().unwrap();
+        assert!(pool.take_to_keep(1).is_none(), "none is free");
+        drop(rest);
     }
 
     #[test]

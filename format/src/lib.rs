@@ -7,6 +7,7 @@
 //!     page   the unit of IO, checksum and zone map: 128 KiB   (page)
 //!       block  1,024 rows, the unit of packing and evaluation (encoding)
 //!
+//! key filter the keys that a join above a scan still wants    (key_filter)
 //! program    what a scan computes, sent to where the pages are (program)
 //! message    requests and replies between client and node      (message)
 //! ```
@@ -21,6 +22,7 @@ pub mod codec;
 pub mod encoding;
 pub mod home;
 pub mod ids;
+pub mod key_filter;
 pub mod label;
 pub mod limits;
 pub mod message;

@@ -44,6 +44,11 @@ pub const PROGRAM_LITERAL_BYTES_MAX: usize = 4096;
 /// Encoded bytes of a scan program.
 pub const PROGRAM_BYTES_MAX: usize = 48 * 1024;
 
+/// Key filters of one scan program.
+pub const KEY_FILTERS_MAX: usize = 8;
+/// Bytes of one key filter: ten bits for each of 800,000 keys.
+pub const KEY_FILTER_BYTES_MAX: usize = 1 << 20;
+
 /// Encoded bytes of a request or a reply, as one message of the fabric.
 pub const MESSAGE_BYTES_MAX: usize = 60 * 1024;
 /// Pages asked for by one fetch.

@@ -38,7 +38,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +89,8 @@ pub enum Request {
     Process {
         /// The program.
         program: ScanProgram,
+        /// Where the bytes of each of its key filters are, for nodes that do not have them yet.
+        key_filters: Vec<Target>,
         /// The segment, of the program's table.
         segment: SegmentId,
         /// The first block of 1,024 rows to scan: 0, or where the last answer ended.
@@ -474,7 +476,7 @@ mod tests {
         assert_eq!(RequestMessage::decode(&bytes).unwrap(), message);
         bytes[0] += 1;
         let error = RequestMessage::decode(&bytes).unwrap_err().to_string();
-        assert!(error.contains("version 4") && error.contains("expected 3"), "{error}");
+        assert!(error.contains("version 5") && error.contains("expected 4"), "{error}");
         assert!(RequestMessage::decode(&bytes[..1]).is_err());
     }
 

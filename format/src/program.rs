@@ -11,13 +11,14 @@
 
 use crate::{
     ids::{ColumnId, TableId},
+    key_filter::{KeyFilter, KeyFilterName},
     schema::ColumnType,
 };
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// The instruction set's version, the first thing in an encoded program.
-pub const PROGRAM_VERSION: u16 = 1;
+pub const PROGRAM_VERSION: u16 = 2;
 /// Digits of a computed decimal: its unscaled value fits 128 bits.
 pub const COMPUTED_DIGITS_MAX: u8 = 38;
 
@@ -249,6 +250,44 @@ pub enum Node {
         /// How many, to the end if absent.
         length: Option<u32>,
     },
+    /// May be among the keys of a filter: false or null only if it is not. A conjunct of the filter and nothing else, because
+    /// what may say yes too often cannot be negated.
+    InKeys {
+        /// A column that is stored as integers.
+        item: NodeIndex,
+        /// A position in [`ScanProgram::key_filters`].
+        keys: u16,
+    },
+}
+
+impl Node {
+    /// Calls `visit` with each node that this one names.
+    pub fn for_each_operand(&self, visit: &mut impl FnMut(NodeIndex)) {
+        match self {
+            Self::Column(_) | Self::Literal(_) => {}
+            Self::Compare { left, right, .. } | Self::Arithmetic { left, right, .. } => {
+                visit(*left);
+                visit(*right);
+            }
+            Self::And(items) | Self::Or(items) => items.iter().copied().for_each(visit),
+            Self::Not(item)
+            | Self::IsNull(item)
+            | Self::InSet { item, .. }
+            | Self::Like { item, .. }
+            | Self::Negate(item)
+            | Self::Cast { item, .. }
+            | Self::DatePart { item, .. }
+            | Self::Substring { item, .. }
+            | Self::InKeys { item, .. } => visit(*item),
+            Self::Case { branches, otherwise } => {
+                for (condition, value) in branches {
+                    visit(*condition);
+                    visit(*value);
+                }
+                otherwise.iter().copied().for_each(visit);
+            }
+        }
+    }
 }
 
 /// How rows of a group become one value.
@@ -316,6 +355,8 @@ pub struct ScanProgram {
     pub output: Output,
     /// Stop after this many rows of a segment; `Output::Rows` only.
     pub limit_rows: Option<u32>,
+    /// The filters that [`Node::InKeys`] asks; they travel beside the program.
+    pub key_filters: Vec<KeyFilterName>,
 }
 
 /// What is wrong with a program.
@@ -342,9 +383,30 @@ pub struct VerifiedProgram {
     program: ScanProgram,
     node_types: Vec<ValueType>,
     output_types: Vec<ValueType>,
+    key_filters: Vec<Arc<KeyFilter>>,
 }
 
 impl VerifiedProgram {
+    /// The same program with the filters that it names.
+    ///
+    /// # Errors
+    /// When they are others.
+    pub fn with_key_filters(self, key_filters: Vec<Arc<KeyFilter>>) -> Result<Self, ProgramError> {
+        let found: Vec<KeyFilterName> = key_filters.iter().map(|filter| filter.name()).collect();
+        if found != self.program.key_filters {
+            let (what, found) = ("its key filters".to_owned(), format!("{found:?}"));
+            let expected = format!("{:?}", self.program.key_filters);
+            return Err(ProgramError { instruction: None, what, found, expected });
+        }
+        Ok(Self { key_filters, ..self })
+    }
+
+    /// The filters that the program names. None before they were given: then [`Node::InKeys`] keeps every key.
+    #[must_use]
+    pub fn key_filters(&self) -> &[Arc<KeyFilter>] {
+        &self.key_filters
+    }
+
     /// The program itself.
     #[must_use]
     pub fn program(&self) -> &ScanProgram {

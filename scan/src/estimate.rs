@@ -127,6 +127,11 @@ fn share_of<P: AsRef<[u8]>>(
             };
             if *negated { 1.0 - share } else { share }
         }
+        // As if every value between the keys' bounds were as frequent as those of the keys.
+        Predicate::Keys { filter, .. } => {
+            let name = filter.name();
+            (f64::from(name.keys) / width(name.low, name.high).max(1.0)).min(1.0)
+        }
         Predicate::Columns { op: Comparison::Equal, .. } => EQUAL_SHARE,
         Predicate::Columns { .. } => OTHER_SHARE,
         Predicate::Null { input, is_null } => match bounds(*input) {

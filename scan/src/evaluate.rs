@@ -12,7 +12,6 @@
 use crate::{
     constants::{Prepared, prepare},
     limits::PARTIAL_EVALUATIONS_MAX,
-    predicate::for_each_operand,
     types::arrow_type,
 };
 use arrow::{
@@ -55,7 +54,7 @@ impl Expressions {
                 Node::Cast { .. } => true,
                 _ => false,
             };
-            for_each_operand(node, &mut |operand| may_fail |= fallible[usize::from(operand)]);
+            node.for_each_operand(&mut |operand| may_fail |= fallible[usize::from(operand)]);
             fallible.push(may_fail);
         }
         Ok(Self { program, prepared, fallible })
@@ -202,6 +201,8 @@ impl Evaluation<'_> {
             Node::Substring { item, start, length } => {
                 self.value(*item)?.map(|array| substring(array, *start, *length))
             }
+            // Blocks are asked in another place (`narrow::keys`); to keep all is right, too.
+            Node::InKeys { .. } => Ok(Value::Scalar(Arc::new(BooleanArray::from(vec![true])))),
         }
     }
 

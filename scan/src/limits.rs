@@ -36,6 +36,11 @@ pub(crate) const MASKED_SLOTS_MAX: usize = 16;
 /// Blocks with fewer than one selected row in so many are computed row by row, others whole.
 pub(crate) const SPARSE_SHARE: usize = 4;
 
+/// Rows that a key filter is asked about before it may be given up.
+pub(crate) const KEYS_TRIED: u64 = 8 * BLOCK_ROWS as u64;
+/// Values between a page's bounds that are looked up in a key filter one by one.
+pub(crate) const RANGE_LOOKED_UP_MAX: u64 = 64;
+
 /// Bounds of one segment scan, chosen by its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimits {

@@ -16,6 +16,7 @@ use crate::{
     pattern::Pattern,
 };
 use rackscan_format::{
+    key_filter::KeyFilter,
     program::{Comparison, Literal, Node, NodeIndex, ValueType, VerifiedProgram},
     schema::ColumnType,
 };
@@ -42,6 +43,8 @@ pub(crate) enum Predicate {
     Any(Vec<Predicate>),
     /// Two expressions over stored integers compare like this; where they might overflow, the node itself is asked.
     Expression { comparison: Arc<NarrowComparison>, node: NodeIndex, truth: bool, inputs: Vec<usize> },
+    /// The input has a stored integer that may be in the program's filter of that position.
+    Keys { input: usize, position: usize, filter: Arc<KeyFilter> },
     /// Everything else: the node, evaluated by arrow's kernels, is `truth`.
     General { node: NodeIndex, truth: bool, inputs: Vec<usize> },
 }
@@ -96,7 +99,8 @@ impl Predicate {
             Self::Interval { input, .. }
             | Self::Set { input, .. }
             | Self::Null { input, .. }
-            | Self::Text { input, .. } => visit(*input),
+            | Self::Text { input, .. }
+            | Self::Keys { input, .. } => visit(*input),
             Self::Columns { left, right, .. } => {
                 visit(*left);
                 visit(*right);
@@ -171,6 +175,15 @@ impl Compiler<'_> {
                         self.text(input, TextTest::Like { pattern, negated: *negated == truth })
                     }
                     _ => self.leaf(node, truth),
+                }
+            }
+            Node::InKeys { item, keys } => {
+                match (self.column(*item), program.key_filters().get(usize::from(*keys))) {
+                    (Some(input), Some(filter)) => {
+                        Predicate::Keys { input, position: usize::from(*keys), filter: Arc::clone(filter) }
+                    }
+                    // Without its filter a search finds everything.
+                    _ => Predicate::Constant(true),
                 }
             }
             _ => self.leaf(node, truth),
@@ -276,7 +289,7 @@ pub(crate) fn nodes_below(program: &VerifiedProgram, roots: &[NodeIndex]) -> Vec
     // Nodes name only earlier ones, so one pass from the end reaches all.
     for index in (0..nodes.len()).rev() {
         if needed[index] {
-            for_each_operand(&nodes[index], &mut |operand| needed[usize::from(operand)] = true);
+            nodes[index].for_each_operand(&mut |operand| needed[usize::from(operand)] = true);
         }
     }
     needed
@@ -303,33 +316,6 @@ pub(crate) fn may_fail(program: &VerifiedProgram, root: NodeIndex) -> bool {
     program.program().nodes.iter().zip(&needed).any(|(node, needed)| {
         *needed && matches!(node, Node::Arithmetic { .. } | Node::Negate(_) | Node::Cast { .. })
     })
-}
-
-/// Calls `visit` with each node that `node` names.
-pub(crate) fn for_each_operand(node: &Node, visit: &mut impl FnMut(NodeIndex)) {
-    match node {
-        Node::Column(_) | Node::Literal(_) => {}
-        Node::Compare { left, right, .. } | Node::Arithmetic { left, right, .. } => {
-            visit(*left);
-            visit(*right);
-        }
-        Node::And(items) | Node::Or(items) => items.iter().copied().for_each(visit),
-        Node::Not(item)
-        | Node::IsNull(item)
-        | Node::InSet { item, .. }
-        | Node::Like { item, .. }
-        | Node::Negate(item)
-        | Node::Cast { item, .. }
-        | Node::DatePart { item, .. }
-        | Node::Substring { item, .. } => visit(*item),
-        Node::Case { branches, otherwise } => {
-            for (condition, value) in branches {
-                visit(*condition);
-                visit(*value);
-            }
-            otherwise.iter().copied().for_each(visit);
-        }
-    }
 }
 
 /// Whether columns of this type are stored as integers that compare as their values do.

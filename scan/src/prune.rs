@@ -4,8 +4,12 @@
 //! - `Never` and `Always` are proofs under the zone map's promise; everything not proven is `Maybe`.
 //! - A page without a value (all NULL) satisfies no leaf but `IS NULL`; a missing bound proves nothing.
 
-use crate::predicate::{NarrowComparison, Predicate, TextTest};
+use crate::{
+    limits::RANGE_LOOKED_UP_MAX,
+    predicate::{NarrowComparison, Predicate, TextTest},
+};
 use rackscan_format::{
+    key_filter::KeyFilter,
     program::Comparison,
     zone::{Zone, ZoneValue},
 };
@@ -119,7 +123,23 @@ pub(crate) fn verdict<'z>(predicate: &Predicate, bounds: &impl Fn(usize) -> Boun
             let verdict = expression(comparison, reach);
             inputs.iter().map(|input| bounds(*input).unless_null(verdict)).min().unwrap_or(verdict)
         }
+        Predicate::Keys { input, filter, .. } => {
+            let bounds = bounds(*input);
+            bounds.unless_null(keys(bounds.integers(), filter))
+        }
         Predicate::General { .. } => Verdict::Maybe,
+    }
+}
+
+/// Of values between `known` bounds, which may be in a filter? Ranges of a few values are looked up one by one.
+pub(crate) fn keys(known: Option<(i64, i64)>, filter: &KeyFilter) -> Verdict {
+    let name = filter.name();
+    match known {
+        Some((min, max)) if max < name.low || min > name.high => Verdict::Never,
+        Some((min, max)) if max.abs_diff(min) < RANGE_LOOKED_UP_MAX => {
+            if (min..=max).any(|key| filter.contains(key)) { Verdict::Maybe } else { Verdict::Never }
+        }
+        _ => Verdict::Maybe,
     }
 }
 

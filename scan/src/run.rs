@@ -171,6 +171,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         let step = self.advance();
         self.meter.stop();
         self.stats.blocks_unpacked = self.room.scratch.unpacked_blocks();
+        self.stats.keys_tested = self.room.searches.iter().map(|searches| searches.tested).sum();
+        self.stats.keys_kept = self.room.searches.iter().map(|searches| searches.kept).sum();
         if let Ok(Step::Batch(batch)) = &step {
             self.out_before = batch.end_block as usize;
         }

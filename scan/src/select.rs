@@ -61,6 +61,18 @@ impl Selector<'_> {
                 let leaf_of = TextLeaf { input: *input, test, expressions: self.expressions };
                 leaf_of.select(&located, wanted, &mut self.memos[*leaf], self.room)
             }
+            Predicate::Keys { input, position, filter } => {
+                if self.room.searches[*position].given_up() {
+                    return Ok(*wanted);
+                }
+                let located = views[*input].locate(block)?;
+                let kept = narrow::keys(&integers(&located)?, filter, wanted, self.room);
+                let kept = with_value(&located, &kept);
+                let searches = &mut self.room.searches[*position];
+                searches.tested += wanted.count() as u64;
+                searches.kept += kept.count() as u64;
+                Ok(kept)
+            }
             Predicate::All(items) => {
                 let mut kept = *wanted;
                 for item in items {

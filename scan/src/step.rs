@@ -58,4 +58,8 @@ pub struct ScanStats {
     pub rows_scanned: u64,
     /// Rows that passed it.
     pub rows_selected: u64,
+    /// Rows that key filters were asked about.
+    pub keys_tested: u64,
+    /// Rows that they kept.
+    pub keys_kept: u64,
 }

@@ -3,6 +3,7 @@
 //! Method: random tables and groupings from printed seeds; groups that repeat across batches are merged first, as
 //! whoever asked for them merges them.
 
+#[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;
 
 use proptest::{prelude::*, test_runner::Config};

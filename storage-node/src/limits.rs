@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use rackscan_format::limits::{FETCH_PAGES_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES};
+use rackscan_format::limits::{
+    FETCH_PAGES_MAX, KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
+};
 
 /// Reactor threads of a node.
 pub const REACTORS_MAX: u16 = 64;
@@ -92,6 +94,8 @@ pub const RESULT_STAGED_BYTES_MAX: u64 = 4 << 20;
 pub const RESULT_BYTES_MAX: u64 = 64 << 20;
 /// Verified programs kept for the next segment of the same scan.
 pub const PROGRAMS_KEPT_MAX: usize = 64;
+/// Bytes of key filters kept with them: those of one program at least.
+pub const PROGRAM_FILTERS_BYTES_MAX: usize = 8 << 20;
 /// Loads in progress.
 pub const LOADS_MAX: usize = 64;
 /// Catalog changes that wait to be made durable.
@@ -131,3 +135,6 @@ const _: () = assert!(
     CONNECTIONS_PER_REACTOR_MAX + LISTENERS_MAX < rackscan_device::limits::WATCHES_PER_RING_MAX as usize
 );
 const _: () = assert!(DEVICE_BYTES_MIN > rackscan_format::label::DATA_OFFSET_BYTES + PAGE_BYTES_MAX as u64);
+const _: () = assert!(KEY_FILTERS_MAX * KEY_FILTER_BYTES_MAX <= PROGRAM_FILTERS_BYTES_MAX);
+// A key filter is staged whole.
+const _: () = assert!(KEY_FILTER_BYTES_MAX <= BUFFER_BYTES_MAX);

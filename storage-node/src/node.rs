@@ -95,6 +95,7 @@ impl Node {
             config.listen.iter().map(|address| listen(address, &key, &receive)).collect::<Result<_, _>>()?;
         handle.addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let node = Arc::new(NodeParts {
+            programs: Programs::default(),
             plan,
             started: Instant::now(),
             host: boot_id()?,
@@ -205,13 +206,11 @@ fn start_workers(
     store: &Arc<Store>,
     metrics: &Arc<Metrics>,
 ) -> Result<Vec<BufferRegistration>, StartError> {
-    let programs = Arc::new(Programs::default());
     let mut reports = Vec::new();
     for worker in 0..config.scan_workers {
         let parts = WorkerParts {
             quota: config.scan_quota(),
             queue: Arc::clone(&handle.scans),
-            programs: Arc::clone(&programs),
             devices: store.devices().to_vec(),
             depth: config.scan_depth,
             page_bytes: plan.scan_page_bytes,

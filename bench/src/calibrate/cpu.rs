@@ -1,7 +1,7 @@
 //! What does scanning cost on one core, here and in the nodes?
 
 use super::{CalibrateError, RUNS};
-use rackscan_client::{Cluster, ClusterTable, PlacedSegment, ProcessAnswer};
+use rackscan_client::{Cluster, ClusterTable, OfferedProgram, PlacedSegment, ProcessAnswer};
 use rackscan_format::{
     ids::ColumnId,
     page::PageView,
@@ -163,16 +163,17 @@ fn scan_all(
 async fn node_time(
     cluster: &Cluster,
     segments: &[PlacedSegment],
-    program: &VerifiedProgram,
+    program: &Arc<VerifiedProgram>,
 ) -> Result<Duration, CalibrateError> {
     let mut best = Duration::MAX;
+    let program = OfferedProgram::plain(Arc::clone(program));
     for _ in 0..RUNS {
         let mut cpu = Duration::ZERO;
         for segment in segments {
             let mut first_block = Some(0);
             while let Some(block) = first_block {
                 let answer =
-                    cluster.process(segment.node, program, segment.directory.segment, block, false).await?;
+                    cluster.process(segment.node, &program, segment.directory.segment, block, false).await?;
                 first_block = match answer {
                     ProcessAnswer::Processed(processed) => {
                         cpu += Duration::from_micros(processed.cost.cpu_us);
@@ -275,6 +276,7 @@ fn program(
         filter,
         output,
         limit_rows: None,
+        key_filters: Vec::new(),
     }
 }
 

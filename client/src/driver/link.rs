@@ -315,7 +315,7 @@ impl Link {
 /// The job's message, naming our target memory as the present connection knows it.
 fn encode(id: u64, job: &Job, region: &RemoteRegion) -> Result<Vec<u8>, CodecError> {
     let mut request = job.request.clone();
-    if let Some(target) = target_of(&mut request) {
+    for target in targets_of(&mut request) {
         target.key = region.key;
         target.offset_bytes += region.address;
     }
@@ -323,14 +323,14 @@ fn encode(id: u64, job: &Job, region: &RemoteRegion) -> Result<Vec<u8>, CodecErr
 }
 
 /// The memory that a request names.
-fn target_of(request: &mut Request) -> Option<&mut Target> {
-    match request {
+fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
+    let (one, more): (Option<&mut Target>, &mut [Target]) = match request {
+        Request::Process { target, key_filters, .. } => (Some(target), key_filters),
         Request::Catalog { target, .. }
         | Request::Fetch { target, .. }
-        | Request::Process { target, .. }
-        | Request::Echo { target, .. } => Some(target),
-        Request::ReadRaw { target, .. } => Some(target),
-        Request::Append { source, .. } | Request::WriteRaw { source, .. } => Some(source),
+        | Request::ReadRaw { target, .. }
+        | Request::Echo { target, .. } => (Some(target), &mut []),
+        Request::Append { source, .. } | Request::WriteRaw { source, .. } => (Some(source), &mut []),
         Request::Status
         | Request::OpenCache
         | Request::CacheUsed { .. }
@@ -338,8 +338,9 @@ fn target_of(request: &mut Request) -> Option<&mut Target> {
         | Request::CommitPublish { .. }
         | Request::AbortLoad { .. }
         | Request::Drop { .. }
-        | Request::Stop => None,
-    }
+        | Request::Stop => (None, &mut []),
+    };
+    one.into_iter().chain(more)
 }
 
 /// Tells the caller. One who has left does not mind; its memory and permit are freed here.

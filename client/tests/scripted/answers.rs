@@ -1,9 +1,12 @@
 //! Does a client stay truthful and quick when its nodes refuse, lie, fall silent or die?
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::fake_node::{Act, FakeNode, addresses, connect, key, status};
-use rackscan_client::{ClientError, Cluster, ClusterOptions, NodeEndpoint, ProcessAnswer};
+use rackscan_client::{ClientError, Cluster, ClusterOptions, NodeEndpoint, OfferedProgram, ProcessAnswer};
 use rackscan_fabric::Address;
 use rackscan_format::{
     codec::{Envelope, seal},
@@ -11,7 +14,7 @@ use rackscan_format::{
     message::{
         Answer, BounceReason, Cost, LoadReport, NodeCatalog, NodeTable, RefusalCode, ReplyMessage, Request,
     },
-    program::{Output, PROGRAM_VERSION, ScanProgram, VerifiedProgram},
+    program::{Output, PROGRAM_VERSION, ScanProgram},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
     segment::Extent,
 };
@@ -50,7 +53,7 @@ fn definition(rows: u64) -> TableDefinition {
     }
 }
 
-fn program() -> VerifiedProgram {
+fn program() -> OfferedProgram {
     let program = ScanProgram {
         version: PROGRAM_VERSION,
         table: TableId(7),
@@ -59,8 +62,9 @@ fn program() -> VerifiedProgram {
         filter: Vec::new(),
         output: Output::Rows(Vec::new()),
         limit_rows: None,
+        key_filters: Vec::new(),
     };
-    program.verify(&definition(0)).expect("it claims nothing")
+    OfferedProgram::plain(Arc::new(program.verify(&definition(0)).expect("it claims nothing")))
 }
 
 fn processed(written_bytes: u64, next_block: Option<u32>) -> Answer {

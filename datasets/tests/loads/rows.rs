@@ -1,13 +1,15 @@
 //! What does a table hold, row by row?
 
+use std::sync::Arc;
+
 use arrow::{
     array::RecordBatch,
     util::display::{ArrayFormatter, FormatOptions},
 };
-use rackscan_client::{ClusterTable, PlacedSegment, ProcessAnswer};
+use rackscan_client::{ClusterTable, OfferedProgram, PlacedSegment, ProcessAnswer};
 use rackscan_format::{
     ids::{ColumnId, NodeId},
-    program::{Input, Node, Output, ScanProgram, VerifiedProgram},
+    program::{Input, Node, Output, ScanProgram},
 };
 
 use crate::cluster::{Outcome, TestCluster};
@@ -50,7 +52,7 @@ pub(crate) fn lines(batch: &RecordBatch) -> Outcome<Vec<String>> {
 
 async fn segment_rows(
     cluster: &TestCluster,
-    program: &VerifiedProgram,
+    program: &OfferedProgram,
     segment: &PlacedSegment,
 ) -> Outcome<Vec<String>> {
     let (mut rows, mut next_block) = (Vec::new(), Some(0));
@@ -69,7 +71,7 @@ async fn segment_rows(
     Ok(rows)
 }
 
-fn every_column(table: &ClusterTable) -> Outcome<VerifiedProgram> {
+fn every_column(table: &ClusterTable) -> Outcome<OfferedProgram> {
     let columns = table.definition.columns.iter().zip(0..);
     let inputs =
         columns.map(|(column, number)| Input { column: ColumnId(number), column_type: column.column_type });
@@ -83,6 +85,7 @@ fn every_column(table: &ClusterTable) -> Outcome<VerifiedProgram> {
         filter: Vec::new(),
         output: Output::Rows((0..count).collect()),
         limit_rows: None,
+        key_filters: Vec::new(),
     };
-    Ok(program.verify(&table.definition)?)
+    Ok(OfferedProgram::plain(Arc::new(program.verify(&table.definition)?)))
 }

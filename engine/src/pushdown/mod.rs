@@ -193,6 +193,7 @@ impl<'a> ProgramBuilder<'a> {
             filter: Vec::new(),
             output: Output::Rows(Vec::new()),
             limit_rows: None,
+            key_filters: Vec::new(),
         };
         let verified = program.verify(self.table).map_err(|error| Untranslatable(error.to_string()))?;
         for &(node, wanted) in &self.expected {
@@ -209,24 +210,6 @@ impl<'a> ProgramBuilder<'a> {
     }
 }
 
-/// The nodes that `node` names.
-pub(crate) fn operands(node: &Node) -> Vec<NodeIndex> {
-    match node {
-        Node::Column(_) | Node::Literal(_) => Vec::new(),
-        Node::Compare { left, right, .. } | Node::Arithmetic { left, right, .. } => vec![*left, *right],
-        Node::And(items) | Node::Or(items) => items.clone(),
-        Node::Not(item) | Node::IsNull(item) | Node::Negate(item) => vec![*item],
-        Node::InSet { item, .. }
-        | Node::Like { item, .. }
-        | Node::Cast { item, .. }
-        | Node::DatePart { item, .. }
-        | Node::Substring { item, .. } => vec![*item],
-        Node::Case { branches, otherwise } => {
-            branches.iter().flat_map(|(condition, value)| [*condition, *value]).chain(*otherwise).collect()
-        }
-    }
-}
-
 fn operands_mut(node: &mut Node) -> Vec<&mut NodeIndex> {
     match node {
         Node::Column(_) | Node::Literal(_) => Vec::new(),
@@ -237,7 +220,8 @@ fn operands_mut(node: &mut Node) -> Vec<&mut NodeIndex> {
         | Node::Like { item, .. }
         | Node::Cast { item, .. }
         | Node::DatePart { item, .. }
-        | Node::Substring { item, .. } => vec![item],
+        | Node::Substring { item, .. }
+        | Node::InKeys { item, .. } => vec![item],
         Node::Case { branches, otherwise } => branches
             .iter_mut()
             .flat_map(|(condition, value)| [condition, value])
@@ -266,7 +250,7 @@ pub(crate) fn reachable(nodes: &[Node], roots: impl IntoIterator<Item = NodeInde
             && !*mark
         {
             *mark = true;
-            open.extend(operands(&nodes[index]));
+            nodes[index].for_each_operand(&mut |operand| open.push(operand));
         }
     }
     needed

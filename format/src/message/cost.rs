@@ -22,6 +22,10 @@ pub struct Cost {
     pub rows_scanned: u64,
     /// Rows that passed it.
     pub rows_selected: u64,
+    /// Rows that the program's key filters were asked about.
+    pub keys_tested: u64,
+    /// Rows that they kept.
+    pub keys_kept: u64,
     /// Microseconds from the request's arrival to its reply.
     pub elapsed_us: u64,
     /// Microseconds of CPU time the scan took.

@@ -43,6 +43,7 @@ fn program(nodes: Vec<Node>, filter: Vec<NodeIndex>, output: Output) -> ScanProg
         filter,
         output,
         limit_rows: None,
+        key_filters: Vec::new(),
     }
 }
 
@@ -101,7 +102,7 @@ fn columns_the_table_does_not_have_are_refused() {
 #[test]
 fn another_version_another_table_and_oversized_parts_are_refused() {
     let mut versioned = program(vec![], vec![], Output::Rows(vec![]));
-    versioned.version = 2;
+    versioned.version = 1;
     assert!(refused(versioned).contains("version"));
     let mut misdirected = program(vec![], vec![], Output::Rows(vec![]));
     misdirected.table = TableId(10);
@@ -151,4 +152,27 @@ fn a_refusal_names_the_offending_instruction_and_what_it_does() {
     let mut foreign = program(vec![], vec![], Output::Rows(vec![]));
     foreign.version = 9;
     assert_eq!(foreign.verify(&table()).unwrap_err().instruction, None);
+}
+
+#[test]
+fn a_search_in_keys_is_a_conjunct_about_a_column_of_integers_and_nothing_else() {
+    let filter = KeyFilter::of(&[3, 9]);
+    let search = |item| Node::InKeys { item, keys: 0 };
+    let with = |nodes: Vec<Node>, filters: Vec<NodeIndex>, output: Vec<NodeIndex>| {
+        let key_filters = vec![filter.name()];
+        ScanProgram { key_filters, ..program(nodes, filters, Output::Rows(output)) }
+    };
+    let good = with(vec![Node::Column(2), search(0)], vec![1], vec![0]).verify(&table()).unwrap();
+    assert!(good.clone().with_key_filters(vec![Arc::new(KeyFilter::of(&[4]))]).is_err());
+    let bound = good.with_key_filters(vec![Arc::new(filter.clone())]).unwrap();
+    assert_eq!(bound.key_filters()[0].name(), filter.name());
+
+    assert!(refused(with(vec![Node::Column(1), search(0)], vec![1], vec![])).contains("found text"));
+    let negated = with(vec![Node::Column(2), search(0), Node::Not(1)], vec![2], vec![]);
+    assert!(refused(negated).contains("instruction 2, NOT of 1: an operand: found 1, a search in keys"));
+    assert!(refused(with(vec![Node::Column(2), search(0)], vec![], vec![1])).contains("an output"));
+    let computed = with(vec![Node::Column(0), Node::Negate(0), search(1)], vec![2], vec![]);
+    assert!(refused(computed).contains("expected a column"));
+    let unnamed = program(vec![Node::Column(2), search(0)], vec![1], Output::Rows(vec![]));
+    assert!(refused(unnamed).contains("the position of a key filter: found 0, expected below 0"));
 }

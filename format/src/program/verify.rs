@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     limits::{
-        PROGRAM_INPUTS_MAX, PROGRAM_LITERAL_BYTES_MAX, PROGRAM_NODES_MAX, PROGRAM_OUTPUTS_MAX,
-        PROGRAM_SET_MAX,
+        KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PROGRAM_INPUTS_MAX, PROGRAM_LITERAL_BYTES_MAX,
+        PROGRAM_NODES_MAX, PROGRAM_OUTPUTS_MAX, PROGRAM_SET_MAX,
     },
     schema::TableDefinition,
 };
@@ -50,6 +50,7 @@ fn name_of(node: &Node) -> String {
         Node::Case { branches, .. } => format!("CASE of {} branches", branches.len()),
         Node::DatePart { part, item } => format!("{part:?} of {item}"),
         Node::Substring { item, .. } => format!("substring of {item}"),
+        Node::InKeys { item, keys } => format!("search of {item} in key filter {keys}"),
     }
 }
 
@@ -95,7 +96,8 @@ impl ScanProgram {
             typing.expect(node, ValueType::Boolean).map_err(wrong)?;
         }
         let output_types = self.output_types(&typing)?;
-        Ok(VerifiedProgram { program: self, node_types, output_types })
+        self.verify_key_filters()?;
+        Ok(VerifiedProgram { program: self, node_types, output_types, key_filters: Vec::new() })
     }
 
     fn verify_sizes(&self) -> Result<(), ProgramError> {
@@ -108,12 +110,58 @@ impl ScanProgram {
             ("the number of nodes", self.nodes.len(), PROGRAM_NODES_MAX),
             ("the number of filters", self.filter.len(), PROGRAM_NODES_MAX),
             ("the number of outputs", outputs, PROGRAM_OUTPUTS_MAX),
+            ("the number of key filters", self.key_filters.len(), KEY_FILTERS_MAX),
         ] {
             if found > most {
                 return fault(what, found, format!("at most {most}"));
             }
         }
         Ok(())
+    }
+
+    /// A search in a filter looks at a column, and nothing looks at its answer but the filter's conjunction.
+    fn verify_key_filters(&self) -> Result<(), ProgramError> {
+        let is_search =
+            |node: NodeIndex| matches!(self.nodes.get(usize::from(node)), Some(Node::InKeys { .. }));
+        let outputs = match &self.output {
+            Output::Rows(nodes) => nodes.clone(),
+            Output::Groups { keys, aggregates } => {
+                keys.iter().copied().chain(aggregates.iter().filter_map(|one| one.argument)).collect()
+            }
+        };
+        if let Some(&node) = outputs.iter().find(|node| is_search(**node)) {
+            return fault("an output", format!("node {node}, a search in keys"), "a value");
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            let mut operands = Vec::new();
+            node.for_each_operand(&mut |operand| operands.push(operand));
+            let checked = match node {
+                Node::InKeys { item, keys } => self.verify_search(*item, *keys),
+                _ => match operands.into_iter().find(|operand| is_search(*operand)) {
+                    Some(operand) => fault("an operand", format!("{operand}, a search in keys"), "a value"),
+                    None => Ok(()),
+                },
+            };
+            checked.map_err(within(index, node))?;
+        }
+        Ok(())
+    }
+
+    fn verify_search(&self, item: NodeIndex, keys: u16) -> Result<(), ProgramError> {
+        let Some(filter) = self.key_filters.get(usize::from(keys)) else {
+            return fault("the position of a key filter", keys, format!("below {}", self.key_filters.len()));
+        };
+        if filter.length_bytes as usize > KEY_FILTER_BYTES_MAX {
+            return fault(
+                "the bytes of a key filter",
+                filter.length_bytes,
+                format!("at most {KEY_FILTER_BYTES_MAX}"),
+            );
+        }
+        match self.nodes.get(usize::from(item)) {
+            Some(Node::Column(_)) => Ok(()),
+            _ => fault("what is searched for", format!("node {item}"), "a column"),
+        }
     }
 
     fn output_types(&self, typing: &Typing<'_>) -> Result<Vec<ValueType>, ProgramError> {
@@ -206,6 +254,12 @@ impl Typing<'_> {
                 }
                 self.expect(*item, ValueType::Text).map(|()| ValueType::Text)
             }
+            Node::InKeys { item, .. } => match self.at(*item)? {
+                found @ (ValueType::Float64 | ValueType::Text) => {
+                    fault(format!("the type of node {item}"), found, "one that is stored as integers")
+                }
+                _ => Ok(ValueType::Boolean),
+            },
         }
     }
 

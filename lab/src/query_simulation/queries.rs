@@ -103,6 +103,7 @@ impl SimulatedQuery {
             filter,
             output,
             limit_rows: None,
+            key_filters: Vec::new(),
         };
         Ok(program.verify(table)?)
     }

@@ -209,6 +209,7 @@ impl Writer {
             filter,
             output,
             limit_rows: None,
+            key_filters: Vec::new(),
         };
         Ok(Arc::new(program.verify(table)?))
     }

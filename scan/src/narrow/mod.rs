@@ -17,13 +17,15 @@ use self::{
     kernels::{Compare, Side},
 };
 use crate::{
+    limits::KEYS_TRIED,
     prune::{self, Verdict},
     selection::{RowBytes, Selection},
 };
 use arrow::array::ArrayRef;
 use rackscan_format::{
     encoding::{bitpack::Scratch, integer::IntegerBlock},
-    limits::BLOCK_ROWS,
+    key_filter::KeyFilter,
+    limits::{BLOCK_ROWS, KEY_FILTERS_MAX},
     program::Comparison,
     simd::Level,
 };
@@ -37,6 +39,23 @@ pub(crate) struct Room {
     pub(crate) steps: expression::Room,
     /// The entries of the dictionary page last seen of an input: batches of one page share them.
     pub(crate) entries: HashMap<usize, (usize, ArrayRef)>,
+    /// What each key filter of the program has been good for.
+    pub(crate) searches: [Searches; KEY_FILTERS_MAX],
+}
+
+/// How many rows a key filter was asked about, and how many it kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Searches {
+    pub(crate) tested: u64,
+    pub(crate) kept: u64,
+}
+
+impl Searches {
+    /// Whether so many are kept that asking about the others does not pay. A filter may keep what it likes, so that giving it up
+    /// changes nothing for whoever asked.
+    pub(crate) fn given_up(&self) -> bool {
+        self.tested >= KEYS_TRIED && self.kept > self.tested / 8 * 7
+    }
 }
 
 impl Room {
@@ -46,6 +65,7 @@ impl Room {
             answers: Box::new([0; BLOCK_ROWS]),
             steps: expression::Room::default(),
             entries: HashMap::new(),
+            searches: [Searches::default(); KEY_FILTERS_MAX],
         }
     }
 }
@@ -104,6 +124,31 @@ pub(crate) fn set(block: &IntegerBlock<'_>, values: &[i64], negated: bool, room:
     compare::among(level, block.unpack(&mut room.scratch), &numbers, &mut room.answers);
     let among = Selection::from_bytes(level, &room.answers);
     if negated { Selection::first(BLOCK_ROWS).without(&among) } else { among }
+}
+
+/// Rows of `wanted` whose value may be in a filter.
+pub(crate) fn keys(
+    block: &IntegerBlock<'_>,
+    filter: &KeyFilter,
+    wanted: &Selection,
+    room: &mut Room,
+) -> Selection {
+    if prune::keys(Some(block.bounds()), filter) == Verdict::Never {
+        return Selection::NONE;
+    }
+    let Room { scratch, steps, answers, .. } = room;
+    steps.make(0);
+    let Some([lanes, _]) = steps.pair() else { return Selection::NONE };
+    let (level, values) = (scratch.level(), lanes.get_mut::<i64>());
+    kernels::decode(level, block, block.unpack(scratch), values);
+    // Looking up all rows costs each of them less, looking up the wanted ones costs fewer.
+    if wanted.count() < BLOCK_ROWS / 4 {
+        let mut kept = Selection::NONE;
+        wanted.rows().filter(|row| filter.contains(values[*row])).for_each(|row| kept.insert(row));
+        return kept;
+    }
+    filter.probe(level, values, answers);
+    Selection::from_bytes(level, answers).and(wanted)
 }
 
 /// Rows where the values of two blocks compare as asked.

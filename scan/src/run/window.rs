@@ -8,6 +8,7 @@ use crate::{
     limits::LIMITED_WINDOW_BLOCKS,
     pages::{InputPages, Slot},
     plan::prune,
+    predicate::Predicate,
     prune::Verdict,
     selection::Selection,
     step::PageWanted,
@@ -66,7 +67,12 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
                 self.selections.push(Selection::NONE);
             }
         }
-        for conjunct in 0..self.plan.filter.conjuncts.len() {
+        for (conjunct, predicate) in self.plan.filter.conjuncts.iter().enumerate() {
+            let given_up = matches!(predicate, Predicate::Keys { position, .. } if self.room.searches[*position].given_up());
+            if given_up {
+                self.undecided.push(vec![false; self.window.len()]);
+                continue;
+            }
             let blocks = self.window.clone();
             let undecided =
                 blocks.map(|block| verdicts.alive(block) && verdicts.of(block)[conjunct] == Verdict::Maybe);

@@ -181,6 +181,13 @@ pub(crate) fn value(table: &Table, program: &VerifiedProgram, node: NodeIndex, r
             Datum::Number(days) => Datum::Number(date_part(*part, days).into()),
             other => other,
         },
+        Node::InKeys { item, keys } => match of(*item) {
+            Datum::Number(key) => {
+                let filter = &program.key_filters()[usize::from(*keys)];
+                Datum::Boolean(i64::try_from(key).is_ok_and(|key| filter.contains(key)))
+            }
+            other => other,
+        },
         Node::Substring { item, start, length } => match of(*item) {
             Datum::Text(text) => {
                 let rest = text.chars().skip(*start as usize - 1);

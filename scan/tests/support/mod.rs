@@ -16,6 +16,7 @@ use rackscan_format::{
     chunk::{ChunkInput, ChunkWriter, Values},
     encoding::text::TextValues,
     ids::{ColumnId, DeviceId, NodeId, PageNumber, SegmentId, TableId},
+    key_filter::KeyFilter,
     program::{Input, Node, NodeIndex, Output, PROGRAM_VERSION, ScanProgram, VerifiedProgram},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
     segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
@@ -110,6 +111,21 @@ impl Table {
         self.limited(nodes, filter, output, None)
     }
 
+    /// The same with filters that it may search in.
+    pub(crate) fn program_with_keys(
+        &self,
+        nodes: Vec<Node>,
+        filter: Vec<NodeIndex>,
+        output: Output,
+        filters: &[Arc<KeyFilter>],
+    ) -> Arc<VerifiedProgram> {
+        let plain = self.program(Vec::new(), Vec::new(), Output::Rows(Vec::new()));
+        let key_filters = filters.iter().map(|filter| filter.name()).collect();
+        let program = ScanProgram { nodes, filter, output, key_filters, ..plain.program().clone() };
+        let verified = program.verify(&self.definition).expect("the test's program is sound");
+        Arc::new(verified.with_key_filters(filters.to_vec()).expect("they are the program's own"))
+    }
+
     pub(crate) fn limited(
         &self,
         nodes: Vec<Node>,
@@ -129,6 +145,7 @@ impl Table {
             filter,
             output,
             limit_rows,
+            key_filters: Vec::new(),
         };
         Arc::new(program.verify(&self.definition).expect("the test's program is sound"))
     }

@@ -29,7 +29,7 @@ use crate::{
     mailbox::Mailbox,
     memory_plan::MemoryPlan,
     metrics::{Metrics, add},
-    scan_pool::ScanQueue,
+    scan_pool::{Programs, ScanQueue},
     staging::{Slot, Staging},
     store::{Publisher, Store},
     task::{Place, bad_memory},
@@ -48,6 +48,7 @@ pub(crate) struct NodeParts {
     pub(crate) cache: Option<NodeCache>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) scans: Arc<ScanQueue>,
+    pub(crate) programs: Programs,
     pub(crate) lifecycle: Arc<Lifecycle>,
     /// Whether every ring could register its buffers; set when all threads are there.
     pub(crate) registered_buffers: std::sync::OnceLock<Result<(), String>>,

@@ -1,11 +1,13 @@
 //! How is a scan run next to its data?
 //!
 //! The reactor checks that the segment is here and that the result has a place to go, and queues the job; a scan worker does the
-//! rest (`scan_pool`). Where the requester's memory is mapped the worker writes the result there itself; elsewhere it
+//! rest (`scan_pool`). Key filters of a program that is not known yet are pulled before (`key_filters`). Where the requester's memory is mapped the worker writes the result there itself; elsewhere it
 //! leaves it in staging memory and the reactor sends it.
 //!
 //! Invariants
 //! - A full queue or short memory is a refusal with [`RefusalCode::Bounced`] and the reason, counted: the engine fetches instead.
+
+mod key_filters;
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use rackscan_fabric::{Access, OperationError};
 use rackscan_format::{
     ids::SegmentId,
     message::{Answer, BounceReason, Cost, Refusal, RefusalCode, Target},
-    program::ScanProgram,
+    program::{ScanProgram, VerifiedProgram},
 };
 
 use crate::{
@@ -23,12 +25,14 @@ use crate::{
     metrics::add,
     scan_pool::{ScanJob, ScanResult, Sink},
     staging::Slot,
-    task::{Place, Progress, Work, bad_memory},
+    task::{Place, Progress, Work, bad_memory, malformed},
 };
+use key_filters::Pulling;
 
 /// What is asked for.
 pub(crate) struct Wanted {
     pub(crate) program: ScanProgram,
+    pub(crate) key_filters: Vec<Target>,
     pub(crate) segment: SegmentId,
     pub(crate) first_block: u32,
     pub(crate) target: Target,
@@ -37,6 +41,7 @@ pub(crate) struct Wanted {
 
 enum Stage {
     Asked(Box<Wanted>),
+    Pulling(Box<(Pulling, Wanted)>),
     Scanning,
     Scanned(Box<ScanResult>),
     Sending(Answer),
@@ -59,15 +64,46 @@ pub(crate) fn start(core: &Core, wanted: Wanted) -> Result<Box<dyn Work>, Refusa
 }
 
 impl Process {
-    fn queue(&mut self, core: &mut Core, place: Place, wanted: Wanted) -> Result<(), Refusal> {
-        let Wanted { program, segment, first_block, target, report_reads } = wanted;
-        let (table, segment) = core.node.store.segment(program.table, segment)?;
+    /// Finds or makes the verified program, and queues the scan when it has its key filters.
+    fn prepare(&mut self, core: &mut Core, place: Place, wanted: Wanted) -> Result<Stage, Refusal> {
+        if let Some(program) = core.node.programs.known(&wanted.program)? {
+            return self.queue(core, place, program, wanted);
+        }
+        let (table, _) = core.node.store.segment(wanted.program.table, wanted.segment)?;
+        let verified = wanted.program.clone().verify(&table.definition);
+        let verified = verified.map_err(|error| malformed(error.to_string()))?;
+        let pulling = Pulling::new(verified, &wanted.key_filters)?;
+        self.pull(core, place, pulling, wanted)
+    }
+
+    fn pull(
+        &mut self,
+        core: &mut Core,
+        place: Place,
+        mut pulling: Pulling,
+        wanted: Wanted,
+    ) -> Result<Stage, Refusal> {
+        if !pulling.advance(core, place)? {
+            return Ok(Stage::Pulling(Box::new((pulling, wanted))));
+        }
+        let program = core.node.programs.keep(pulling.finish()?)?;
+        self.queue(core, place, program, wanted)
+    }
+
+    fn queue(
+        &mut self,
+        core: &mut Core,
+        place: Place,
+        program: Arc<VerifiedProgram>,
+        wanted: Wanted,
+    ) -> Result<Stage, Refusal> {
+        let Wanted { segment, first_block, target, report_reads, .. } = wanted;
+        let (_, segment) = core.node.store.segment(program.program().table, segment)?;
         let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
         let requester_gone = link.gone();
         let (sink, sink_bytes) = self.sink(core, place, &target)?;
-        core.node.scans.push(ScanJob {
+        let job = ScanJob {
             program,
-            table,
             segment,
             first_block,
             sink,
@@ -76,7 +112,8 @@ impl Process {
             requester_gone,
             report_reads,
             reply_to: ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Scanned),
-        })
+        };
+        core.node.scans.push(job).map(|()| Stage::Scanning)
     }
 
     fn sink(&mut self, core: &mut Core, place: Place, target: &Target) -> Result<(Sink, usize), Refusal> {
@@ -158,6 +195,10 @@ impl Process {
     }
 }
 
+fn ended(stage: Result<Stage, Refusal>) -> Stage {
+    stage.unwrap_or_else(|refusal| Stage::Ended(Err(refusal)))
+}
+
 fn is_bounce(refusal: &Refusal) -> bool {
     matches!(refusal.code, RefusalCode::Bounced(_))
 }
@@ -165,10 +206,11 @@ fn is_bounce(refusal: &Refusal) -> bool {
 impl Work for Process {
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Asked(wanted) => match self.queue(core, place, *wanted) {
-                Ok(()) => Stage::Scanning,
-                Err(refusal) => Stage::Ended(Err(refusal)),
-            },
+            Stage::Asked(wanted) => ended(self.prepare(core, place, *wanted)),
+            Stage::Pulling(pulling) => {
+                let (pulling, wanted) = *pulling;
+                ended(self.pull(core, place, pulling, wanted))
+            }
             Stage::Scanned(result) => self.deliver(core, place, *result),
             stage => stage,
         };
@@ -193,18 +235,16 @@ impl Work for Process {
         self.stage = Stage::Scanned(Box::new(result));
     }
 
-    fn wire_done(
-        &mut self,
-        _core: &mut Core,
-        _place: Place,
-        _part: u32,
-        outcome: Result<(), OperationError>,
-    ) {
+    fn wire_done(&mut self, core: &mut Core, place: Place, _part: u32, outcome: Result<(), OperationError>) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Sending(answer) => {
                 let written = outcome.map_err(|error| bad_memory(format!("writing the target: {error}")));
                 Stage::Ended(written.map(|()| answer))
             }
+            Stage::Pulling(mut pulling) => match pulling.0.arrived(core, place, outcome) {
+                Ok(()) => Stage::Pulling(pulling),
+                Err(refusal) => Stage::Ended(Err(refusal)),
+            },
             stage => stage,
         };
     }

@@ -8,13 +8,10 @@ use std::{
 use rackscan_fabric::{OutOfBounds, RawSlice, RegionSlice};
 use rackscan_format::{
     message::{Cost, PageRead, Refusal},
-    program::ScanProgram,
+    program::VerifiedProgram,
 };
 
-use crate::{
-    mailbox::ReplyTo,
-    store::{StoredSegment, Table},
-};
+use crate::{mailbox::ReplyTo, store::StoredSegment};
 
 /// Where a result goes: the requester's memory where that is mapped here, else our own, from where the wire takes it.
 #[derive(Debug)]
@@ -38,8 +35,7 @@ impl Sink {
 /// One scan of one segment.
 #[derive(Debug)]
 pub(crate) struct ScanJob {
-    pub(crate) program: ScanProgram,
-    pub(crate) table: Arc<Table>,
+    pub(crate) program: Arc<VerifiedProgram>,
     pub(crate) segment: Arc<StoredSegment>,
     pub(crate) first_block: u32,
     pub(crate) sink: Sink,

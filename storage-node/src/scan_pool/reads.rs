@@ -84,6 +84,7 @@ mod tests {
             filter: Vec::new(),
             output: Output::Rows(Vec::new()),
             limit_rows: None,
+            key_filters: Vec::new(),
         };
         // The second column is not the program's.
         assert_eq!(check_room(&program, &directory(&[1300, 4096, 1300])), Ok(()));

@@ -34,7 +34,7 @@ use rackscan_scan::{
 };
 
 use super::{
-    Programs, ScanQueue,
+    ScanQueue,
     job::{ScanJob, ScanOutput, ScanResult},
     reads::{self, Reads},
 };
@@ -48,7 +48,6 @@ use crate::{
 /// What a worker is made of.
 pub(crate) struct WorkerParts {
     pub(crate) queue: Arc<ScanQueue>,
-    pub(crate) programs: Arc<Programs>,
     pub(crate) devices: Vec<Arc<Device>>,
     pub(crate) depth: u32,
     pub(crate) page_bytes: usize,
@@ -176,7 +175,7 @@ impl Worker {
 
     /// Scans with batches of the usual size, and with the smallest ones if the first of those does not fit.
     fn scan(&mut self, job: &ScanJob, cost: &mut Cost) -> Result<ScanOutput, Refusal> {
-        let program = self.parts.programs.verified(&job.program, &job.table.definition)?;
+        let program = Arc::clone(&job.program);
         if self.reads.is_some() {
             reads::check_room(program.program(), job.segment.directory())?;
         }
@@ -260,6 +259,8 @@ impl Worker {
         cost.disk_bytes += stats.bytes_read;
         cost.rows_scanned += stats.rows_scanned;
         cost.rows_selected += stats.rows_selected;
+        cost.keys_tested += stats.keys_tested;
+        cost.keys_kept += stats.keys_kept;
         outcome.map(|()| output)
     }
 

@@ -31,8 +31,14 @@ fn storm(client: &mut Client, table: &Table, count: u64) -> BTreeMap<String, usi
         let fetch = Request::Fetch { table: id, segment: segment_id, pages: segment.wanted(), target };
         let program = table.program(1000);
         let target = client.target(16 << 20, 8 << 20);
-        let process =
-            Request::Process { program, segment: SegmentId(0), first_block: 0, target, report_reads: false };
+        let process = Request::Process {
+            key_filters: Vec::new(),
+            program,
+            segment: SegmentId(0),
+            first_block: 0,
+            target,
+            report_reads: false,
+        };
         requests.extend([("fetch", client.send(fetch)), ("process", client.send(process))]);
     }
     let mut outcomes = BTreeMap::new();

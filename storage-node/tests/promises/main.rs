@@ -10,6 +10,7 @@ mod budgets_and_queues_hold;
 mod devices_of_others_are_refused;
 mod fetch_returns_the_stored_pages;
 mod frequent_clients_get_rings;
+mod key_filters_are_pulled_once;
 mod lost_clients_leave_nothing;
 mod many_call_at_once;
 mod misuse_is_refused;

@@ -17,7 +17,14 @@ use crate::support::{
 fn process(client: &mut Client, program: &ScanProgram) -> Result<Answer, Refusal> {
     let target = client.target(0, 16 << 20);
     let (program, segment) = (program.clone(), SegmentId(0));
-    client.ask(Request::Process { program, segment, first_block: 0, target, report_reads: false })
+    client.ask(Request::Process {
+        key_filters: Vec::new(),
+        program,
+        segment,
+        first_block: 0,
+        target,
+        report_reads: false,
+    })
 }
 
 /// The program is bounced on every wire for that reason, and the pages can be fetched.

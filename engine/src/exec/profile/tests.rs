@@ -66,6 +66,7 @@ fn grouped(column: u16, column_type: ColumnType, mut nodes: Vec<Node>) -> ScanPr
         filter: Vec::new(),
         output: Output::Groups { keys: vec![key], aggregates },
         limit_rows: None,
+        key_filters: Vec::new(),
     }
 }
 

@@ -80,6 +80,7 @@ fn case(types: &[ColumnType], values: Vec<Vec<i64>>, nodes: Vec<Node>) -> Option
         filter: Vec::new(),
         output: Output::Rows(Vec::new()),
         limit_rows: None,
+        key_filters: Vec::new(),
     };
     let program = program.verify(&table).ok()?;
     let pages = (0_u16..).zip(types).zip(&values);

@@ -104,6 +104,7 @@ impl Table {
             filter: vec![4],
             output: Output::Rows(vec![0, 1, 2]),
             limit_rows: None,
+            key_filters: Vec::new(),
         }
     }
 
@@ -113,7 +114,11 @@ impl Table {
 
     /// The rows that a scan at home yields from a segment.
     pub(crate) fn scan_at_home(&self, segment: usize, program: &ScanProgram) -> RecordBatch {
-        let program = self.verified(program);
+        self.run_at_home(segment, self.verified(program))
+    }
+
+    /// The same of a program with its key filters.
+    pub(crate) fn run_at_home(&self, segment: usize, program: Arc<VerifiedProgram>) -> RecordBatch {
         let segment = &self.segments[segment];
         let directory = Arc::new(segment.directory.clone());
         let mut scan = SegmentScan::new(Arc::clone(&program), directory, 0, ScanLimits::default())
