@@ -5,7 +5,8 @@
 use crate::{
     exec::ScanExec,
     report::{
-        Bytes, Figures, QueryReport, RemainingConjunct, RemainingReason, ScanFigures, ScanReport, plural,
+        Bytes, Figures, NarrowingConjunct, QueryReport, RemainingConjunct, RemainingReason, ScanFigures,
+        ScanReport, plural,
     },
 };
 use datafusion::physical_plan::{
@@ -141,6 +142,23 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     for conjunct in &scan.remaining_filter {
         field(f, "remaining filter", format!("{} (above the scan: {})", conjunct.sql, conjunct.reason))?;
     }
+    for source in &scan.narrowing.sources {
+        field(f, "narrowed by", source)?;
+    }
+    for NarrowingConjunct { sql, zone_maps } in &scan.narrowing.conjuncts {
+        field(f, "  at last", sql)?;
+        let (rows, pages) = (zone_maps.rows_ruled_out, zone_maps.pages_ruled_out);
+        let ruled_out = format!("{rows} of {} rows, {pages} {}", scan.rows, plural(pages, "page"));
+        field(f, "  zone maps alone", ruled_out)?;
+    }
+    if scan.narrowing.segments > 0 {
+        let given_up = if scan.narrowing.keys_given_up { "; looking up keys was given up" } else { "" };
+        field(
+            f,
+            "  in time for",
+            format!("{} of {} segments{given_up}", scan.narrowing.segments, scan.segments),
+        )?;
+    }
     if !(scan.pushed_aggregates.is_empty() && scan.pushed_keys.is_empty()) {
         field(f, "pushed aggregates", scan.pushed_aggregates.join(", "))?;
         let keys = if scan.pushed_keys.is_empty() { "none".to_owned() } else { scan.pushed_keys.join(", ") };
@@ -205,8 +223,12 @@ fn write_work(f: &mut fmt::Formatter<'_>, indent: &str, figures: &Figures) -> fm
         figures.pages_skipped_by_zone, figures.pages_skipped_by_selection
     );
     let useful = format!("{} of values that came out", Bytes(figures.useful_bytes));
+    let looked_up = match figures.keys_tested {
+        0 => String::new(),
+        tested => format!(", {tested} looked up in keys and {} kept", figures.keys_kept),
+    };
     let rows = format!(
-        "{} scanned, {} selected, {} came out",
+        "{} scanned{looked_up}, {} selected, {} came out",
         figures.rows_scanned, figures.rows_selected, figures.rows_out
     );
     let engine = format!(

@@ -19,6 +19,7 @@ mod error;
 mod exec;
 mod explain;
 mod limits;
+mod narrowing;
 mod pushdown;
 mod report;
 mod request;
@@ -33,8 +34,9 @@ pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};
 pub use report::{
-    Bounce, ConjunctZones, Figures, NodeLoss, PlacementPrice, QueryReport, ReasonCount, RemainingConjunct,
-    RemainingReason, ScanFigures, ScanReason, ScanReport, SegmentCounts,
+    Bounce, ConjunctZones, Figures, NarrowingConjunct, NarrowingReport, NodeLoss, PlacementPrice,
+    QueryReport, ReasonCount, RemainingConjunct, RemainingReason, ScanFigures, ScanReason, ScanReport,
+    SegmentCounts,
 };
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;

@@ -4,7 +4,7 @@
 //! - Stored pages that a partition of a scan holds are bounded in bytes, however many of its segments are on their way.
 //! - Relations between bounds are asserted at compile time.
 
-use rackscan_format::limits::PAGE_BYTES_MAX;
+use rackscan_format::limits::{PAGE_BYTES_MAX, PROGRAM_SET_MAX};
 use rackscan_scan::MEMORY_BYTES_DEFAULT;
 
 /// Segments of a partition that are on their way at a time, unless the caller or the number of nodes asks for more.
@@ -26,8 +26,20 @@ pub(crate) fn segment_page_bytes(partition_bytes: usize, in_flight: usize) -> us
     (partition_bytes / in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX)).min(MEMORY_BYTES_DEFAULT)
 }
 
+/// Keys of one column that a join's sketch collects, 8 bytes each: beyond them a Bloom filter of the largest size lets too much pass.
+pub(crate) const SKETCH_KEYS_MAX: usize = 1 << 20;
+/// Keys that are sent one by one, so that pages without any of them are not read.
+pub(crate) const SKETCH_SET_MAX: usize = 64;
+/// Rows of the smallest table whose scan is narrowed by a join's keys.
+pub(crate) const NARROWED_ROWS_MIN: u64 = 16_384;
+/// Rows that were looked up in key filters before those are judged.
+pub(crate) const KEYS_JUDGED: u64 = 65_536;
+/// Key filters that keep more than this share (numerator, denominator) are given up.
+pub(crate) const KEYS_KEPT_MAX: (u64, u64) = (7, 8);
+
 const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT <= SEGMENTS_FOR_NODES_MAX);
 const _: () = assert!(SEGMENTS_FOR_NODES_MAX <= SEGMENTS_IN_FLIGHT_MAX);
+const _: () = assert!(SKETCH_SET_MAX <= PROGRAM_SET_MAX);
 // The usual number of segments may take what a scan takes that is alone.
 const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT * MEMORY_BYTES_DEFAULT <= PARTITION_PAGE_BYTES_MAX);
 // The share of a segment holds any page: what a scan must hold at least is not more than its share for want of one.

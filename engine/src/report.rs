@@ -175,6 +175,10 @@ pub struct Figures {
     pub rows_scanned: u64,
     /// Rows that passed it.
     pub rows_selected: u64,
+    /// Rows that were looked up in key filters.
+    pub keys_tested: u64,
+    /// Rows that those kept.
+    pub keys_kept: u64,
     /// Rows (or groups) that came out.
     pub rows_out: u64,
     /// Microseconds the engine's threads scanned, or decoded what nodes had scanned.
@@ -204,6 +208,8 @@ impl Figures {
         self.useful_bytes += other.useful_bytes;
         self.rows_scanned += other.rows_scanned;
         self.rows_selected += other.rows_selected;
+        self.keys_tested += other.keys_tested;
+        self.keys_kept += other.keys_kept;
         self.rows_out += other.rows_out;
         self.engine_scan_us += other.engine_scan_us;
         self.engine_cpu_us += other.engine_cpu_us;
@@ -291,6 +297,28 @@ pub struct ConjunctZones {
     pub pages_ruled_out: u64,
 }
 
+/// A conjunct that an operator above added while the query ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NarrowingConjunct {
+    /// As SQL.
+    pub sql: String,
+    /// What its zone maps alone rule out.
+    pub zone_maps: ConjunctZones,
+}
+
+/// What operators above a scan wanted of its rows: keys of joins, thresholds of a top-k.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NarrowingReport {
+    /// Who wants something, and of which columns.
+    pub sources: Vec<String>,
+    /// The conjuncts that followed, as they were at last.
+    pub conjuncts: Vec<NarrowingConjunct>,
+    /// Segments that began after some were known.
+    pub segments: u64,
+    /// Whether looking up keys was given up because most rows had one.
+    pub keys_given_up: bool,
+}
+
 /// Why a conjunct runs above the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum RemainingReason {
@@ -345,6 +373,8 @@ pub struct ScanReport {
     pub planned: SegmentCounts,
     /// What zone maps of each pushed conjunct alone rule out, in the order of `pushed_filter`.
     pub zone_maps: Vec<ConjunctZones>,
+    /// What operators above the scan wanted of its rows while the query ran.
+    pub narrowing: NarrowingReport,
     /// The price of the whole scan under each placement.
     pub prices: BTreeMap<Placement, PlacementPrice>,
     /// What happened, once it ran.

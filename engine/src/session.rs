@@ -16,7 +16,7 @@ use crate::{
     explain::{ExplainMode, Explanation, explain_plan},
     limits::{PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT, SEGMENTS_IN_FLIGHT_MAX},
     report::QueryReport,
-    rules::{AggregatePushdown, FloatComparison, PartialAggregateRule},
+    rules::{AggregatePushdown, FloatComparison, KeyFilterRule, PartialAggregateRule},
     trace::TraceSink,
 };
 use datafusion::{
@@ -471,6 +471,8 @@ pub(crate) fn session_state(
     let sql = &mut config.options_mut().sql_parser;
     // `0.06 + 0.01` must be 0.07, or Q6 misses every row with that discount.
     sql.parse_float_as_decimal = true;
+    // Keys come from taps (`narrowing`); lists of them in DataFusion's own filters would be made for nobody.
+    config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = 0;
     let mut runtime = RuntimeEnvBuilder::new();
     if let Some(bytes) = options.memory_bytes {
         runtime = runtime.with_memory_limit(bytes, 1.0);
@@ -487,6 +489,7 @@ pub(crate) fn session_state(
         .with_default_features()
         .with_analyzer_rules(analyzer_rules)
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
+        .with_physical_optimizer_rule(Arc::new(KeyFilterRule))
         .build();
     state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));
     Ok(state)

@@ -97,6 +97,11 @@ impl<'a> SqlText<'a> {
                 let length = length.map_or_else(String::new, |length| format!(" FOR {length}"));
                 format!("SUBSTRING({} FROM {start}{length})", self.node(*item))
             }
+            Node::InKeys { item, keys } => {
+                let name = self.program.key_filters.get(usize::from(*keys));
+                let keys = name.map_or(0, |name| name.keys);
+                format!("{} IN ({keys} keys)", self.tight(*item))
+            }
         }
     }
 

@@ -132,6 +132,8 @@ impl Meter {
         figures.pages_skipped_by_selection += stats.pages_skipped_by_selection;
         figures.rows_scanned += stats.rows_scanned;
         figures.rows_selected += stats.rows_selected;
+        figures.keys_tested += stats.keys_tested;
+        figures.keys_kept += stats.keys_kept;
     }
 
     /// What a scan in a node did; `together` scans of the engine ran or waited there.
@@ -163,6 +165,8 @@ impl Meter {
         figures.disk_bytes += cost.disk_bytes;
         figures.rows_scanned += cost.rows_scanned;
         figures.rows_selected += cost.rows_selected;
+        figures.keys_tested += cost.keys_tested;
+        figures.keys_kept += cost.keys_kept;
         figures.engine_scan_us += micros(processed.decoding);
         figures.engine_cpu_us += micros(processed.decoding);
         figures.node_elapsed_us += cost.elapsed_us;

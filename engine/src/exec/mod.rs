@@ -30,15 +30,16 @@ pub(crate) use profile::groups_max;
 use self::capture::Capture;
 use crate::{
     limits::{SEGMENTS_FOR_NODES_MAX, SEGMENTS_PER_NODE, segment_page_bytes},
+    narrowing::{Narrowing, Report},
     pushdown::{ProgramBuilder, type_of},
-    report::{ConjunctZones, PlacementPrice, ScanReport, SegmentCounts},
+    report::{ConjunctZones, NarrowingConjunct, NarrowingReport, PlacementPrice, ScanReport, SegmentCounts},
     request::{ScanRequest, SegmentPlace},
     snapshot::TableSnapshot,
     sql_text::SqlText,
 };
 use datafusion::{
     arrow::datatypes::SchemaRef,
-    common::{Statistics, stats::Precision, tree_node::TreeNodeRecursion},
+    common::{Statistics, config::ConfigOptions, stats::Precision, tree_node::TreeNodeRecursion},
     error::{DataFusionError, Result},
     execution::{SendableRecordBatchStream, TaskContext},
     physical_expr::{EquivalenceProperties, PhysicalExpr},
@@ -46,6 +47,7 @@ use datafusion::{
         DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
         coop::make_cooperative,
         execution_plan::{Boundedness, EmissionType, SchedulingType},
+        filter_pushdown::{ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown},
         metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet},
         projection::ProjectionExec,
         statistics::StatisticsArgs,
@@ -78,6 +80,7 @@ pub(crate) struct ScanExec {
     metrics: ExecutionPlanMetricsSet,
     tally: Arc<Tally>,
     steering: Arc<Steering>,
+    narrowing: Arc<Narrowing>,
     statistics: OnceLock<Arc<Statistics>>,
     /// Rows that are expected to pass the filter: asked for often, and not free to estimate.
     rows_selected: Arc<OnceLock<f64>>,
@@ -100,9 +103,11 @@ impl ScanExec {
             Boundedness::Bounded,
         );
         let steering = Steering::new(request.partitions.iter().flatten().map(|place| place.node));
+        let program = Arc::new(program);
         Ok(Self {
             request: Arc::new(request),
-            program: Arc::new(program),
+            narrowing: Arc::new(Narrowing::none(Arc::clone(&program))),
+            program,
             snapshot,
             query,
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
@@ -118,11 +123,24 @@ impl ScanExec {
     pub(crate) fn with_output(&self, program: ScanProgram, schema: SchemaRef) -> Result<Self> {
         let request = ScanRequest { program, ..ScanRequest::clone(&self.request) };
         let scan = Self::new(request, schema, Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
-        Ok(Self { rows_selected: Arc::clone(&self.rows_selected), ..scan })
+        let narrowing = Arc::new(self.narrowing.of_program(Arc::clone(&scan.program)));
+        Ok(Self { rows_selected: Arc::clone(&self.rows_selected), narrowing, ..scan })
     }
 
     pub(crate) fn program(&self) -> &ScanProgram {
         &self.request.program
+    }
+
+    /// The same scan with what operators above want of its rows.
+    fn narrowed(&self, narrowing: Narrowing) -> Result<Self> {
+        let request = ScanRequest::clone(&self.request);
+        let scan = Self::new(request, self.schema(), Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
+        let narrowing = Arc::new(narrowing);
+        Ok(Self { rows_selected: Arc::clone(&self.rows_selected), narrowing, ..scan })
+    }
+
+    pub(crate) fn narrowing(&self) -> &Narrowing {
+        &self.narrowing
     }
 
     pub(crate) fn snapshot(&self) -> &TableSnapshot {
@@ -155,7 +173,8 @@ impl ScanExec {
             rows: self.snapshot.rows(),
             estimated_rows: rounded(self.rows_selected()),
             planned,
-            zone_maps: self.zone_maps(),
+            zone_maps: self.zone_maps(&self.program, 0),
+            narrowing: self.narrowing_report(),
             prices,
             actual: self.tally.figures(),
         }
@@ -194,16 +213,32 @@ impl ScanExec {
         (planned, prices.into())
     }
 
-    /// What the zone maps of each conjunct rule out by themselves, of all columns that the scan may read.
-    fn zone_maps(&self) -> Vec<ConjunctZones> {
-        let program = &self.request.program;
+    /// What operators above wanted of the scan.
+    fn narrowing_report(&self) -> NarrowingReport {
+        let Report { sources, last, segments, keys_given_up } = self.narrowing.report(&self.snapshot);
+        let conjuncts = last.map(|(program, conjuncts)| {
+            let own = program.program().filter.len() - conjuncts;
+            let text = SqlText::new(program.program(), &self.snapshot.definition).filter();
+            let zones = self.zone_maps(&program, own);
+            let conjunct = |(sql, zone_maps)| NarrowingConjunct { sql, zone_maps };
+            text.into_iter().skip(own).zip(zones).map(conjunct).collect()
+        });
+        NarrowingReport { sources, conjuncts: conjuncts.unwrap_or_default(), segments, keys_given_up }
+    }
+
+    /// What the zone maps of each conjunct from `first` on rule out by themselves, of all columns that the scan may read.
+    fn zone_maps(&self, program: &VerifiedProgram, first: usize) -> Vec<ConjunctZones> {
+        let (key_filters, program) = (program.key_filters(), program.program());
         let columns = (0..).zip(&program.nodes).filter(|(_, node)| matches!(node, Node::Column(_)));
         let columns: Vec<NodeIndex> = columns.map(|(index, _)| index).collect();
         let alone = |&conjunct: &NodeIndex| {
             let output = Output::Rows(columns.clone());
             let alone = ScanProgram { filter: vec![conjunct], output, limit_rows: None, ..program.clone() };
             // One conjunct of a program that verifies does, too; if not, nothing is said to be ruled out.
-            let Ok(alone) = alone.verify(&self.snapshot.definition) else { return ConjunctZones::default() };
+            let alone = alone.verify(&self.snapshot.definition);
+            let Ok(alone) = alone.and_then(|alone| alone.with_key_filters(key_filters.to_vec())) else {
+                return ConjunctZones::default();
+            };
             let directories = self.snapshot.segments.values();
             let mut zones = ConjunctZones::default();
             for (_, directory) in directories {
@@ -214,7 +249,7 @@ impl ScanExec {
             }
             zones
         };
-        program.filter.iter().map(alone).collect()
+        program.filter.iter().skip(first).map(alone).collect()
     }
 
     /// Segments of one partition that are on their way at a time: enough that every node has some to do.
@@ -240,7 +275,8 @@ impl ScanExec {
         Ok(SegmentWork {
             node: place.node,
             directory: Arc::clone(directory),
-            program: Arc::clone(&self.program),
+            narrowed: self.narrowing.plain(),
+            narrowing: Arc::clone(&self.narrowing),
             snapshot: Arc::clone(&self.snapshot),
             policy: self.request.policy,
             query: Arc::clone(&self.query),
@@ -313,6 +349,10 @@ impl DisplayAs for ScanExec {
         if let Some(limit) = self.request.program.limit_rows {
             write!(f, ", limit={limit} per segment")?;
         }
+        let sources = self.narrowing.report(&self.snapshot).sources;
+        if !sources.is_empty() {
+            write!(f, ", narrowed by=[{}]", sources.join("; "))?;
+        }
         write!(f, ", placement={}", self.request.policy)
     }
 }
@@ -332,9 +372,42 @@ impl ExecutionPlan for ScanExec {
 
     fn apply_expressions(
         &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
+        for filter in self.narrowing.filters() {
+            if f(&filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
         Ok(TreeNodeRecursion::Continue)
+    }
+
+    /// Takes what operators above will know while the query runs.
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        pushed: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        if phase != FilterPushdownPhase::Post {
+            return Ok(FilterPushdownPropagation::all_unsupported(pushed));
+        }
+        let mut narrowing: Option<Narrowing> = None;
+        let taken = pushed.parent_filters.iter().map(|parent| {
+            let so_far = narrowing.as_ref().unwrap_or(&self.narrowing);
+            match so_far.with(&parent.filter, &self.request.program, &self.snapshot) {
+                Some(more) => {
+                    narrowing = Some(more);
+                    PushedDown::Yes
+                }
+                None => PushedDown::No,
+            }
+        });
+        let taken = FilterPushdownPropagation::with_parent_pushdown_result(taken.collect());
+        match narrowing {
+            Some(narrowing) => Ok(taken.with_updated_node(Arc::new(self.narrowed(narrowing)?))),
+            None => Ok(taken),
+        }
     }
 
     fn with_new_children(

@@ -83,7 +83,7 @@ fn node_weight(node: &Node, value_type: ValueType) -> f64 {
         (Node::Literal(_), _) => 0.0,
         (Node::Like { .. }, _) => 20.0,
         (Node::Column(_) | Node::Substring { .. } | Node::Case { .. }, ValueType::Text) => 8.0,
-        (Node::InSet { .. } | Node::Case { .. } | Node::DatePart { .. }, _) => 4.0,
+        (Node::InSet { .. } | Node::InKeys { .. } | Node::Case { .. } | Node::DatePart { .. }, _) => 4.0,
         _ => 1.0,
     }
 }
@@ -139,7 +139,7 @@ fn values_max(program: &ScanProgram, table: &TableSnapshot, key: NodeIndex) -> f
     let column = match node {
         Node::Literal(_) => return 1.0,
         Node::Compare { .. } | Node::And(_) | Node::Or(_) | Node::Not(_) | Node::IsNull(_) => return 3.0,
-        Node::InSet { .. } | Node::Like { .. } => return 3.0,
+        Node::InSet { .. } | Node::Like { .. } | Node::InKeys { .. } => return 3.0,
         Node::Case { branches, otherwise } => {
             let values = branches.iter().map(|(_, value)| *value).chain(*otherwise);
             return values.map(|value| values_max(program, table, value)).sum::<f64>() + 1.0;

@@ -33,13 +33,14 @@ pub(super) enum Ended {
 /// Asks the node for rows until the segment is done, or the rest of it must be scanned elsewhere.
 pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, ScanError> {
     let (segment, mut first_block) = (work.directory.segment, 0);
+    let program = work.narrowing.offered(&work.narrowed, &work.query.cluster);
     loop {
         let asking = work.query.loads.wait(work.node, Waiting::Scan);
         let began = Instant::now();
         let answer = work
             .query
             .cluster
-            .process(work.node, &work.program, segment, first_block, work.capture.is_some())
+            .process(work.node, &program, segment, first_block, work.capture.is_some())
             .await;
         work.meter.waited(began);
         let together = asking.together;
@@ -54,6 +55,7 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, S
             Err(error) => return Err(error.into()),
         };
         work.query.loads.report(work.node, processed.load);
+        work.narrowing.searched(processed.cost.keys_tested, processed.cost.keys_kept);
         work.meter.processed(&processed, together);
         record(work, &processed).await?;
         for batch in processed.batches {

@@ -14,6 +14,7 @@ use super::{
     tally::Tally,
 };
 use crate::{
+    narrowing::{Narrowed, Narrowing},
     report::{Bounce, ScanReason},
     snapshot::TableSnapshot,
 };
@@ -28,7 +29,7 @@ use datafusion::{
 };
 use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
 use rackscan_client::ClientError;
-use rackscan_format::{ids::NodeId, program::VerifiedProgram, segment::SegmentDirectory};
+use rackscan_format::{ids::NodeId, segment::SegmentDirectory};
 use rackscan_planner::{Placement, Policy};
 use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
 use std::{future::Future, sync::Arc, time::Instant};
@@ -38,7 +39,9 @@ use tracing::Instrument;
 pub(super) struct SegmentWork {
     pub(super) node: NodeId,
     pub(super) directory: Arc<SegmentDirectory>,
-    pub(super) program: Arc<VerifiedProgram>,
+    /// The program, as the operators above narrowed it when the segment's turn came.
+    pub(super) narrowed: Arc<Narrowed>,
+    pub(super) narrowing: Arc<Narrowing>,
     pub(super) snapshot: Arc<TableSnapshot>,
     pub(super) policy: Policy,
     pub(super) query: Arc<QueryContext>,
@@ -84,7 +87,8 @@ impl Sink {
 }
 
 /// Scans one segment wherever the planner says. The work is done as the stream is polled, on the caller's thread.
-pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatch, ScanError>> {
+pub(super) fn batches(mut work: SegmentWork) -> impl Stream<Item = Result<RecordBatch, ScanError>> {
+    work.narrowed = work.narrowing.now(&work.snapshot);
     let (sender, receiver) = mpsc::channel(0);
     let parent = work.query.span.clone();
     let span = tracing::debug_span!(
@@ -138,7 +142,7 @@ where
     Read: FnMut(Vec<PageWanted>) -> Pages,
     Pages: Future<Output = Result<Vec<P>, ScanError>>,
 {
-    let (program, directory) = (Arc::clone(&work.program), Arc::clone(&work.directory));
+    let (program, directory) = (Arc::clone(&work.narrowed.program), Arc::clone(&work.directory));
     let limits = ScanLimits { memory_bytes: work.page_bytes, ..ScanLimits::default() };
     let here = |source| ScanError::Scan { node: work.node, source: Arc::new(source) };
     let mut scan = SegmentScan::new(program, directory, first_block, limits).map_err(here)?;
@@ -169,7 +173,9 @@ where
             Step::Done => break,
         }
     }
-    work.meter.scanned(&scan.stats());
+    let stats = scan.stats();
+    work.narrowing.searched(stats.keys_tested, stats.keys_kept);
+    work.meter.scanned(&stats);
     Ok(())
 }
 

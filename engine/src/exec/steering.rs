@@ -44,7 +44,9 @@ impl Steering {
     pub(super) fn decide(&self, work: &SegmentWork) -> Result<Placed, ScanError> {
         // A forced placement is obeyed or refused whatever it costs, so that estimating it would be for nothing.
         let expected = match work.policy {
-            Policy::Auto => profile::profile(&work.program, work.node, &work.directory, &work.snapshot),
+            Policy::Auto => {
+                profile::profile(&work.narrowed.program, work.node, &work.directory, &work.snapshot)
+            }
             _ => ScanProfile::of_nothing(work.node),
         };
         let cluster = work.query.cluster_profile();

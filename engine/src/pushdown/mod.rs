@@ -9,11 +9,13 @@
 //! - Equal expressions become one node.
 
 mod expression;
+mod keys;
 mod literal;
 
 use datafusion::physical_expr::PhysicalExpr;
 use rackscan_format::{
     ids::ColumnId,
+    key_filter::KeyFilter,
     program::{Aggregate, Input, Node, NodeIndex, Output, PROGRAM_VERSION, ScanProgram, ValueType},
     schema::TableDefinition,
 };
@@ -53,19 +55,20 @@ pub(crate) struct ProgramBuilder<'a> {
     filter: Vec<NodeIndex>,
     /// The types that DataFusion gave to nodes, held against the program's own at the end of each translation.
     expected: Vec<(NodeIndex, ValueType)>,
+    key_filters: Vec<Arc<KeyFilter>>,
 }
 
 impl<'a> ProgramBuilder<'a> {
     /// Expressions over all columns of `table`, in the table's order.
     pub(crate) fn over_table(table: &'a TableDefinition) -> Self {
-        let columns = (0..table.columns.len()).filter_map(|index| u16::try_from(index).ok());
         Self {
             table,
-            bindings: columns.map(|index| Binding::Column(ColumnId(index))).collect(),
+            bindings: bindings_of(table),
             inputs: Vec::new(),
             nodes: Vec::new(),
             filter: Vec::new(),
             expected: Vec::new(),
+            key_filters: Vec::new(),
         }
     }
 
@@ -82,6 +85,7 @@ impl<'a> ProgramBuilder<'a> {
             nodes: program.nodes.clone(),
             filter: program.filter.clone(),
             expected: Vec::new(),
+            key_filters: Vec::new(),
         })
     }
 
@@ -166,6 +170,7 @@ impl<'a> ProgramBuilder<'a> {
             filter: self.filter,
             output,
             limit_rows,
+            key_filters: self.key_filters.iter().map(|filter| filter.name()).collect(),
         };
         let program = without_dead_nodes(program);
         match program.clone().verify(self.table) {
@@ -208,6 +213,12 @@ impl<'a> ProgramBuilder<'a> {
         }
         Ok(())
     }
+}
+
+/// Every column of a table, in its order.
+fn bindings_of(table: &TableDefinition) -> Vec<Binding> {
+    let columns = (0..table.columns.len()).filter_map(|index| u16::try_from(index).ok());
+    columns.map(|index| Binding::Column(ColumnId(index))).collect()
 }
 
 fn operands_mut(node: &mut Node) -> Vec<&mut NodeIndex> {

@@ -1,9 +1,11 @@
 //! Which rewrites of a plan are ours?
 
 mod float_comparison;
+mod key_filters;
 mod partial_aggregate;
 
 pub use partial_aggregate::AggregatePushdown;
 
 pub(crate) use float_comparison::FloatComparison;
+pub(crate) use key_filters::KeyFilterRule;
 pub(crate) use partial_aggregate::PartialAggregateRule;

@@ -1,0 +1,346 @@
+//! Which rows of a scan would the operators above throw away, as far as they know by now?
+//!
+//! ```text
+//! HashJoinExec --- KeyTapExec: keys of the build side --> KeySketch --+
+//!      | DynamicFilterPhysicalExpr, pushed down by DataFusion          |
+//! SortExec(TopK): threshold so far ---------------------------------> Narrowing --> the program of the next segment
+//! ```
+//!
+//! DataFusion's dynamic filters say which operator wants what of which column of a scan, through projections, other joins and
+//! aggregations. What a top-k wants is read off its filter; what a join wants comes from a sketch of its keys, because
+//! DataFusion's own hash tables can neither travel nor be asked about pages.
+//!
+//! Invariants
+//! - A narrowed program keeps every row that the operators above would keep: it is the scan's own filter and conjuncts of theirs.
+//! - A segment is scanned by one program from its beginning to its end, wherever it is scanned.
+//! - What cannot be translated narrows nothing.
+
+mod sketch;
+mod tap;
+
+pub(crate) use sketch::{KeySketch, Keys};
+pub(crate) use tap::KeyTapExec;
+
+use crate::{
+    limits::{KEYS_JUDGED, KEYS_KEPT_MAX},
+    pushdown::{ProgramBuilder, Untranslatable},
+    snapshot::TableSnapshot,
+};
+use datafusion::{
+    common::tree_node::{Transformed, TreeNode},
+    physical_expr::{
+        PhysicalExpr,
+        expressions::{Column, DynamicFilterPhysicalExpr, Literal},
+        split_conjunction,
+    },
+    scalar::ScalarValue,
+};
+use rackscan_client::{Cluster, OfferedProgram};
+use rackscan_format::{
+    ids::ColumnId,
+    program::{Node, Output, ScanProgram, VerifiedProgram},
+};
+use std::{
+    any::Any,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// A dynamic filter that reached a scan, over all columns of its table.
+#[derive(Clone, Debug)]
+struct Pushed {
+    filter: Arc<DynamicFilterPhysicalExpr>,
+    /// The columns behind the filter's children, in their order.
+    columns: Vec<Option<ColumnId>>,
+    /// The keys of the join that it comes from.
+    sketch: Arc<OnceLock<Arc<KeySketch>>>,
+}
+
+/// A program and how it is offered to nodes.
+#[derive(Debug)]
+pub(crate) struct Narrowed {
+    pub(crate) program: Arc<VerifiedProgram>,
+    /// Conjuncts that are not the scan's own.
+    conjuncts: usize,
+    offered: OnceLock<Arc<OfferedProgram>>,
+}
+
+impl Narrowed {
+    fn of(program: Arc<VerifiedProgram>, conjuncts: usize) -> Arc<Self> {
+        Arc::new(Self { program, conjuncts, offered: OnceLock::new() })
+    }
+}
+
+/// What narrows one scan, and the program that follows from it.
+#[derive(Debug)]
+pub(crate) struct Narrowing {
+    plain: Arc<Narrowed>,
+    pushed: Vec<Pushed>,
+    /// The last program that was made, and of what.
+    last: Mutex<Option<(Vec<u64>, Arc<Narrowed>)>>,
+    keys_tested: AtomicU64,
+    keys_kept: AtomicU64,
+    segments: AtomicU64,
+}
+
+impl Narrowing {
+    /// Of a scan by `program` that nothing narrows.
+    pub(crate) fn none(program: Arc<VerifiedProgram>) -> Self {
+        Self::by(program, Vec::new())
+    }
+
+    fn by(program: Arc<VerifiedProgram>, pushed: Vec<Pushed>) -> Self {
+        Self {
+            plain: Narrowed::of(program, 0),
+            pushed,
+            last: Mutex::default(),
+            keys_tested: AtomicU64::new(0),
+            keys_kept: AtomicU64::new(0),
+            segments: AtomicU64::new(0),
+        }
+    }
+
+    /// The same filters for a scan by another program over the same rows.
+    pub(crate) fn of_program(&self, program: Arc<VerifiedProgram>) -> Self {
+        Self::by(program, self.pushed.clone())
+    }
+
+    /// The same and another filter, over what the scan puts out; `None` when it is no filter for it.
+    pub(crate) fn with(
+        &self,
+        filter: &Arc<dyn PhysicalExpr>,
+        program: &ScanProgram,
+        snapshot: &TableSnapshot,
+    ) -> Option<Self> {
+        let filter = downcast(Arc::clone(filter))?;
+        // Which rows come first would change.
+        if program.limit_rows.is_some() {
+            return None;
+        }
+        let children = filter.children().into_iter();
+        let children: Vec<_> =
+            children.map(|child| over_table(child, program, snapshot)).collect::<Option<_>>()?;
+        let columns = children.iter().map(|child| {
+            let column = child.downcast_ref::<Column>()?;
+            u16::try_from(column.index()).ok().map(ColumnId)
+        });
+        let columns = columns.collect();
+        let filter = downcast((filter as Arc<dyn PhysicalExpr>).with_new_children(children).ok()?)?;
+        let mut pushed = self.pushed.clone();
+        pushed.push(Pushed { filter, columns, sketch: Arc::default() });
+        Some(Self::by(Arc::clone(&self.plain.program), pushed))
+    }
+
+    /// The filters, for DataFusion to find.
+    pub(crate) fn filters(&self) -> impl Iterator<Item = Arc<dyn PhysicalExpr>> + '_ {
+        self.pushed.iter().map(|pushed| Arc::clone(&pushed.filter) as _)
+    }
+
+    /// Whether one of the filters has that id.
+    pub(crate) fn knows(&self, id: u64) -> bool {
+        self.pushed.iter().any(|pushed| pushed.filter.expression_id() == Some(id))
+    }
+
+    /// The filter of that id gets its keys from this sketch.
+    pub(crate) fn attach(&self, id: u64, sketch: &Arc<KeySketch>) {
+        for pushed in self.pushed.iter().filter(|pushed| pushed.filter.expression_id() == Some(id)) {
+            pushed.sketch.get_or_init(|| Arc::clone(sketch));
+        }
+    }
+
+    /// The scan's own program.
+    pub(crate) fn plain(&self) -> Arc<Narrowed> {
+        Arc::clone(&self.plain)
+    }
+
+    /// The program of the next segment.
+    pub(crate) fn now(&self, snapshot: &TableSnapshot) -> Arc<Narrowed> {
+        if self.pushed.is_empty() {
+            return Arc::clone(&self.plain);
+        }
+        let generations = self.generations();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let narrowed = match &*last {
+            Some((made_of, narrowed)) if *made_of == generations => Arc::clone(narrowed),
+            _ => {
+                let narrowed = self.make(snapshot);
+                *last = Some((generations, Arc::clone(&narrowed)));
+                narrowed
+            }
+        };
+        if narrowed.conjuncts > 0 {
+            self.segments.fetch_add(1, Ordering::Relaxed);
+        }
+        narrowed
+    }
+
+    /// The same as nodes are asked for it. One whose filters find no room in the memory that nodes can read goes there as the scan's
+    /// own.
+    pub(crate) fn offered(&self, narrowed: &Arc<Narrowed>, cluster: &Cluster) -> Arc<OfferedProgram> {
+        let plain = || {
+            let plain = || Arc::new(OfferedProgram::plain(Arc::clone(&self.plain.program)));
+            Arc::clone(self.plain.offered.get_or_init(plain))
+        };
+        if narrowed.conjuncts == 0 {
+            return plain();
+        }
+        if let Some(offered) = narrowed.offered.get() {
+            return Arc::clone(offered);
+        }
+        match cluster.offer(Arc::clone(&narrowed.program)) {
+            Some(offered) => Arc::clone(narrowed.offered.get_or_init(|| Arc::new(offered))),
+            None => plain(),
+        }
+    }
+
+    /// So many rows were looked up in key filters, and so many kept.
+    pub(crate) fn searched(&self, tested: u64, kept: u64) {
+        self.keys_tested.fetch_add(tested, Ordering::Relaxed);
+        self.keys_kept.fetch_add(kept, Ordering::Relaxed);
+    }
+
+    /// Whether key filters keep so much that looking into them does not pay.
+    fn keys_given_up(&self) -> bool {
+        let (tested, kept) =
+            (self.keys_tested.load(Ordering::Relaxed), self.keys_kept.load(Ordering::Relaxed));
+        tested >= KEYS_JUDGED && kept / KEYS_KEPT_MAX.0 > tested / KEYS_KEPT_MAX.1
+    }
+
+    /// What the program follows from, as numbers that change when it would.
+    fn generations(&self) -> Vec<u64> {
+        let of = |pushed: &Pushed| match pushed.sketch.get() {
+            Some(sketch) => u64::from(sketch.keys().is_some()),
+            None => pushed.filter.snapshot_generation(),
+        };
+        let given_up = u64::from(self.keys_given_up());
+        self.pushed.iter().map(of).chain([given_up]).collect()
+    }
+
+    fn make(&self, snapshot: &TableSnapshot) -> Arc<Narrowed> {
+        let mut builder = ProgramBuilder::narrowing(&snapshot.definition, self.plain.program.program());
+        for pushed in &self.pushed {
+            match pushed.sketch.get() {
+                Some(sketch) => self.add_keys(&mut builder, pushed, sketch),
+                None => add_current(&mut builder, pushed),
+            }
+        }
+        let own = self.plain.program.program().filter.len();
+        let program = builder.finish_narrowed(self.plain.program.program().output.clone());
+        match program {
+            Ok(program) if program.program().filter.len() > own => {
+                let conjuncts = program.program().filter.len() - own;
+                Narrowed::of(Arc::new(program), conjuncts)
+            }
+            Ok(_) => Arc::clone(&self.plain),
+            Err(reason) => {
+                tracing::debug!(reason = reason.0, "a scan is not narrowed");
+                Arc::clone(&self.plain)
+            }
+        }
+    }
+
+    fn add_keys(&self, builder: &mut ProgramBuilder<'_>, pushed: &Pushed, sketch: &KeySketch) {
+        let Some(keys) = sketch.keys() else { return };
+        for (column, keys) in pushed.columns.iter().zip(keys) {
+            let (Some(column), Some(keys)) = (column, keys) else { continue };
+            let added = match keys {
+                Keys::None => builder.keep_nothing(),
+                Keys::Few(keys) => builder.keep_keys(*column, keys),
+                Keys::Many(filter) if !self.keys_given_up() => builder.search(*column, filter),
+                Keys::Many(filter) => {
+                    let name = filter.name();
+                    builder.keep_between(*column, name.low, name.high)
+                }
+                Keys::Between(low, high) => builder.keep_between(*column, *low, *high),
+            };
+            if let Err(Untranslatable(reason)) = added {
+                tracing::debug!(reason, "keys do not narrow a scan");
+            }
+        }
+    }
+
+    /// What EXPLAIN shows.
+    pub(crate) fn report(&self, snapshot: &TableSnapshot) -> Report {
+        let name = |column: &Option<ColumnId>| {
+            let column = column.and_then(|column| snapshot.definition.columns.get(column.index()));
+            column.map_or_else(|| "an expression".to_owned(), |column| column.name.clone())
+        };
+        let sources = self.pushed.iter().map(|pushed| {
+            let columns: Vec<String> = pushed.columns.iter().map(name).collect();
+            let what = if pushed.sketch.get().is_some() { "the keys of a join" } else { "a threshold" };
+            format!("{what} on {}", columns.join(", "))
+        });
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = last.as_ref().map(|(_, narrowed)| narrowed).filter(|narrowed| narrowed.conjuncts > 0);
+        Report {
+            sources: sources.collect(),
+            last: last.map(|narrowed| (Arc::clone(&narrowed.program), narrowed.conjuncts)),
+            segments: self.segments.load(Ordering::Relaxed),
+            keys_given_up: self.keys_given_up(),
+        }
+    }
+}
+
+/// What narrowed a scan.
+pub(crate) struct Report {
+    /// Where filters come from.
+    pub(crate) sources: Vec<String>,
+    /// The last program, and how many conjuncts at the end of its filter are not the scan's own.
+    pub(crate) last: Option<(Arc<VerifiedProgram>, usize)>,
+    /// Segments that were scanned by narrowed programs.
+    pub(crate) segments: u64,
+    /// Whether looking up keys was given up.
+    pub(crate) keys_given_up: bool,
+}
+
+fn downcast(expression: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalExpr>> {
+    Arc::downcast(expression as Arc<dyn Any + Send + Sync>).ok()
+}
+
+/// The conjuncts of a filter as it is now; those that a scan cannot compute are left to the operator.
+fn add_current(builder: &mut ProgramBuilder<'_>, pushed: &Pushed) {
+    let Ok(current) = pushed.filter.current() else { return };
+    let is_true = |conjunct: &&Arc<dyn PhysicalExpr>| {
+        let literal = conjunct.downcast_ref::<Literal>();
+        literal.is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(true)))
+    };
+    for conjunct in split_conjunction(&current).into_iter().filter(|conjunct| !is_true(conjunct)) {
+        if let Err(Untranslatable(reason)) = builder.filter(conjunct) {
+            tracing::trace!(reason, %conjunct, "a threshold does not narrow a scan");
+        }
+    }
+}
+
+/// An expression over what a program puts out as one over the columns of its table; `None` when it is about something computed.
+fn over_table(
+    expression: &Arc<dyn PhysicalExpr>,
+    program: &ScanProgram,
+    snapshot: &TableSnapshot,
+) -> Option<Arc<dyn PhysicalExpr>> {
+    let outputs = match &program.output {
+        Output::Rows(outputs) => outputs,
+        Output::Groups { keys, .. } => keys,
+    };
+    let column_of = |column: &Column| {
+        let node = program.nodes.get(usize::from(*outputs.get(column.index())?))?;
+        let Node::Column(input) = node else { return None };
+        let index = program.inputs.get(usize::from(*input))?.column.index();
+        Some(Column::new(snapshot.schema.field(index).name(), index))
+    };
+    let mut all_known = true;
+    let rewritten = Arc::clone(expression).transform_up(|expression| {
+        let Some(column) = expression.downcast_ref::<Column>() else {
+            return Ok(Transformed::no(expression));
+        };
+        match column_of(column) {
+            Some(column) => Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)),
+            None => {
+                all_known = false;
+                Ok(Transformed::no(expression))
+            }
+        }
+    });
+    rewritten.ok().filter(|_| all_known).map(|rewritten| rewritten.data)
+}
