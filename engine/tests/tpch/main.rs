@@ -6,6 +6,7 @@ mod cluster;
 mod every_query;
 mod explained;
 mod lost_node;
+mod narrowed;
 mod plans;
 mod refused;
 mod traced;

@@ -1,0 +1,144 @@
+//! Does a scan learn while it runs what the operators above it will throw away? Goal: the keys of joins and the thresholds of a
+//! top-k reach scans under every placement, pages without any of them are not read, and answers stay the same. Method: joins
+//! and top-k over one cluster, their scans' figures held against those of the same scan alone.
+
+use crate::cluster::{Shape, TestCluster, options};
+use rackscan_engine::{AggregatePushdown, Engine, EngineOptions, ExplainMode, ScanReport};
+use rackscan_fabric::Wire;
+use rackscan_planner::Policy;
+
+const SHAPE: Shape = Shape { segment_rows: 4096, page_size: 8 << 10 };
+const POLICIES: [Policy; 4] = [Policy::Local, Policy::RemoteFetch, Policy::RemoteProcess, Policy::Auto];
+
+async fn scan_of(engine: &Engine, sql: &str, table: &str) -> ScanReport {
+    let explanation = engine.explain(sql, ExplainMode::Analyze).await.expect("it runs");
+    let scan = explanation.scans.iter().find(|scan| scan.table == table).cloned();
+    scan.unwrap_or_else(|| panic!("no scan of {table}: {explanation}"))
+}
+
+/// Runs `sql` under every policy; returns the report of a table's scan for each. All give the same rows.
+async fn everywhere(cluster: &TestCluster, wire: Wire, sql: &str, table: &str) -> Vec<ScanReport> {
+    let rows = EngineOptions { aggregates: AggregatePushdown::Never, ..options(Policy::Local) };
+    let engine = cluster.engine(wire, rows).await.expect("an engine");
+    let (mut reports, mut answers) = (Vec::new(), Vec::new());
+    for policy in POLICIES {
+        engine.set_policy(policy);
+        answers.push(engine.sql(sql).await.expect("it runs").batches);
+        reports.push(scan_of(&engine, sql, table).await);
+    }
+    assert!(answers.windows(2).all(|two| two[0] == two[1]), "{answers:?}");
+    reports
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_keys_of_a_join_reach_the_scan_of_its_other_side_under_every_placement() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let sql = "select count(*), sum(l_quantity) from lineitem, orders where l_orderkey = o_orderkey \
+               and o_orderdate between date '1995-03-01' and date '1995-03-31' and o_orderpriority = '1-URGENT'";
+    for wire in [Wire::Shm, Wire::Tcp] {
+        for report in everywhere(&cluster, wire, sql, "lineitem").await {
+            let policy = report.policy;
+            let figures = report.actual.expect("it ran");
+            assert_eq!(report.narrowing.sources, ["the keys of a join on l_orderkey"], "{policy}");
+            assert_eq!(report.narrowing.segments, report.segments, "{policy}: no segment begins before");
+            let conjunct = &report.narrowing.conjuncts[0];
+            assert!(conjunct.sql.starts_with("l_orderkey IN ("), "{policy}: {conjunct:?}");
+            // Some 30 of 15,000 orders, and few others by mistake.
+            assert!(figures.work.rows_out < report.rows / 100, "{wire:?} {policy}: {figures:?}");
+            assert!(figures.work.rows_out > 0, "{wire:?} {policy}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_keys_travel_as_a_filter_that_is_looked_into_and_given_up_when_most_rows_pass() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let few = "select count(*), sum(l_quantity) from lineitem, orders where l_orderkey = o_orderkey \
+               and o_orderpriority = '1-URGENT'";
+    for report in everywhere(&cluster, Wire::Tcp, few, "lineitem").await {
+        let (policy, work) = (report.policy, report.actual.expect("it ran").work);
+        assert!(report.narrowing.conjuncts[0].sql.ends_with(" keys)"), "{policy}: {:?}", report.narrowing);
+        assert!(work.keys_tested > report.rows / 2, "{policy}: {work:?}");
+        assert!(work.keys_kept * 10 < work.keys_tested * 3, "{policy}: a fifth of the orders: {work:?}");
+        assert!(work.rows_out * 10 < report.rows * 3, "{policy}: {work:?}");
+        assert!(!report.narrowing.keys_given_up, "{policy}");
+    }
+    let most = "select count(*), sum(l_quantity) from lineitem, orders where l_orderkey = o_orderkey \
+                and o_orderpriority <> '9-NEVER' and o_totalprice < 100000000";
+    for report in everywhere(&cluster, Wire::Tcp, most, "lineitem").await {
+        let (policy, work) = (report.policy, report.actual.expect("it ran").work);
+        assert_eq!(work.rows_out, report.rows, "{policy}: every item has its order");
+        let looked_up = work.keys_tested;
+        assert!(looked_up == 0 || report.narrowing.keys_given_up || looked_up < report.rows, "{policy}: {work:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_with_nobody_reads_nothing_of_its_other_side() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let sql = "select count(l_comment) from lineitem, orders where l_orderkey = o_orderkey \
+               and o_orderdate = date '1995-03-01' and o_clerk = 'nobody'";
+    for report in everywhere(&cluster, Wire::Shm, sql, "lineitem").await {
+        let (policy, work) = (report.policy, report.actual.expect("it ran").work);
+        assert_eq!((work.rows_out, work.pages_read), (0, 0), "{policy}: {work:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_narrow_a_scan_that_puts_out_groups() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let sql = "select o_orderkey, total from orders, (select l_orderkey, sum(l_quantity) as total from lineitem \
+               group by l_orderkey) as totals where o_orderkey = l_orderkey and o_totalprice > 450000 \
+               order by o_orderkey";
+    let engine = cluster.engine(Wire::Shm, options(Policy::RemoteProcess)).await.expect("an engine");
+    let plain = EngineOptions { aggregates: AggregatePushdown::Never, ..options(Policy::Local) };
+    let plain = cluster.engine(Wire::Shm, plain).await.expect("an engine");
+    let grouping = EngineOptions { aggregates: AggregatePushdown::Always, ..options(Policy::RemoteProcess) };
+    let grouping = cluster.engine(Wire::Shm, grouping).await.expect("an engine");
+    let expected = plain.sql(sql).await.expect("it runs");
+    assert!(expected.rows() > 0);
+    for engine in [&engine, &grouping] {
+        assert_eq!(engine.sql(sql).await.expect("it runs").batches, expected.batches);
+    }
+    let report = scan_of(&grouping, sql, "lineitem").await;
+    assert_eq!(report.pushed_keys, ["l_orderkey"]);
+    let groups = report.actual.expect("it ran").work.rows_out;
+    assert!(groups < 1000, "of 15,000 orders: {groups}, {:?}", report.narrowing);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_threshold_of_a_top_k_skips_pages_under_every_placement() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    // Keys ascend from segment to segment, so that the first has all that is wanted.
+    let sql = "select l_orderkey, l_comment from lineitem order by l_orderkey, l_linenumber limit 5";
+    for report in everywhere(&cluster, Wire::Shm, sql, "lineitem").await {
+        let (policy, figures) = (report.policy, report.actual.expect("it ran"));
+        assert_eq!(report.narrowing.sources.len(), 1, "{policy}");
+        assert!(report.narrowing.segments > 0, "{policy}: {:?}", report.narrowing);
+        assert!(figures.work.rows_out < report.rows, "{policy}: {figures:?}");
+        assert!(figures.work.pages_skipped_by_zone > 0, "{policy}: {figures:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_that_keep_rows_without_a_partner_are_not_narrowed_by_keys() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let left = "select count(*), count(o_orderkey) from lineitem left join orders on l_orderkey = o_orderkey \
+                and o_orderdate = date '1995-03-01'";
+    let anti = "select count(*) from lineitem where not exists (select * from orders where o_orderkey = l_orderkey \
+                and o_orderdate < date '1997-03-01')";
+    let null_aware = "select count(*) from lineitem where l_orderkey not in (select o_orderkey from orders \
+                      where o_orderdate < date '1997-03-01')";
+    for sql in [left, anti, null_aware] {
+        for report in everywhere(&cluster, Wire::Shm, sql, "lineitem").await {
+            let rows = report.actual.expect("it ran").work.rows_out;
+            assert_eq!(rows, report.rows, "{}: {sql}", report.policy);
+        }
+    }
+}
