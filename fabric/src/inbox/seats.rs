@@ -80,6 +80,8 @@ pub(super) struct Slot {
     pub(super) ring: usize,
     /// None while the index is free.
     pub(super) seat: Option<Arc<Seat>>,
+    /// Its sender has left, and may still be writing: the index is not free yet.
+    has_left: bool,
 }
 
 /// Somebody who sends no more.
@@ -191,7 +193,12 @@ impl Shared {
     }
 
     fn depart(&self, departure: Departure) {
-        self.table.lock().departures.push_back(departure);
+        let mut table = self.table.lock();
+        if let Some(slot) = table.slots.get_mut(usize::from(departure.index)) {
+            slot.has_left = true;
+        }
+        table.departures.push_back(departure);
+        drop(table);
         self.news.store(true, Ordering::SeqCst);
         self.bell.ring();
     }
@@ -201,8 +208,7 @@ impl InboxHandle {
     /// Senders that have a place and have not left it.
     pub(crate) fn members(&self) -> usize {
         let table = self.shared.table.lock();
-        let taken = table.slots.iter().filter(|slot| slot.seat.is_some()).count();
-        taken.saturating_sub(table.departures.len())
+        table.slots.iter().filter(|slot| slot.seat.is_some() && !slot.has_left).count()
     }
 
     /// Gives a connection the name of a sender. `room_bell` wakes the sender, `owner_bell` the connection's owner.
@@ -252,6 +258,7 @@ impl InboxHandle {
         let slot = &mut table.slots[index];
         slot.generation += 1;
         slot.seat = Some(Arc::clone(&seat));
+        slot.has_left = false;
         let generation = slot.generation;
         // There are at most `INBOX_SENDERS_MAX` senders.
         let index = u16::try_from(index).unwrap_or(u16::MAX);
