@@ -184,8 +184,7 @@ impl Engine {
         let state = session_state(&options, &tables)?;
         let (policy, trace) = (RwLock::new(options.policy), RwLock::new(None));
         let devices = LocalDevices::attach(cluster.statuses());
-        let workers = cluster.statuses().iter().map(|status| (status.node, status.scan_workers));
-        let loads = Arc::new(Loads::new(workers));
+        let loads = Arc::new(Loads::new(cluster.statuses()));
         let queries = AtomicU64::new(0);
         let engine = Self { cluster, devices, loads, options, policy, trace, tables, state, queries };
         engine.refresh().await?;

@@ -121,6 +121,13 @@ impl Demand {
     }
 }
 
+/// Of the bytes of the pages that a fetch wants, the share that comes from devices: as this scan found it, as others did lately,
+/// or as the node's cache lets expect.
+fn from_disk(profile: &ScanProfile, node: &NodeProfile) -> f64 {
+    let found = profile.measured.fetched_from_disk.or(node.pace.from_disk);
+    found.unwrap_or(1.0 - node.cached.clamp(0.0, 1.0))
+}
+
 /// What a segment's scan takes under `placement`, nobody else being there. A node that the cluster does not have takes as
 /// much as an unknown one: [`price`] says that it is not there.
 #[must_use]
@@ -138,7 +145,7 @@ pub fn demand(
     match placement {
         Placement::Local => Demand { device_s, engine_s, ..Demand::default() },
         Placement::RemoteFetch => Demand {
-            device_s: device_s * profile.measured.fetched_from_disk,
+            device_s: device_s * from_disk(profile, node),
             wire_s: wire_seconds(bytes(profile.pages()) * profile.measured.fetched_over_wire),
             engine_s,
             latency_s: f64::from(profile.fetch_round_trips()) * trip_s,

@@ -79,25 +79,38 @@ pub struct Pace {
     cpu: Ratio,
     wire: Ratio,
     device: Ratio,
+    from_disk: Ratio,
 }
 
 impl Pace {
-    /// Learns from a segment of the node.
-    pub fn observe(&mut self, observed: &Observed, wire: Wire, calibration: &Calibration) {
+    /// Learns from a segment of the node that was scanned so.
+    #[expect(clippy::cast_precision_loss, reason = "estimates: 53 bits are plenty")]
+    pub fn observe(
+        &mut self,
+        placement: Placement,
+        observed: &Observed,
+        wire: Wire,
+        calibration: &Calibration,
+    ) {
         if observed.node_cpu_s >= CPU_S_MIN {
             self.cpu.observe(observed.node_s, observed.node_cpu_s);
         }
         if observed.disk_bytes > 0 && observed.device_s > 0.0 {
-            self.device.observe(observed.device_s, device_seconds(observed.pages, calibration));
+            // What came out of a cache took no device.
+            let from_disk = observed.disk_bytes as f64 / observed.pages.bytes.max(1) as f64;
+            let expected_s = device_seconds(observed.pages, calibration) * from_disk.min(1.0);
+            self.device.observe(observed.device_s, expected_s);
         }
         if observed.wire_bytes >= WIRE_BYTES_MIN && observed.wait_s > 0.0 {
             let costs = calibration.wire(wire);
-            #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
             let expected_s = observed.wire_bytes as f64 / costs.bytes_per_s.value;
             // Who waits alone waits for each in turn; many wait for the slowest, each for its share.
             let shared_s = observed.wait_s / f64::from(observed.waiting.max(1));
             let rest_s = observed.wait_s - observed.read_s - costs.round_trip_us.value * 1e-6;
             self.wire.observe(shared_s.min(rest_s).max(0.0), expected_s);
+        }
+        if placement == Placement::RemoteFetch {
+            self.from_disk.observe(observed.disk_bytes as f64, observed.pages.bytes as f64);
         }
     }
 
@@ -111,6 +124,7 @@ impl Pace {
             cpu: self.cpu.factor_after(seconds),
             wire: self.wire.factor_after(seconds),
             device: self.device.factor_after(seconds),
+            from_disk: known(&self.from_disk).then(|| self.from_disk.factor()),
         }
     }
 }
@@ -246,7 +260,7 @@ impl Course {
             measured: Measured {
                 engine_cpu: or(&self.engine_cpu, &self.node_cpu),
                 node_cpu: or(&self.node_cpu, &self.engine_cpu),
-                fetched_from_disk: self.fetched_from_disk.factor(),
+                fetched_from_disk: self.fetched_from_disk.is_known().then(|| self.fetched_from_disk.factor()),
                 fetched_over_wire: self.fetched_over_wire.factor(),
             },
             ..*profile

@@ -42,22 +42,22 @@ pub struct ScanProfile {
     pub measured: Measured,
 }
 
-/// Ratios of measured to estimated work of one scan; all 1 before anything was measured.
+/// Ratios of measured to estimated work of one scan; 1 or none before anything was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Of the engine's CPU time for values, pages and bytes.
     pub engine_cpu: f64,
     /// Of a node's.
     pub node_cpu: f64,
-    /// Bytes that fetches took from devices to bytes of the pages: less than 1 where caches help.
-    pub fetched_from_disk: f64,
+    /// Bytes that fetches took from devices to bytes of the pages, if there were any: less than 1 where caches help.
+    pub fetched_from_disk: Option<f64>,
     /// Bytes that fetches took over the wire to bytes of the pages.
     pub fetched_over_wire: f64,
 }
 
 impl Default for Measured {
     fn default() -> Self {
-        Self { engine_cpu: 1.0, node_cpu: 1.0, fetched_from_disk: 1.0, fetched_over_wire: 1.0 }
+        Self { engine_cpu: 1.0, node_cpu: 1.0, fetched_from_disk: None, fetched_over_wire: 1.0 }
     }
 }
 
@@ -184,6 +184,8 @@ pub struct PaceFactors {
     pub wire: f64,
     /// Of the devices.
     pub device: f64,
+    /// Bytes that fetches took from devices to bytes of the pages, if there were any lately.
+    pub from_disk: Option<f64>,
     /// Whether it was measured lately how fast pages come.
     pub fetch_known: bool,
     /// Whether it was measured lately how fast the node scans.
@@ -204,7 +206,7 @@ impl PaceFactors {
 
 impl Default for PaceFactors {
     fn default() -> Self {
-        Self { cpu: 1.0, wire: 1.0, device: 1.0, fetch_known: false, process_known: false }
+        Self { cpu: 1.0, wire: 1.0, device: 1.0, from_disk: None, fetch_known: false, process_known: false }
     }
 }
 
@@ -221,6 +223,8 @@ pub struct NodeProfile {
     pub ahead: Ahead,
     /// How fast it was found to be.
     pub pace: PaceFactors,
+    /// Of the bytes that it stores, the share that its page cache held when it said so, 0 to 1.
+    pub cached: f64,
     /// Whether it was lost lately. It matters where its devices are attached: elsewhere nobody has its pages, and asking it
     /// again is all that can be done.
     pub lost: bool,

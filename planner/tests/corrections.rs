@@ -48,6 +48,7 @@ fn cluster() -> ClusterProfile {
         load: LoadReport { scan_workers: 2, ..LoadReport::default() },
         ahead: Ahead::default(),
         pace: PaceFactors::default(),
+        cached: 0.0,
         lost: false,
     };
     ClusterProfile {
@@ -130,7 +131,7 @@ fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
     let mut pace = Pace::default();
     for _ in 0..4 {
         let scanned = Observed { node_cpu_s: 0.001, node_s: 0.010, ..observed(10, 0.0) };
-        pace.observe(&scanned, Wire::Tcp, &calibration);
+        pace.observe(Placement::RemoteProcess, &scanned, Wire::Tcp, &calibration);
         // A MiB at 50 MB/s, four at a time, the devices being quick.
         let fetched = Observed {
             wire_bytes: 1 << 20,
@@ -139,7 +140,7 @@ fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
             waiting: 4,
             ..observed(10, 0.0)
         };
-        pace.observe(&fetched, Wire::Tcp, &calibration);
+        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration);
     }
     let factors = pace.factors_after(0.0);
     assert!((9.0..11.0).contains(&factors.cpu), "{factors:?}");
@@ -147,6 +148,26 @@ fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
     assert!(factors.fetch_known && factors.process_known);
     let later = pace.factors_after(600.0);
     assert!(later.cpu < 1.1 && later.wire < 1.1 && !later.process_known, "{later:?}");
+}
+
+#[test]
+fn what_fetches_found_in_a_nodes_cache_counts_for_the_scans_after_them_and_says_nothing_of_its_devices() {
+    let calibration = Calibration::default();
+    let nodes = cluster().nodes;
+    let scan = ScanProfile { filter: PAGES, payload: PageDemand::default(), ..expected(1.0) };
+    let whole_s = demand(&scan, &nodes[&NODE], &calibration, Placement::Local).device_s;
+    let mut pace = Pace::default();
+    assert_eq!(pace.factors_after(0.0).from_disk, None);
+    for _ in 0..4 {
+        // A quarter came from devices, which took three times as long as calibrated.
+        let (disk_bytes, device_s) = (PAGES.bytes / 4, 3.0 * whole_s / 4.0);
+        let fetched = Observed { disk_bytes, device_s, ..observed(10, 0.0) };
+        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration);
+    }
+    let factors = pace.factors_after(0.0);
+    assert!((0.2..0.3).contains(&factors.from_disk.expect("it was measured")), "{factors:?}");
+    assert!((2.8..3.2).contains(&factors.device), "{factors:?}");
+    assert_eq!(pace.factors_after(600.0).from_disk, None, "caches change");
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn cluster(wire: Wire, attachment: Attachment, node_scans: u16, engine_scans: u1
                 load,
                 ahead: Ahead::default(),
                 pace: PaceFactors::default(),
+                cached: 0.0,
                 lost: false,
             },
         )]
@@ -112,6 +113,31 @@ fn auto_takes_the_cheapest_placement() {
         let prices = price(&profile, &cluster, &Calibration::default());
         assert_eq!(decided(&profile, &cluster), expected, "{situation}: {prices:?}");
     }
+}
+
+#[test]
+fn pages_are_fetched_from_a_cache_rather_than_read_from_a_device() {
+    let selective = scan(300, 400, 0.01, 32.0);
+    let with = |cached: f64, from_disk: Option<f64>, measured: Option<f64>| {
+        let mut cluster = cluster(Wire::Shm, attached(), 0, 0);
+        let node = cluster.nodes.get_mut(&NODE).expect("it is there");
+        (node.cached, node.pace.from_disk) = (cached, from_disk);
+        let measured = Measured { fetched_from_disk: measured, ..Measured::default() };
+        decided(&ScanProfile { measured, ..selective }, &cluster)
+    };
+    assert_eq!(with(0.0, None, None), Placement::Local);
+    assert_eq!(with(1.0, None, None), Placement::RemoteFetch, "what the node said");
+    assert_eq!(
+        with(1.0, Some(1.0), None),
+        Placement::Local,
+        "what fetches found is better than what it said"
+    );
+    assert_eq!(with(0.0, Some(0.0), None), Placement::RemoteFetch);
+    assert_eq!(
+        with(0.0, Some(0.0), Some(1.0)),
+        Placement::Local,
+        "and what this scan's found is better still"
+    );
 }
 
 #[test]

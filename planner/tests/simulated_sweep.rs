@@ -57,7 +57,15 @@ impl Truth {
     fn node(&self, pace: PaceFactors) -> NodeProfile {
         let load = LoadReport { scan_workers: SCAN_WORKERS, ..LoadReport::default() };
         let wire = if self.attached { Wire::Shm } else { Wire::Tcp };
-        NodeProfile { wire, attachment: self.attachment(), load, ahead: Ahead::default(), pace, lost: false }
+        NodeProfile {
+            wire,
+            attachment: self.attachment(),
+            load,
+            ahead: Ahead::default(),
+            pace,
+            cached: 0.0,
+            lost: false,
+        }
     }
 
     /// What a segment really takes; of the node's part, CPU time.
@@ -374,7 +382,7 @@ impl Simulation {
         self.course.observe(&expected, placement, &observed, &self.calibration);
         let pace = self.paces.entry(node).or_default();
         let known = self.cluster.nodes.get_mut(&node).expect("it is there");
-        pace.observe(&observed, known.wire, &self.calibration);
+        pace.observe(placement, &observed, known.wire, &self.calibration);
         known.pace = pace.factors_after(0.0);
         known.ahead.remove(&demand);
         if self.segments.len() < self.total {

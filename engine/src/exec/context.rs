@@ -6,10 +6,13 @@
 use crate::trace::TraceSink;
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_fabric::Address;
-use rackscan_format::{ids::NodeId, message::LoadReport};
+use rackscan_format::{
+    ids::NodeId,
+    message::{LoadReport, NodeStatus},
+};
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, NodeProfile, Observed, Pace,
-    PaceFactors, Policy, Wire,
+    PaceFactors, Placement, Policy, Wire,
 };
 use std::{
     collections::BTreeMap,
@@ -51,6 +54,8 @@ struct State {
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeLoad {
     scan_workers: u16,
+    /// Of the bytes that the node stores, the share that its cache held when this engine began.
+    cached: f64,
     /// Scans of others, as of the last reply.
     others: u16,
     /// Requests of each kind on their way.
@@ -76,10 +81,14 @@ pub(crate) enum Waiting {
 }
 
 impl Loads {
-    /// Idle nodes with the scan workers they said they have.
-    pub(crate) fn new(workers: impl IntoIterator<Item = (NodeId, u16)>) -> Self {
-        let load = |scan_workers| NodeLoad { scan_workers, ..NodeLoad::default() };
-        let nodes = workers.into_iter().map(|(node, scan_workers)| (node, load(scan_workers))).collect();
+    /// Idle nodes with the scan workers and the cached pages they said they have.
+    pub(crate) fn new<'a>(nodes: impl IntoIterator<Item = &'a NodeStatus>) -> Self {
+        let load = |status: &NodeStatus| NodeLoad {
+            scan_workers: status.scan_workers,
+            cached: cached_share(status),
+            ..NodeLoad::default()
+        };
+        let nodes = nodes.into_iter().map(|status| (status.node, load(status))).collect();
         Self { state: Mutex::new(State { nodes, ..State::default() }) }
     }
 
@@ -103,10 +112,16 @@ impl Loads {
     }
 
     /// Learns from a segment of the node that ended.
-    pub(crate) fn observe(&self, node: NodeId, observed: &Observed, wire: Wire, calibration: &Calibration) {
+    pub(crate) fn observe(
+        &self,
+        (node, placement): (NodeId, Placement),
+        observed: &Observed,
+        wire: Wire,
+        calibration: &Calibration,
+    ) {
         let mut state = self.state();
         let load = state.nodes.entry(node).or_default();
-        load.pace.observe(observed, wire, calibration);
+        load.pace.observe(placement, observed, wire, calibration);
         load.measured_at = Some(Instant::now());
     }
 
@@ -136,6 +151,13 @@ impl Loads {
         let positions = nodes.enumerate().map(|(position, node)| (ahead(node), position));
         positions.min().map(|(_, position)| position)
     }
+}
+
+/// Of the bytes that a node stores, the share that its cache holds.
+#[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
+fn cached_share(status: &NodeStatus) -> f64 {
+    let stored: u64 = status.devices.iter().map(|device| device.used_bytes).sum();
+    (status.cache.used_bytes as f64 / stored.max(1) as f64).min(1.0)
 }
 
 /// A segment under way.
@@ -196,8 +218,8 @@ impl QueryContext {
                 .map_or_else(PaceFactors::default, |at| load.pace.factors_after(at.elapsed().as_secs_f64()));
             let others = LoadReport { scans_running, scan_workers, ..LoadReport::default() };
             let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR);
-            let (wire, ahead) = (self.wire(node), load.ahead);
-            (node, NodeProfile { wire, attachment, load: others, ahead, pace, lost })
+            let (wire, ahead, cached) = (self.wire(node), load.ahead, load.cached);
+            (node, NodeProfile { wire, attachment, load: others, ahead, pace, cached, lost })
         });
         let nodes = nodes.collect();
         ClusterProfile { engine: EngineProfile { cores, ahead: state.engine }, nodes }

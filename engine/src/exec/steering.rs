@@ -61,11 +61,12 @@ impl Steering {
     /// Learns from a segment that was scanned to its end where it was placed.
     pub(super) fn observe(&self, work: &SegmentWork, placed: &Placed, meter: &Meter) {
         let (observed, calibration) = (meter.observed(), &work.query.calibration);
+        let placement = placed.decision.placement;
         if work.policy == Policy::Auto {
-            let placement = placed.decision.placement;
             self.state().course.observe(&placed.expected, placement, &observed, calibration);
         }
-        work.query.loads.observe(work.node, &observed, work.query.wire(work.node), calibration);
+        let wire = work.query.wire(work.node);
+        work.query.loads.observe((work.node, placement), &observed, wire, calibration);
     }
 
     /// What the scan has taught so far.
