@@ -33,7 +33,7 @@ pub(crate) const SKETCH_SET_MAX: usize = 64;
 /// Rows of the smallest table whose scan is narrowed by a join's keys.
 pub(crate) const NARROWED_ROWS_MIN: u64 = 16_384;
 /// Rows that were looked up in key filters before those are judged.
-pub(crate) const KEYS_JUDGED: u64 = 65_536;
+pub(crate) const KEYS_JUDGED: u64 = 32_768;
 /// Key filters that keep more than this share (numerator, denominator) are given up.
 pub(crate) const KEYS_KEPT_MAX: (u64, u64) = (7, 8);
 

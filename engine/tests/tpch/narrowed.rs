@@ -71,7 +71,10 @@ async fn many_keys_travel_as_a_filter_that_is_looked_into_and_given_up_when_most
         let (policy, work) = (report.policy, report.actual.expect("it ran").work);
         assert_eq!(work.rows_out, report.rows, "{policy}: every item has its order");
         let looked_up = work.keys_tested;
-        assert!(looked_up == 0 || report.narrowing.keys_given_up || looked_up < report.rows, "{policy}: {work:?}");
+        assert!(
+            looked_up == 0 || report.narrowing.keys_given_up || looked_up < report.rows,
+            "{policy}: {work:?}"
+        );
     }
 }
 
