@@ -16,6 +16,7 @@ use rackscan_format::{
     ids::NodeId,
     limits::CLUSTER_NODES_MAX,
     message::{Answer, LoadReport, NodeStatus, Request},
+    page::PageIdentity,
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -148,6 +149,22 @@ impl Cluster {
     #[must_use]
     pub fn address(&self, node: NodeId) -> Option<&Address> {
         self.shared.nodes.iter().find(|known| known.id == node).map(|node| &node.address)
+    }
+
+    /// Of pages of a node with their bytes, how many bytes lie in this process' cache, or lay in the node's when it last spoke of
+    /// them, and how many there are.
+    #[must_use]
+    pub fn cached_bytes(&self, node: NodeId, pages: impl Iterator<Item = (PageIdentity, u64)>) -> (u64, u64) {
+        let Some(known) = self.shared.nodes.iter().find(|known| known.id == node) else { return (0, 0) };
+        let own = self.shared.own.as_ref();
+        let (mut cached, mut all) = (0, 0);
+        for (page, bytes) in pages {
+            all += bytes;
+            if known.cache.find(&page).is_some() || own.is_some_and(|own| own.keeps(node, page)) {
+                cached += bytes;
+            }
+        }
+        (cached, all)
     }
 
     /// What each node said of itself when it was connected to, by id. See [`Cluster::status`] for now.

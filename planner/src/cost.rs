@@ -122,10 +122,11 @@ impl Demand {
 }
 
 /// Of the bytes of the pages that a fetch wants, the share that comes from devices: as this scan found it, as others did lately,
-/// or as the node's cache lets expect.
+/// or as the node's cache lets expect; no more than what is not known to lie in a cache.
 fn from_disk(profile: &ScanProfile, node: &NodeProfile) -> f64 {
     let found = profile.measured.fetched_from_disk.or(node.pace.from_disk);
-    found.unwrap_or(1.0 - node.cached.clamp(0.0, 1.0))
+    let expected = found.unwrap_or(1.0 - node.cached.clamp(0.0, 1.0));
+    expected.min(1.0 - profile.cached.clamp(0.0, 1.0))
 }
 
 /// What a segment's scan takes under `placement`, nobody else being there. A node that the cluster does not have takes as

@@ -38,6 +38,8 @@ pub struct ScanProfile {
     pub output_rows: f64,
     /// Arrow bytes of one of them.
     pub output_row_bytes: f64,
+    /// Of its pages' bytes, the share that is known to lie in the engine's cache or its node's.
+    pub cached: f64,
     /// What was measured where a plain estimate has nothing to say.
     pub measured: Measured,
 }
@@ -75,6 +77,7 @@ impl ScanProfile {
             output_values_per_row: 0.0,
             output_rows: 0.0,
             output_row_bytes: 0.0,
+            cached: 0.0,
             measured: Measured::default(),
         }
     }

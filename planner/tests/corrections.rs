@@ -25,6 +25,7 @@ fn expected(selectivity: f64) -> ScanProfile {
         output_values_per_row: 2.0,
         output_rows: 131_072.0 * selectivity,
         output_row_bytes: 24.0,
+        cached: 0.0,
         measured: Measured::default(),
     }
 }

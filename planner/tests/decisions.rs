@@ -26,6 +26,7 @@ fn scan(filter_kib: u64, payload_kib: u64, selectivity: f64, row_bytes: f64) -> 
         output_values_per_row: 2.0,
         output_rows: 131_072.0 * selectivity,
         output_row_bytes: row_bytes,
+        cached: 0.0,
         measured: Measured::default(),
     }
 }
@@ -115,6 +116,13 @@ fn auto_takes_the_cheapest_placement() {
     }
 }
 
+/// Where a segment goes whose node's fetches have all come from devices.
+fn scan_from_a_cold_cluster(profile: ScanProfile) -> Placement {
+    let mut cluster = cluster(Wire::Shm, attached(), 0, 0);
+    cluster.nodes.get_mut(&NODE).expect("it is there").pace.from_disk = Some(1.0);
+    decided(&profile, &cluster)
+}
+
 #[test]
 fn pages_are_fetched_from_a_cache_rather_than_read_from_a_device() {
     let selective = scan(300, 400, 0.01, 32.0);
@@ -138,6 +146,8 @@ fn pages_are_fetched_from_a_cache_rather_than_read_from_a_device() {
         Placement::Local,
         "and what this scan's found is better still"
     );
+    let known = scan_from_a_cold_cluster(ScanProfile { cached: 1.0, ..selective });
+    assert_eq!(known, Placement::RemoteFetch, "but pages that are known to lie there need nobody's guess");
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn profile(node: NodeId, selectivity: f64) -> ScanProfile {
         output_values_per_row: 4.0,
         output_rows: 131_072.0 * selectivity,
         output_row_bytes: 32.0,
+        cached: 0.0,
         measured: Measured::default(),
     }
 }

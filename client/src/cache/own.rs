@@ -53,6 +53,11 @@ impl OwnPages {
         Some(PageBuffer::shared(page))
     }
 
+    /// Whether a page is kept, without a word to the policy.
+    pub(crate) fn keeps(&self, node: NodeId, identity: PageIdentity) -> bool {
+        self.lock().pages.contains_key(&(node, identity))
+    }
+
     /// A page has come; it is kept if it is worth it. Returns it.
     pub(crate) fn offer(&self, node: NodeId, identity: PageIdentity, page: PageBuffer) -> PageBuffer {
         let (key, units) = ((node, identity), page.memory_bytes().div_ceil(FRAME_BYTES) as u64);

@@ -3,7 +3,7 @@
 //! The planner decides with what the segments before have taught; here is what it must remember between them.
 
 use super::{ScanError, meter::Meter, profile, segment::SegmentWork};
-use rackscan_format::ids::NodeId;
+use rackscan_format::ids::{NodeId, PageNumber};
 use rackscan_planner::{Course, Decision, Policy, ScanProfile};
 use std::{
     collections::BTreeMap,
@@ -44,9 +44,10 @@ impl Steering {
     pub(super) fn decide(&self, work: &SegmentWork) -> Result<Placed, ScanError> {
         // A forced placement is obeyed or refused whatever it costs, so that estimating it would be for nothing.
         let expected = match work.policy {
-            Policy::Auto => {
-                profile::profile(&work.narrowed.program, work.node, &work.directory, &work.snapshot)
-            }
+            Policy::Auto => ScanProfile {
+                cached: cached(work),
+                ..profile::profile(&work.narrowed.program, work.node, &work.directory, &work.snapshot)
+            },
             _ => ScanProfile::of_nothing(work.node),
         };
         let cluster = work.query.cluster_profile();
@@ -73,4 +74,18 @@ impl Steering {
     pub(super) fn course(&self) -> Course {
         self.state().course.clone()
     }
+}
+
+/// The share of the bytes of the segment's pages that is known to lie in a cache.
+#[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
+fn cached(work: &SegmentWork) -> f64 {
+    let columns = work.narrowed.program.program().inputs.iter().map(|input| input.column);
+    let pages = columns.flat_map(|column| {
+        let entries = work.directory.chunk(column).map_or(&[][..], |chunk| &chunk.pages);
+        (0..).zip(entries).map(move |(page, entry)| (column, PageNumber(page), entry.extent.length_bytes))
+    });
+    let identities =
+        pages.map(|(column, page, bytes)| (work.directory.identity(column, page), u64::from(bytes)));
+    let (cached_bytes, bytes) = work.query.cluster.cached_bytes(work.node, identities);
+    cached_bytes as f64 / bytes.max(1) as f64
 }
