@@ -211,14 +211,18 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored integers have such.
+    /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored integers and texts have such.
     pub(super) fn add_partial(&mut self, groups: &[u32], partial: &PartialValues) -> Result<(), ArrowError> {
+        let (of_groups, values) = match partial {
+            PartialValues::Numbers { counts, values } => (counts, values),
+            PartialValues::Texts(texts) => return self.add(groups, Some(texts)),
+        };
         let groups = groups.iter().map(|group| *group as usize);
         if let Self::Counts { counts, .. } = self {
-            groups.zip(&partial.counts).for_each(|(group, count)| counts[group] += count);
+            groups.zip(of_groups).for_each(|(group, count)| counts[group] += count);
             return Ok(());
         }
-        let rows = partial.counts.iter().zip(partial.values.iter().copied());
+        let rows = of_groups.iter().zip(values.iter().copied());
         let rows =
             groups.zip(rows).filter(|(_, (count, _))| **count > 0).map(|(group, (_, value))| (group, value));
         match self {

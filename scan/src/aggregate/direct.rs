@@ -3,10 +3,11 @@
 //! Where keys are dictionary codes or integers of a small range, their combination is an index into a small table
 //! ([`super::domain`]); where arguments are narrow ([`crate::narrow::expression`]), they are computed on unpacked blocks
 //! and added there. TPC-H's Q1 and Q6 are such scans. One integer key of a large range is hashed ([`hashed`]).
+//! The first and the last of texts are those of their codes in a sorted dictionary.
 //!
 //! Invariants
-//! - A run of blocks lies in one page of each key, and is so short that no 64-bit sum can overflow, unless a single block
-//!   could; such sums are made in 128 bits. Everything else is left to the general path.
+//! - A run of blocks lies in one page of each key and of each text that is folded, and is so short that no 64-bit sum can
+//!   overflow, unless a single block could; such sums are made in 128 bits. Everything else is left to the general path.
 //! - Row `i` of a block belongs to slot `slots[i]`; rows not selected belong to one slot more, which is thrown away, and so
 //!   do rows without a value, in the copy of the slots that the arguments of their columns use.
 
@@ -24,16 +25,18 @@ use crate::{
         expression::{self, NarrowProgram, Operand, Reaches},
         int::Lanes,
     },
-    pages::InputView,
+    pages::{InputView, Located},
     predicate::inputs_of,
     select::integers,
     selection::Selection,
-    text::valid_rows,
+    text::{text_array, valid_rows},
 };
+use arrow::{array::ArrayRef, buffer::NullBuffer};
 use rackscan_format::{
-    encoding::integer::IntegerBlock,
+    encoding::{integer::IntegerBlock, text::TextBuffer},
     limits::BLOCK_ROWS,
     program::{Aggregate, AggregateFunction, Node, ValueType, VerifiedProgram},
+    schema::ColumnType,
     simd::Level,
 };
 use std::ops::Range;
@@ -55,6 +58,12 @@ enum Fold {
     Extreme {
         extreme: usize,
         class: usize,
+    },
+    /// Likewise, of the codes of a text column.
+    Text {
+        extreme: usize,
+        class: usize,
+        input: usize,
     },
 }
 
@@ -144,8 +153,15 @@ impl Direct {
         {
             return Some(Fold::Count { class });
         }
-        let Operand::Step(step) = self.narrow.operand(program, argument)? else { return None };
         let least = aggregate.function == AggregateFunction::Min;
+        if let (Node::Column(input), ValueType::Text) =
+            (&program.program().nodes[usize::from(argument)], program.node_types()[usize::from(argument)])
+        {
+            let input = usize::from(*input);
+            let measure = Measure { step: self.narrow.codes(input), class, least };
+            return Some(Fold::Text { extreme: position(&mut self.extremes, measure), class, input });
+        }
+        let Operand::Step(step) = self.narrow.operand(program, argument)? else { return None };
         let measure = Measure { step, class, least };
         Some(match aggregate.function {
             AggregateFunction::CountRows | AggregateFunction::Count => Fold::Count { class },
@@ -167,9 +183,13 @@ impl Direct {
         room: &mut Room,
     ) -> Result<Option<usize>, Fault> {
         let mut end = blocks.end;
-        for (input, _) in &self.keys {
-            let page = views[*input].page_of(blocks.start);
-            end = (blocks.start..end).find(|block| views[*input].page_of(*block) != page).unwrap_or(end);
+        let texts = self.folds.iter().filter_map(|fold| match fold {
+            Fold::Text { input, .. } => Some(*input),
+            _ => None,
+        });
+        for input in self.keys.iter().map(|(input, _)| *input).chain(texts) {
+            let page = views[input].page_of(blocks.start);
+            end = (blocks.start..end).find(|block| views[input].page_of(*block) != page).unwrap_or(end);
         }
         let wanted: Vec<usize> =
             (blocks.start..end).filter(|block| !selection_of(*block).is_empty()).collect();
@@ -209,7 +229,7 @@ impl Direct {
         let mut columns = Vec::with_capacity(blocks.len() * self.narrow.columns().count());
         for block in blocks {
             for (_, input) in self.narrow.columns() {
-                let column = integers(&views[input].locate(*block)?)?;
+                let Some(column) = column(&views[input], *block)? else { return Ok(None) };
                 let ((low, high), (least, most)) = (bounds[input], narrow::reach_of(&column));
                 bounds[input] = (least.min(low), most.max(high));
                 columns.push(column);
@@ -336,19 +356,57 @@ impl Direct {
             let counts = &table.counts[class_of[class]];
             used.iter().map(|slot| counts[*slot]).collect()
         };
-        let values = self.folds.iter().map(|fold| match fold {
-            Fold::Count { class } => PartialValues { counts: counts(*class), values: Vec::new() },
+        let extremes = |extreme: usize| used.iter().map(move |slot| table.extremes[extreme][*slot]);
+        let values = self.folds.iter().map(|fold| match *fold {
+            Fold::Count { class } => Ok(PartialValues::Numbers { counts: counts(class), values: Vec::new() }),
             Fold::Sum { sum, class } => {
-                let values = used.iter().map(|slot| table.sum(*sum, *slot)).collect();
-                PartialValues { counts: counts(*class), values }
+                let values = used.iter().map(|slot| table.sum(sum, *slot)).collect();
+                Ok(PartialValues::Numbers { counts: counts(class), values })
             }
             Fold::Extreme { extreme, class } => {
-                let values = used.iter().map(|slot| table.extremes[*extreme][*slot]).collect();
-                PartialValues { counts: counts(*class), values }
+                let values = extremes(extreme).collect();
+                Ok(PartialValues::Numbers { counts: counts(class), values })
+            }
+            Fold::Text { extreme, class, input } => {
+                let codes =
+                    extremes(extreme).zip(counts(class)).map(|(code, rows)| (rows > 0).then_some(code));
+                Ok(PartialValues::Texts(texts(&views[input].locate(block)?, codes)?))
             }
         });
-        Ok(Partial { keys: keys?, rows: used.len(), values: values.collect() })
+        let values: Result<Vec<_>, Fault> = values.collect();
+        Ok(Partial { keys: keys?, rows: used.len(), values: values? })
     }
+}
+
+/// A block's values, or its codes if it holds texts; `None` without a dictionary.
+fn column<'a>(view: &InputView<'a>, block: usize) -> Result<Option<IntegerBlock<'a>>, Fault> {
+    let located = view.locate(block)?;
+    if view.column_type != ColumnType::Text {
+        return integers(&located).map(Some);
+    }
+    if !located.has_dictionary() {
+        return Ok(None);
+    }
+    located.dictionary()?.block(located.block).map(Some).map_err(located.fault())
+}
+
+/// The entries of a page's dictionary that have these codes.
+fn texts(located: &Located<'_, '_>, codes: impl Iterator<Item = Option<i128>>) -> Result<ArrayRef, Fault> {
+    let page = located.dictionary()?;
+    let (mut texts, mut valid) = (TextBuffer::default(), Vec::new());
+    for code in codes {
+        let entry =
+            code.map_or(Some(0), |code| usize::try_from(code).ok().filter(|code| *code < page.entries()));
+        // Codes were folded as they lay there, whatever a page says that somebody forged.
+        let Some(entry) = entry else {
+            let reason = format!("a code is {code:?}, expected below {}", page.entries());
+            return Err(located.place.fault(reason));
+        };
+        let text = if code.is_some() { page.entry(entry) } else { &[] };
+        texts.push(text).map_err(located.fault())?;
+        valid.push(code.is_some());
+    }
+    Ok(text_array(texts, Some(NullBuffer::from(valid)).filter(|nulls| nulls.null_count() > 0))?)
 }
 
 /// Where something is in a list, to which it is appended if it is not there.

@@ -33,11 +33,12 @@ pub(crate) struct Partial {
     pub(crate) values: Vec<PartialValues>,
 }
 
-/// For each group: how many of its rows have a value, and their sum or extreme, which means nothing where none has.
-pub(crate) struct PartialValues {
-    pub(crate) counts: Vec<i64>,
-    /// Empty for counts.
-    pub(crate) values: Vec<i128>,
+/// What the rows of each group have come to.
+pub(crate) enum PartialValues {
+    /// How many have a value, and their sum or extreme, which means nothing where none has. Without values for counts.
+    Numbers { counts: Vec<i64>, values: Vec<i128> },
+    /// Their first or last text; null where none has one.
+    Texts(ArrayRef),
 }
 
 impl Grouping {

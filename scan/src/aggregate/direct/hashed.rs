@@ -44,7 +44,8 @@ impl Direct {
         groups: &mut Groups,
         room: &mut Room,
     ) -> Result<usize, Fault> {
-        let Some(key) = hashes(&self.keys) else { return Ok(0) };
+        let folds_texts = self.folds.iter().any(|fold| matches!(fold, Fold::Text { .. }));
+        let Some(key) = hashes(&self.keys).filter(|_| !folds_texts) else { return Ok(0) };
         for (added, block) in blocks.iter().enumerate() {
             let mut columns = Vec::new();
             for (_, input) in self.narrow.columns() {
@@ -130,7 +131,9 @@ impl Direct {
             let (class, step) = match *fold {
                 Fold::Count { class } => (class, None),
                 Fold::Sum { sum, class } => (class, Some(self.sums[sum])),
-                Fold::Extreme { extreme, class } => (class, Some(self.extremes[extreme])),
+                Fold::Extreme { extreme, class } | Fold::Text { extreme, class, .. } => {
+                    (class, Some(self.extremes[extreme]))
+                }
             };
             let mut kept = *selection;
             for input in &self.classes[class] {
