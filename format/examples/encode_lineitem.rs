@@ -192,7 +192,7 @@ impl Bench {
         self.texts.clear();
         match view.encoding() {
             Encoding::Fsst => {
-                let mut page = view.fsst()?;
+                let page = view.fsst()?;
                 (0..view.blocks())
                     .try_for_each(|block| page.decode_block(block, &mut self.scratch, &mut self.texts))?;
             }

@@ -6,7 +6,7 @@ use crate::{
     narrow::Room,
     pages::InputView,
     plan::Plan,
-    project::{Pick, gather, rows_of},
+    project::{Pick, Picked, gather},
 };
 use arrow::{
     array::{ArrayRef, RecordBatch, RecordBatchOptions},
@@ -24,8 +24,9 @@ pub(crate) fn rows(
     picks: &[Pick],
     room: &mut Room,
 ) -> Result<RecordBatch, Fault> {
-    let rows = rows_of(picks);
-    let columns = payload(plan, views, picks, room)?;
+    let picked = Picked::of(picks);
+    let rows = picked.rows();
+    let columns = payload(plan, views, &picked, room)?;
     let mut evaluation = plan.expressions.over(&columns, rows);
     let arrays: Result<Vec<ArrayRef>, _> = nodes.iter().map(|node| evaluation.array(*node)).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
@@ -41,8 +42,9 @@ pub(crate) fn group(
     picks: &[Pick],
     room: &mut Room,
 ) -> Result<(), Fault> {
-    let rows = rows_of(picks);
-    let columns = payload(plan, views, picks, room)?;
+    let picked = Picked::of(picks);
+    let rows = picked.rows();
+    let columns = payload(plan, views, &picked, room)?;
     let mut evaluation = plan.expressions.over(&columns, rows);
     let keys: Result<Vec<ArrayRef>, _> = grouping.keys.iter().map(|key| evaluation.array(*key)).collect();
     let arguments = grouping
@@ -57,12 +59,12 @@ pub(crate) fn group(
 fn payload(
     plan: &Plan,
     views: &[InputView<'_>],
-    picks: &[Pick],
+    picked: &Picked<'_>,
     room: &mut Room,
 ) -> Result<Vec<Option<ArrayRef>>, Fault> {
     let mut columns: Vec<Option<ArrayRef>> = vec![None; plan.inputs];
     for &input in &plan.payload_inputs {
-        columns[input] = Some(gather(&views[input], picks, room)?);
+        columns[input] = Some(gather(&views[input], picked, room)?);
     }
     Ok(columns)
 }

@@ -6,7 +6,12 @@
 
 use crate::error::{Fault, PageWhere};
 use rackscan_format::{
-    encoding::integer::{IntegerBlock, IntegerPage},
+    encoding::{
+        Encoding,
+        dictionary::DictionaryPage,
+        fsst::FsstPage,
+        integer::{IntegerBlock, IntegerPage},
+    },
     ids::{ColumnId, PageNumber},
     limits::BLOCK_ROWS,
     page::{CheckedPage, PageFault, PageView},
@@ -86,7 +91,7 @@ impl<P: AsRef<[u8]>> InputPages<P> {
         let views = self.slots[pages.clone()].iter().map(|slot| match slot {
             Slot::Held(page) => {
                 let view = page.view();
-                Some(Opened { view, integers: view.integers().ok() })
+                Some(Opened { view, content: Content::of(&view) })
             }
             _ => None,
         });
@@ -111,17 +116,36 @@ pub(crate) struct InputView<'a> {
     views: Vec<Option<Opened<'a>>>,
 }
 
-/// A page to be read, its integers (if that is what it holds) found once and not for each block.
+/// A page to be read, its content checked once and not for each block.
 struct Opened<'a> {
     view: PageView<'a>,
-    integers: Option<IntegerPage<'a>>,
+    content: Content<'a>,
+}
+
+/// What of a page is asked for block by block.
+enum Content<'a> {
+    Integers(IntegerPage<'a>),
+    Dictionary(DictionaryPage<'a>),
+    Compressed(FsstPage<'a>),
+    /// Anything else, or impossible: whoever asks is told why.
+    Other,
+}
+
+impl<'a> Content<'a> {
+    fn of(view: &PageView<'a>) -> Self {
+        match view.encoding() {
+            Encoding::Dictionary => view.dictionary().map_or(Self::Other, Self::Dictionary),
+            Encoding::Fsst => view.fsst().map_or(Self::Other, Self::Compressed),
+            _ => view.integers().map_or(Self::Other, Self::Integers),
+        }
+    }
 }
 
 /// A block within its page.
 #[derive(Clone, Copy)]
 pub(crate) struct Located<'v, 'a> {
     pub(crate) view: &'v PageView<'a>,
-    integers: Option<IntegerPage<'a>>,
+    content: &'v Content<'a>,
     pub(crate) place: PageWhere,
     /// The block, counted within the page.
     pub(crate) block: usize,
@@ -139,8 +163,8 @@ impl<'a> InputView<'a> {
         let place = PageWhere { input: self.input, page };
         let view = page.checked_sub(self.first_page).and_then(|index| self.views.get(index)?.as_ref());
         match view {
-            Some(Opened { view, integers }) => {
-                Ok(Located { view, integers: *integers, place, block: block - self.first_block[page] })
+            Some(Opened { view, content }) => {
+                Ok(Located { view, content, place, block: block - self.first_block[page] })
             }
             // A scan asks for every page it looks into, so this is a bug of this crate; better an error than a crash.
             None => Err(place.fault("it was not read")),
@@ -148,16 +172,37 @@ impl<'a> InputView<'a> {
     }
 }
 
-impl<'a> Located<'_, 'a> {
+impl<'v, 'a> Located<'v, 'a> {
     /// The block as integers.
     #[inline]
     pub(crate) fn integer_block(&self) -> Result<IntegerBlock<'a>, Fault> {
-        let page = match self.integers {
-            Some(page) => page,
+        let page = match self.content {
+            Content::Integers(page) => *page,
             // For the reason why not.
-            None => self.view.integers().map_err(self.fault())?,
+            _ => self.view.integers().map_err(self.fault())?,
         };
         page.block(self.block).map_err(self.fault())
+    }
+
+    /// Whether the page has a dictionary.
+    pub(crate) fn has_dictionary(&self) -> bool {
+        self.view.encoding() == Encoding::Dictionary
+    }
+
+    /// The page as codes and their dictionary.
+    pub(crate) fn dictionary(&self) -> Result<DictionaryPage<'a>, Fault> {
+        match self.content {
+            Content::Dictionary(page) => Ok(*page),
+            _ => self.view.dictionary().map_err(self.fault()),
+        }
+    }
+
+    /// The page as texts that a symbol table compresses, if it is that.
+    pub(crate) fn compressed(&self) -> Option<&'v FsstPage<'a>> {
+        match self.content {
+            Content::Compressed(page) => Some(page),
+            _ => None,
+        }
     }
 
     /// Rows of the block.
@@ -167,6 +212,13 @@ impl<'a> Located<'_, 'a> {
 
     pub(crate) fn first_row(&self) -> usize {
         self.block * BLOCK_ROWS
+    }
+
+    /// Rows of the block as rows of the page.
+    pub(crate) fn in_page(&self, rows: &[u32]) -> Vec<u32> {
+        // A page's rows are counted in 32 bits.
+        let first = u32::try_from(self.first_row()).unwrap_or(u32::MAX);
+        rows.iter().map(|row| first.saturating_add(*row)).collect()
     }
 
     pub(crate) fn fault(&self) -> impl Fn(PageFault) -> Fault + use<> {

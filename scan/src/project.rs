@@ -6,7 +6,7 @@
 use crate::{
     error::{Fault, PageWhere},
     narrow::Room,
-    pages::{InputView, Located},
+    pages::InputView,
     selection::Selection,
     text::{decode_texts, text_array, valid_rows},
 };
@@ -20,10 +20,11 @@ use arrow::{
     compute::{concat, take},
 };
 use rackscan_format::{
-    encoding::{Encoding, integer::Stored, text::TextBuffer},
+    encoding::{integer::Stored, text::TextBuffer},
+    limits::BLOCK_ROWS,
     schema::ColumnType,
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// The rows wanted of one block, at least one.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +35,57 @@ pub(crate) struct Pick {
     pub(crate) rows: usize,
 }
 
+/// Picks with the places of their rows, which are found once for all columns.
+pub(crate) struct Picked<'p> {
+    blocks: Vec<(&'p Pick, Range<usize>)>,
+    places: Vec<u32>,
+}
+
+impl<'p> Picked<'p> {
+    pub(crate) fn of(picks: &'p [Pick]) -> Self {
+        let mut places = Vec::new();
+        let blocks = picks.iter().map(|pick| {
+            let start = places.len();
+            if pick.rows < BLOCK_ROWS {
+                pick.selection.append_rows(&mut places);
+            }
+            (pick, start..places.len())
+        });
+        Self { blocks: blocks.collect(), places }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        rows_of(&self.blocks)
+    }
+}
+
+/// Some of the picks of a batch: each with its rows, counted in its block, or `None` for all 1,024.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    blocks: &'a [(&'a Pick, Range<usize>)],
+    places: &'a [u32],
+}
+
+impl<'a> Part<'a> {
+    fn iter(&self) -> impl Iterator<Item = (&'a Pick, Option<&'a [u32]>)> + use<'a> {
+        let places = self.places;
+        self.blocks
+            .iter()
+            .map(move |(pick, range)| (*pick, (pick.rows < BLOCK_ROWS).then(|| &places[range.clone()])))
+    }
+
+    fn rows(&self) -> usize {
+        rows_of(self.blocks)
+    }
+}
+
+fn rows_of(blocks: &[(&Pick, Range<usize>)]) -> usize {
+    blocks.iter().map(|(pick, _)| pick.rows).sum()
+}
+
 /// The picked rows of one input, in order.
-pub(crate) fn gather(view: &InputView<'_>, picks: &[Pick], room: &mut Room) -> Result<ArrayRef, Fault> {
+pub(crate) fn gather(view: &InputView<'_>, picked: &Picked<'_>, room: &mut Room) -> Result<ArrayRef, Fault> {
+    let picks = Part { blocks: &picked.blocks, places: &picked.places };
     if view.column_type == ColumnType::Text {
         return gather_texts(view, picks, room);
     }
@@ -66,11 +116,16 @@ pub(crate) fn gather(view: &InputView<'_>, picks: &[Pick], room: &mut Room) -> R
             Arc::new(array.with_precision_and_scale(precision, scale)?)
         }
         ColumnType::Float64 => {
-            let mut values = Vec::with_capacity(rows_of(picks));
-            for pick in picks {
+            let mut values = Vec::with_capacity(picks.rows());
+            for (pick, rows) in picks.iter() {
                 let located = view.locate(pick.block)?;
                 let page = located.view.floats().map_err(located.fault())?;
-                page.gather(&rows_in_page(&located, pick), &mut values).map_err(located.fault())?;
+                let first = located.first_row();
+                let gathered = match rows {
+                    None => page.decode_into(first..first + pick.rows, &mut values),
+                    Some(rows) => page.gather(&located.in_page(rows), &mut values),
+                };
+                gathered.map_err(located.fault())?;
             }
             Arc::new(Float64Array::try_new(values.into(), nulls)?)
         }
@@ -78,39 +133,26 @@ pub(crate) fn gather(view: &InputView<'_>, picks: &[Pick], room: &mut Room) -> R
     })
 }
 
-pub(crate) fn rows_of(picks: &[Pick]) -> usize {
-    picks.iter().map(|pick| pick.rows).sum()
-}
-
-fn rows_in_page(located: &Located<'_, '_>, pick: &Pick) -> Vec<u32> {
-    let first = located.first_row();
-    pick.selection.rows().map(|row| u32::try_from(first + row).unwrap_or(u32::MAX)).collect()
-}
-
 fn gather_integers<T: Stored>(
     view: &InputView<'_>,
-    picks: &[Pick],
+    picks: Part<'_>,
     room: &mut Room,
 ) -> Result<Vec<T>, Fault> {
-    let mut values = Vec::with_capacity(rows_of(picks));
-    for pick in picks {
-        let located = view.locate(pick.block)?;
-        let page = located.view.integers().map_err(located.fault())?;
-        let first = located.first_row();
-        let gathered = if pick.rows == located.rows() {
-            page.decode_into(first..first + pick.rows, &mut room.scratch, &mut values)
-        } else {
-            page.gather(&rows_in_page(&located, pick), &mut room.scratch, &mut values)
-        };
-        gathered.map_err(located.fault())?;
+    let mut values = Vec::with_capacity(picks.rows());
+    for (pick, rows) in picks.iter() {
+        let block = view.locate(pick.block)?.integer_block()?;
+        match rows {
+            None => block.decode_into(0..pick.rows, &mut room.scratch, &mut values),
+            Some(rows) => block.gather(rows, &mut room.scratch, &mut values),
+        }
     }
     Ok(values)
 }
 
-fn gather_nulls(view: &InputView<'_>, picks: &[Pick]) -> Result<Option<NullBuffer>, Fault> {
+fn gather_nulls(view: &InputView<'_>, picks: Part<'_>) -> Result<Option<NullBuffer>, Fault> {
     let mut builder: Option<BooleanBufferBuilder> = None;
     let mut before = 0;
-    for pick in picks {
+    for (pick, rows) in picks.iter() {
         let located = view.locate(pick.block)?;
         match valid_rows(&located) {
             None => {
@@ -120,11 +162,14 @@ fn gather_nulls(view: &InputView<'_>, picks: &[Pick]) -> Result<Option<NullBuffe
             }
             Some(valid) => {
                 let builder = builder.get_or_insert_with(|| {
-                    let mut builder = BooleanBufferBuilder::new(rows_of(picks));
+                    let mut builder = BooleanBufferBuilder::new(picks.rows());
                     builder.append_n(before, true);
                     builder
                 });
-                pick.selection.rows().for_each(|row| builder.append(valid.contains(row)));
+                match rows {
+                    None => (0..pick.rows).for_each(|row| builder.append(valid.contains(row))),
+                    Some(rows) => rows.iter().for_each(|row| builder.append(valid.contains(*row as usize))),
+                }
             }
         }
         before += pick.rows;
@@ -133,9 +178,11 @@ fn gather_nulls(view: &InputView<'_>, picks: &[Pick]) -> Result<Option<NullBuffe
     Ok(nulls.filter(|nulls| nulls.null_count() > 0))
 }
 
-fn gather_texts(view: &InputView<'_>, picks: &[Pick], room: &mut Room) -> Result<ArrayRef, Fault> {
-    let runs = picks.chunk_by(|one, next| view.page_of(one.block) == view.page_of(next.block));
-    let parts: Result<Vec<ArrayRef>, Fault> = runs.map(|picks| gather_text_page(view, picks, room)).collect();
+fn gather_texts(view: &InputView<'_>, picks: Part<'_>, room: &mut Room) -> Result<ArrayRef, Fault> {
+    let Part { blocks, places } = picks;
+    let runs = blocks.chunk_by(|(one, _), (next, _)| view.page_of(one.block) == view.page_of(next.block));
+    let parts: Result<Vec<ArrayRef>, Fault> =
+        runs.map(|blocks| gather_text_page(view, Part { blocks, places }, room)).collect();
     let mut parts = parts?;
     if parts.len() == 1 {
         return Ok(parts.swap_remove(0));
@@ -148,28 +195,26 @@ fn gather_texts(view: &InputView<'_>, picks: &[Pick], room: &mut Room) -> Result
 }
 
 /// Texts of picks that lie in one page.
-fn gather_text_page(view: &InputView<'_>, picks: &[Pick], room: &mut Room) -> Result<ArrayRef, Fault> {
+fn gather_text_page(view: &InputView<'_>, picks: Part<'_>, room: &mut Room) -> Result<ArrayRef, Fault> {
     let nulls = gather_nulls(view, picks)?;
-    let Some(first) = picks.first() else { return Ok(text_array(TextBuffer::default(), None)?) };
+    let Some((first, _)) = picks.blocks.first() else { return Ok(text_array(TextBuffer::default(), None)?) };
     let located = view.locate(first.block)?;
     let mut texts = TextBuffer::default();
-    if located.view.encoding() != Encoding::Dictionary {
-        for pick in picks {
+    if !located.has_dictionary() {
+        for (pick, rows) in picks.iter() {
             let located = view.locate(pick.block)?;
-            let rows: Vec<usize> = pick.selection.rows().collect();
-            let some = (pick.rows < located.rows()).then_some(rows.as_slice());
+            let some = rows.filter(|rows| rows.len() < located.rows());
             decode_texts(&located, some, room, &mut texts)?;
         }
         return Ok(text_array(texts, nulls)?);
     }
-    let page = located.view.dictionary().map_err(located.fault())?;
-    let mut codes: Vec<u32> = Vec::with_capacity(rows_of(picks));
-    for pick in picks {
+    let page = located.dictionary()?;
+    let mut codes: Vec<u32> = Vec::with_capacity(picks.rows());
+    for (pick, rows) in picks.iter() {
         let located = view.locate(pick.block)?;
-        let gathered = if pick.rows == located.rows() {
-            page.decode_block(located.block, &mut room.scratch, &mut codes)
-        } else {
-            page.gather(&rows_in_page(&located, pick), &mut room.scratch, &mut codes)
+        let gathered = match rows {
+            None => page.decode_block(located.block, &mut room.scratch, &mut codes),
+            Some(rows) => page.gather_block(located.block, rows, &mut room.scratch, &mut codes),
         };
         gathered.map_err(located.fault())?;
     }

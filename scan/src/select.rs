@@ -8,7 +8,7 @@ use crate::{
     narrow::{self, Room, expression::NarrowProgram},
     pages::{InputView, Located},
     predicate::{NarrowComparison, Predicate},
-    project::{Pick, gather},
+    project::{Pick, Picked, gather},
     prune::{self, Verdict},
     selection::Selection,
     text::{LeafMemo, TextLeaf, valid_rows},
@@ -155,9 +155,10 @@ impl Selector<'_> {
         wanted: &Selection,
     ) -> Result<Selection, Fault> {
         let picks = [Pick { block, selection: *wanted, rows: wanted.count() }];
+        let picked = Picked::of(&picks);
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.views.len()];
         for &input in inputs {
-            columns[input] = Some(gather(&self.views[input], &picks, self.room)?);
+            columns[input] = Some(gather(&self.views[input], &picked, self.room)?);
         }
         let answers = self.expressions.over(&columns, picks[0].rows).rows_where(node, truth)?;
         let mut kept = Selection::NONE;

@@ -101,6 +101,19 @@ impl Selection {
         })
     }
 
+    /// Appends the rows, ascending.
+    pub(crate) fn append_rows(&self, rows: &mut Vec<u32>) {
+        for (first, word) in (0_u32..).step_by(64).zip(self.words) {
+            let (mut here, mut count, mut rest) = ([0; 64], 0, word);
+            while rest != 0 {
+                here[count % 64] = first + rest.trailing_zeros();
+                rest &= rest - 1;
+                count += 1;
+            }
+            rows.extend_from_slice(&here[..count.min(64)]);
+        }
+    }
+
     /// Puts `other` in the place of each row that is not selected.
     pub(crate) fn replace_others(&self, level: Level, values: &mut [u16; BLOCK_ROWS], other: u16) {
         level.run(ReplaceOthers { selection: self, values, other });
@@ -178,6 +191,9 @@ mod tests {
             let selection = Selection::from_bytes(level, &bytes);
             assert_eq!(selection.rows().collect::<Vec<_>>(), wanted);
             assert_eq!(selection.count(), wanted.len());
+            let mut rows = vec![9];
+            selection.append_rows(&mut rows);
+            assert!(rows[1..].iter().map(|row| *row as usize).eq(wanted.iter().copied()));
         }
     }
 

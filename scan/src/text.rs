@@ -77,10 +77,10 @@ impl TextLeaf<'_> {
         room: &mut Room,
     ) -> Result<Selection, Fault> {
         let valid = valid_rows(located);
-        if located.view.encoding() != Encoding::Dictionary {
+        if !located.has_dictionary() {
             return self.select_decoded(located, wanted, valid.as_ref(), room);
         }
-        let page = located.view.dictionary().map_err(located.fault())?;
+        let page = located.dictionary()?;
         let memo = match memo {
             Some(known) if known.page == located.place.page => known,
             _ => memo.insert(self.ask_entries(&page, located.place.page)?),
@@ -186,8 +186,13 @@ impl TextLeaf<'_> {
         let mut texts = TextBuffer::default();
         // A few rows are gathered; decoding the whole block costs about as much as a quarter of its rows.
         let few = wanted.count() < BLOCK_ROWS / 4;
-        let rows: Vec<usize> = if few { wanted.rows().collect() } else { (0..located.rows()).collect() };
-        decode_texts(located, few.then_some(rows.as_slice()), room, &mut texts)?;
+        let mut some: Vec<u32> = Vec::new();
+        if few {
+            wanted.append_rows(&mut some);
+        }
+        decode_texts(located, few.then_some(some.as_slice()), room, &mut texts)?;
+        let rows: Vec<usize> =
+            if few { some.iter().map(|row| *row as usize).collect() } else { (0..located.rows()).collect() };
         if texts.len() != rows.len() {
             let reason = format!("{} texts in a block, expected {}", texts.len(), rows.len());
             return Err(located.place.fault(reason));
@@ -248,20 +253,20 @@ pub(crate) fn valid_rows(located: &Located<'_, '_>) -> Option<Selection> {
 /// Decodes the texts of a page that has no dictionary: of some rows of a block, ascending, or of the whole block.
 pub(crate) fn decode_texts(
     located: &Located<'_, '_>,
-    rows: Option<&[usize]>,
+    rows: Option<&[u32]>,
     room: &mut Room,
     texts: &mut TextBuffer,
 ) -> Result<(), Fault> {
-    let first = located.first_row();
-    let in_page = |row: &usize| u32::try_from(first + row).unwrap_or(u32::MAX);
-    let rows: Option<Vec<u32>> = rows.map(|rows| rows.iter().map(in_page).collect());
+    let rows = rows.map(|rows| located.in_page(rows));
     let scratch = &mut room.scratch;
-    let decoded = match located.view.encoding() {
-        Encoding::Fsst => located.view.fsst().and_then(|mut page| match &rows {
+    let decoded = match located.compressed() {
+        Some(page) => match &rows {
             Some(rows) => page.gather(rows, scratch, texts),
             None => page.decode_block(located.block, scratch, texts),
-        }),
-        _ => located.view.plain().and_then(|mut page| match &rows {
+        },
+        // For the reason why it could not be opened.
+        None if located.view.encoding() == Encoding::Fsst => located.view.fsst().map(|_| ()),
+        None => located.view.plain().and_then(|mut page| match &rows {
             Some(rows) => page.gather(rows, scratch, texts),
             None => page.decode_block(located.block, scratch, texts),
         }),

@@ -206,3 +206,102 @@ fn null_keys_are_groups_and_null_values_count_for_nothing_where_keys_are_address
         }
     }
 }
+
+#[test]
+fn keys_of_a_wide_range_are_groups_whatever_rows_are_selected_and_wherever_the_table_is_put_out() {
+    use rackscan_format::{
+        program::{Arithmetic, Comparison, Literal},
+        schema::ColumnType,
+    };
+    let rows = 9000_i128;
+    let null_if = |null: bool, datum| if null { Datum::Null } else { datum };
+    let column = |column_type, values| support::Column { column_type, values };
+    let keys = |spread: i128| {
+        let key = |row: i128| Datum::Number((row / 3 * 7919 % 2999 - 1000) * spread);
+        (0..rows).map(|row| null_if(row % 17 == 4, key(row))).collect()
+    };
+    let values: Vec<Datum> =
+        (0..rows).map(|row| null_if(row % 5 == 1, Datum::Number(row % 97 - 48))).collect();
+    let picked: Vec<Datum> = (0..rows).map(|row| Datum::Number(row * 31 % 100)).collect();
+    let decimal = ColumnType::Decimal { precision: 18, scale: 2 };
+    for (key_type, spread) in [(ColumnType::Int64, 1 << 40), (ColumnType::Int32, 7), (ColumnType::Date32, 11)]
+    {
+        let columns = vec![
+            column(key_type, keys(spread)),
+            column(ColumnType::Int64, picked.clone()),
+            column(decimal, values.clone()),
+        ];
+        let table = Table::new(columns, 8192);
+        // Of a hundred: none left out, most in, few in.
+        for most in [100, 60, 5] {
+            let nodes = vec![
+                Node::Column(0),
+                Node::Column(1),
+                Node::Column(2),
+                Node::Arithmetic { op: Arithmetic::Multiply, left: 2, right: 2 },
+                Node::Literal(Literal::Int64(most)),
+                Node::Compare { op: Comparison::Less, left: 1, right: 4 },
+            ];
+            let program = table.program(nodes, vec![5], each_aggregate_by(vec![0]));
+            let mut expected = interpret::rows(&table, &program);
+            expected.sort_by_key(|row| name_of(&row[..1]));
+            for limits in [ScanLimits::default(), ScanLimits { memory_bytes: 60_000, batch_rows: 1024 }] {
+                let found = found(&table, &program, limits);
+                assert!(same(&found, &expected), "{key_type:?}, {most} of a hundred rows");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_and_the_last_text_of_a_group_are_found_whatever_dictionary_its_pages_have() {
+    use AggregateFunction::{Count, Max, Min};
+    use rackscan_format::{
+        program::{Comparison, Literal},
+        schema::ColumnType,
+    };
+    let rows = 12_000_i128;
+    let null_if = |null: bool, datum| if null { Datum::Null } else { datum };
+    let column = |column_type, values| support::Column { column_type, values };
+    // Other texts from page to page, so that the same code is another text; and texts that no dictionary holds.
+    let word =
+        |row: i128| format!("{}{}", ["pear", "fig", "", "apple", "zest"][(row % 5) as usize], row / 3000);
+    let texts = (0..rows).map(|row| null_if(row % 7 == 3 || row % 3 == 1, Datum::Text(word(row)))).collect();
+    let nulls = (0..rows).map(|row| null_if(row % 3 == 1, Datum::Text("same".into()))).collect();
+    let distinct = (0..rows).map(|row| Datum::Text(format!("{:x}-{row}", row * 7919 % 65_537))).collect();
+    let few = (0..rows).map(|row| Datum::Number(row % 3)).collect();
+    let many = (0..rows).map(|row| Datum::Number(row / 4 * 1_000_003)).collect();
+    let columns = vec![
+        column(ColumnType::Int64, few),
+        column(ColumnType::Int64, many),
+        column(ColumnType::Text, texts),
+        column(ColumnType::Text, nulls),
+        column(ColumnType::Text, distinct),
+    ];
+    let table = Table::new(columns, 4096);
+    for arguments in [vec![2], vec![3], vec![2, 3], vec![4], vec![2, 4]] {
+        for keys in [vec![], vec![0], vec![1], vec![3]] {
+            // All rows, most of them, few of them.
+            for most in [12_000_000, 1_500_000_000, 40_000_000] {
+                let nodes = (0..5).map(Node::Column).chain([
+                    Node::Literal(Literal::Int64(most)),
+                    Node::Compare { op: Comparison::LessOrEqual, left: 1, right: 5 },
+                ]);
+                let of = |function, argument: u16| Aggregate { function, argument: Some(argument) };
+                let aggregates =
+                    arguments.iter().flat_map(|text| [Min, Max, Count].map(|function| of(function, *text)));
+                let output = Output::Groups { keys: keys.clone(), aggregates: aggregates.collect() };
+                let filter = if most == 12_000_000 { vec![] } else { vec![6] };
+                let program = table.program(nodes.collect(), filter, output);
+                let mut expected = interpret::rows(&table, &program);
+                if !keys.is_empty() {
+                    expected.sort_by_key(|row| name_of(&row[..1]));
+                }
+                for limits in [ScanLimits::default(), ScanLimits { memory_bytes: 60_000, batch_rows: 1024 }] {
+                    let found = found(&table, &program, limits);
+                    assert!(same(&found, &expected), "{arguments:?} by {keys:?}, {most}");
+                }
+            }
+        }
+    }
+}

@@ -25,10 +25,11 @@ fn ticking() -> Duration {
     Duration::from_micros(LOOKS.get())
 }
 
-fn table() -> Table {
+/// Keys are so far apart: 1 makes them addressed directly, a larger number hashed.
+fn table(spread: i128) -> Table {
     let rows = 40 * 1024_i128;
     let column = |values| Column { column_type: ColumnType::Int64, values };
-    let keys = (0..rows).map(|row| Datum::Number(row * 7919 % 3001)).collect();
+    let keys = (0..rows).map(|row| Datum::Number(row * 7919 % 3001 * spread)).collect();
     let values = (0..rows).map(|row| Datum::Number(row * row % 1_000_003)).collect();
     Table::new(vec![column(keys), column(values)], 4096)
 }
@@ -85,7 +86,7 @@ fn cpu(micros: u64) -> Quota {
 
 #[test]
 fn rows_before_a_bounce_and_those_of_a_scan_from_there_on_are_all_rows_once() {
-    let table = table();
+    let table = table(1);
     let program = rows_program(&table);
     let expected = interpret::rows(&table, &program);
     let mut bounced_at = Vec::new();
@@ -105,35 +106,51 @@ fn rows_before_a_bounce_and_those_of_a_scan_from_there_on_are_all_rows_once() {
     assert_eq!(bounced_at[0], 0);
 }
 
+fn sums(batches: &[ScanBatch]) -> BTreeMap<i128, i128> {
+    let mut sums: BTreeMap<i128, i128> = BTreeMap::new();
+    for row in rows_of(batches.iter().map(|batch| &batch.batch)) {
+        let [Datum::Number(key), Datum::Number(sum)] = row[..] else { panic!("{row:?}") };
+        *sums.entry(key).or_default() += sum;
+    }
+    sums
+}
+
 #[test]
 fn groups_before_a_bounce_and_those_of_a_scan_from_there_on_add_up() {
-    let table = table();
-    let program = groups_program(&table);
-    let sums = |batches: &[ScanBatch]| {
-        let mut sums: BTreeMap<i128, i128> = BTreeMap::new();
-        for row in rows_of(batches.iter().map(|batch| &batch.batch)) {
-            let [Datum::Number(key), Datum::Number(sum)] = row[..] else { panic!("{row:?}") };
-            *sums.entry(key).or_default() += sum;
+    for spread in [1, 1 << 40] {
+        let table = table(spread);
+        let program = groups_program(&table);
+        let expected = sums(&scan(&table, &program, 0, Quota::default()).0);
+        assert_eq!(expected.len(), 3001);
+        let mut middle = 0;
+        for micros in (0..300).step_by(9) {
+            let (mut batches, bounced) = scan(&table, &program, 0, cpu(micros));
+            if let Some(Bounced { next_block, .. }) = bounced {
+                middle += usize::from(next_block > 0);
+                batches.extend(scan(&table, &program, next_block, Quota::default()).0);
+            }
+            assert_eq!(sums(&batches), expected, "bounced after {micros} us");
         }
-        sums
-    };
-    let expected = sums(&scan(&table, &program, 0, Quota::default()).0);
-    assert_eq!(expected.len(), 3001);
-    let mut middle = 0;
-    for micros in (0..300).step_by(9) {
-        let (mut batches, bounced) = scan(&table, &program, 0, cpu(micros));
-        if let Some(Bounced { next_block, .. }) = bounced {
-            middle += usize::from(next_block > 0);
-            batches.extend(scan(&table, &program, next_block, Quota::default()).0);
-        }
-        assert_eq!(sums(&batches), expected, "bounced after {micros} us");
+        assert!(middle > 10, "{middle} scans were bounced after their first batch");
     }
-    assert!(middle > 10, "{middle} scans were bounced after their first batch");
+}
+
+#[test]
+fn groups_that_find_no_room_are_put_out_and_a_memory_quota_of_twice_the_bound_never_bounces_them() {
+    for spread in [1, 1 << 40] {
+        let table = table(spread);
+        let program = groups_program(&table);
+        let quota = Quota { memory_bytes: Some(2 * LIMITS.memory_bytes), ..Quota::default() };
+        let (batches, bounced) = scan(&table, &program, 0, quota);
+        assert_eq!(bounced, None);
+        assert!(batches.len() > 4, "{} batches", batches.len());
+        assert_eq!(sums(&batches), sums(&scan(&table, &program, 0, Quota::default()).0));
+    }
 }
 
 #[test]
 fn a_scan_that_would_hold_too_many_bytes_is_bounced_before_it_reads_them() {
-    let table = table();
+    let table = table(1);
     let program = rows_program(&table);
     let quota = |memory_bytes| Quota { memory_bytes: Some(memory_bytes), ..Quota::default() };
     let scan_of = SegmentScan::new(Arc::clone(&program), Arc::clone(&table.directory), 0, LIMITS).unwrap();

@@ -12,13 +12,10 @@
 
 use super::{
     bitpack::{Narrow, Scratch},
-    integer::{IntegerBlock, IntegerPage, Stored, for_each_block},
+    integer::{IntegerBlock, IntegerPage, for_each_block},
     text::{END_BYTES, Ends, range_of, verify_ends},
 };
-use crate::{
-    limits::BLOCK_ROWS,
-    page::{PageFault, PageView},
-};
+use crate::page::{PageFault, PageView};
 
 const SECTION_ENTRIES: usize = 0;
 const SECTION_ENDS: usize = 1;
@@ -145,9 +142,9 @@ impl<'p> DictionaryPage<'p> {
         scratch: &mut Scratch,
         codes: &mut Vec<u32>,
     ) -> Result<(), PageFault> {
-        let block = self.block(block)?;
+        let (block, level) = (self.block(block)?, scratch.level);
         let numbers = self.unpack(&block, scratch)?;
-        extend(numbers, &block, 0..block.rows(), codes);
+        block.append(level, numbers, 0..block.rows(), codes);
         Ok(())
     }
 
@@ -156,28 +153,24 @@ impl<'p> DictionaryPage<'p> {
     /// # Errors
     /// When a row is beyond the page's, or a code would be beyond the last entry.
     pub fn gather(&self, rows: &[u32], scratch: &mut Scratch, codes: &mut Vec<u32>) -> Result<(), PageFault> {
-        for_each_block(rows, self.rows(), |index, rows| {
-            let block = self.block(index)?;
-            let numbers = self.unpack(&block, scratch)?;
-            extend(numbers, &block, rows.iter().map(|row| *row as usize % BLOCK_ROWS), codes);
-            Ok(())
-        })
+        for_each_block(rows, self.rows(), |block, rows| self.gather_block(block, rows, scratch, codes))
     }
-}
 
-fn extend(
-    numbers: Narrow<'_>,
-    block: &IntegerBlock<'_>,
-    rows: impl ExactSizeIterator<Item = usize>,
-    codes: &mut Vec<u32>,
-) {
-    let code = |number: u64| u32::from_stored(block.value_of(number));
-    match numbers {
-        Narrow::Constant => codes.resize(codes.len() + rows.len(), code(0)),
-        Narrow::U8(lanes) => codes.extend(rows.map(|row| code(lanes[row].into()))),
-        Narrow::U16(lanes) => codes.extend(rows.map(|row| code(lanes[row].into()))),
-        Narrow::U32(lanes) => codes.extend(rows.map(|row| code(lanes[row].into()))),
-        Narrow::U64(lanes) => codes.extend(rows.map(|row| code(lanes[row]))),
+    /// Appends the codes of some rows of a block, counted within it (or within the page; the number of their block is ignored).
+    ///
+    /// # Errors
+    /// When there is no such block, or a code would be beyond the last entry.
+    pub fn gather_block(
+        &self,
+        block: usize,
+        rows: &[u32],
+        scratch: &mut Scratch,
+        codes: &mut Vec<u32>,
+    ) -> Result<(), PageFault> {
+        let (block, level) = (self.block(block)?, scratch.level);
+        let numbers = self.unpack(&block, scratch)?;
+        block.append_some(level, numbers, rows, codes);
+        Ok(())
     }
 }
 

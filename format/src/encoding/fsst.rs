@@ -47,7 +47,6 @@ pub struct FsstPage<'p> {
     ends: Ends<'p>,
     codes: &'p [u8],
     table: Box<SymbolTable>,
-    block_lengths: Vec<u32>,
 }
 
 struct SymbolTable {
@@ -123,8 +122,7 @@ impl<'p> FsstPage<'p> {
         }
         let table = SymbolTable::open(view, sections[SECTION_SYMBOLS], sections[SECTION_SYMBOLS_COUNT])?;
         let lengths = IntegerPage::open(view, 1)?;
-        let block_lengths = Vec::with_capacity(BLOCK_ROWS);
-        Ok(Self { lengths, ends, codes, table, block_lengths })
+        Ok(Self { lengths, ends, codes, table })
     }
 
     /// Rows of the page.
@@ -150,17 +148,18 @@ impl<'p> FsstPage<'p> {
     /// # Errors
     /// When there is no such block, or its codes and lengths do not fit.
     pub fn decode_block(
-        &mut self,
+        &self,
         block: usize,
         scratch: &mut Scratch,
         out: &mut TextBuffer,
     ) -> Result<(), PageFault> {
-        let sum = lengths_of(&self.lengths, block, scratch, &mut self.block_lengths)?;
+        let mut block_lengths = Vec::with_capacity(BLOCK_ROWS);
+        let sum = lengths_of(&self.lengths, block, scratch, &mut block_lengths)?;
         let codes = self.codes(block * BLOCK_GROUPS..(block + 1) * BLOCK_GROUPS);
         let mut end = out.end_after(0)?;
         out.end_after(usize::try_from(sum).unwrap_or(usize::MAX))?;
         self.table.decode(codes, sum, &mut out.bytes)?;
-        out.ends.extend(self.block_lengths.iter().map(|length| {
+        out.ends.extend(block_lengths.iter().map(|length| {
             end += length;
             end
         }));
@@ -171,19 +170,14 @@ impl<'p> FsstPage<'p> {
     ///
     /// # Errors
     /// When a row is beyond the page's, or codes and lengths do not fit.
-    pub fn gather(
-        &mut self,
-        rows: &[u32],
-        scratch: &mut Scratch,
-        out: &mut TextBuffer,
-    ) -> Result<(), PageFault> {
-        let mut decoded = Vec::new();
+    pub fn gather(&self, rows: &[u32], scratch: &mut Scratch, out: &mut TextBuffer) -> Result<(), PageFault> {
+        let (mut decoded, mut block_lengths) = (Vec::new(), Vec::with_capacity(BLOCK_ROWS));
         for_each_block(rows, self.lengths.rows(), |block, rows| {
-            lengths_of(&self.lengths, block, scratch, &mut self.block_lengths)?;
+            lengths_of(&self.lengths, block, scratch, &mut block_lengths)?;
             for rows in rows.chunk_by(|left, right| group_of(*left) == group_of(*right)) {
                 let group = group_of(rows[0]);
                 let first = group * GROUP_ROWS - block * BLOCK_ROWS;
-                let lengths = &self.block_lengths[first..self.block_lengths.len().min(first + GROUP_ROWS)];
+                let lengths = &block_lengths[first..block_lengths.len().min(first + GROUP_ROWS)];
                 let sum = lengths.iter().map(|length| u64::from(*length)).sum();
                 decoded.clear();
                 self.table.decode(self.codes(group..group + 1), sum, &mut decoded)?;

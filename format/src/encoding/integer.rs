@@ -20,6 +20,7 @@ use super::bitpack::{self, Lane, Narrow, Scratch};
 use crate::{
     limits::BLOCK_ROWS,
     page::{FIRST_SECTION, PageFault, PageView},
+    simd::{Kernel, Level},
 };
 use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
@@ -61,12 +62,14 @@ pub trait Stored: Copy {
 }
 
 impl Stored for i64 {
+    #[inline(always)]
     fn from_stored(value: i64) -> Self {
         value
     }
 }
 
 impl Stored for i128 {
+    #[inline(always)]
     fn from_stored(value: i64) -> Self {
         value.into()
     }
@@ -74,6 +77,7 @@ impl Stored for i128 {
 
 impl Stored for i32 {
     #[expect(clippy::cast_possible_truncation, reason = "the writer stored an i32; see the trait")]
+    #[inline(always)]
     fn from_stored(value: i64) -> Self {
         value as Self
     }
@@ -81,6 +85,7 @@ impl Stored for i32 {
 
 impl Stored for u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the writer stored a u32; see the trait")]
+    #[inline(always)]
     fn from_stored(value: i64) -> Self {
         value.cast_unsigned() as Self
     }
@@ -301,39 +306,81 @@ impl<'p> IntegerBlock<'p> {
 
     /// Appends the values of some rows, counted within the block.
     pub fn decode_into<T: Stored>(&self, rows: Range<usize>, scratch: &mut Scratch, out: &mut Vec<T>) {
-        match self.unpack(scratch) {
+        let level = scratch.level;
+        self.append(level, self.unpack(scratch), rows, out);
+    }
+
+    /// Appends the values of the rows given, counted within the block, or within the page (the number of their block is
+    /// ignored).
+    pub fn gather<T: Stored>(&self, rows: &[u32], scratch: &mut Scratch, out: &mut Vec<T>) {
+        let level = scratch.level;
+        self.append_some(level, self.unpack(scratch), rows, out);
+    }
+
+    /// Appends the values of unpacked numbers.
+    pub(crate) fn append<T: Stored>(
+        &self,
+        level: Level,
+        numbers: Narrow<'_>,
+        rows: Range<usize>,
+        out: &mut Vec<T>,
+    ) {
+        match numbers {
             Narrow::Constant => out.resize(out.len() + rows.len(), T::from_stored(self.reference())),
-            Narrow::U8(lanes) => self.widen(lanes[rows].iter(), out),
-            Narrow::U16(lanes) => self.widen(lanes[rows].iter(), out),
-            Narrow::U32(lanes) => self.widen(lanes[rows].iter(), out),
-            Narrow::U64(lanes) => self.widen(lanes[rows].iter(), out),
+            Narrow::U8(lanes) => level.run(self.widen(lanes[rows].iter(), out)),
+            Narrow::U16(lanes) => level.run(self.widen(lanes[rows].iter(), out)),
+            Narrow::U32(lanes) => level.run(self.widen(lanes[rows].iter(), out)),
+            Narrow::U64(lanes) => level.run(self.widen(lanes[rows].iter(), out)),
         }
     }
 
-    /// Appends the values of the rows given, counted within the page (their block number is ignored).
-    fn gather<T: Stored>(&self, rows: &[u32], scratch: &mut Scratch, out: &mut Vec<T>) {
+    /// The same of some rows, as [`Self::gather`] takes them.
+    pub(crate) fn append_some<T: Stored>(
+        &self,
+        level: Level,
+        numbers: Narrow<'_>,
+        rows: &[u32],
+        out: &mut Vec<T>,
+    ) {
         let inside = |row: &u32| *row as usize % BLOCK_ROWS;
-        match self.unpack(scratch) {
+        match numbers {
             Narrow::Constant => out.resize(out.len() + rows.len(), T::from_stored(self.reference())),
-            Narrow::U8(lanes) => self.widen(rows.iter().map(|row| &lanes[inside(row)]), out),
-            Narrow::U16(lanes) => self.widen(rows.iter().map(|row| &lanes[inside(row)]), out),
-            Narrow::U32(lanes) => self.widen(rows.iter().map(|row| &lanes[inside(row)]), out),
-            Narrow::U64(lanes) => self.widen(rows.iter().map(|row| &lanes[inside(row)]), out),
+            Narrow::U8(lanes) => level.run(self.widen(rows.iter().map(|row| &lanes[inside(row)]), out)),
+            Narrow::U16(lanes) => level.run(self.widen(rows.iter().map(|row| &lanes[inside(row)]), out)),
+            Narrow::U32(lanes) => level.run(self.widen(rows.iter().map(|row| &lanes[inside(row)]), out)),
+            Narrow::U64(lanes) => level.run(self.widen(rows.iter().map(|row| &lanes[inside(row)]), out)),
         }
     }
 
-    fn widen<'l, L, T>(&self, lanes: impl Iterator<Item = &'l L>, out: &mut Vec<T>)
-    where
-        L: Copy + Into<u64> + 'l,
-        T: Stored,
-    {
-        let reference = self.reference();
+    fn widen<'o, N, T>(&self, numbers: N, out: &'o mut Vec<T>) -> Widen<'o, N, T> {
+        Widen { numbers, reference: self.reference(), divisor: self.divisor, out }
+    }
+}
+
+/// Appends the values of numbers.
+struct Widen<'o, N, T> {
+    numbers: N,
+    reference: i64,
+    divisor: u64,
+    out: &'o mut Vec<T>,
+}
+
+impl<'l, L, N, T> Kernel for Widen<'_, N, T>
+where
+    L: Copy + Into<u64> + 'l,
+    N: Iterator<Item = &'l L>,
+    T: Stored,
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { numbers, reference, divisor, out } = self;
         let sum = |number: u64| T::from_stored(reference.wrapping_add(number.cast_signed()));
-        if self.divisor == 1 {
-            out.extend(lanes.map(|lane| sum((*lane).into())));
+        if divisor == 1 {
+            out.extend(numbers.map(|number| sum((*number).into())));
         } else {
-            let divisor = self.divisor;
-            out.extend(lanes.map(|lane| sum(divisor.wrapping_mul((*lane).into()))));
+            out.extend(numbers.map(|number| sum(divisor.wrapping_mul((*number).into()))));
         }
     }
 }

@@ -116,7 +116,7 @@ pub(crate) fn decode(view: &PageView<'_>) -> Result<Decoded, PageFault> {
             ));
         }
         Encoding::Fsst => {
-            let mut page = view.fsst()?;
+            let page = view.fsst()?;
             (0..view.blocks()).try_for_each(|block| page.decode_block(block, &mut scratch, &mut texts))?;
         }
         Encoding::Plain => {

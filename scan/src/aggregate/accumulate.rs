@@ -183,14 +183,46 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored integers have such.
+    /// Adds the values of some rows, each with its group; where rows are counted, a row is one.
+    pub(super) fn add_values<T: Int>(
+        &mut self,
+        rows: impl Iterator<Item = (usize, T)>,
+    ) -> Result<(), ArrowError> {
+        match self {
+            Self::Counts { counts, .. } => rows.for_each(|(group, _)| counts[group] += 1),
+            Self::Integers { combine, values, seen, .. } => {
+                for (group, value) in rows {
+                    let value = i64::cut(value.wide());
+                    values[group] = if seen[group] { combine.integers(values[group], value) } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Decimals { combine, values, seen, .. } => {
+                for (group, value) in rows {
+                    let value = value.wide();
+                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Floats { .. } | Self::Texts { .. } => {
+                return Err(ArrowError::ComputeError("integers of an aggregate that has none".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored integers and texts have such.
     pub(super) fn add_partial(&mut self, groups: &[u32], partial: &PartialValues) -> Result<(), ArrowError> {
+        let (of_groups, values) = match partial {
+            PartialValues::Numbers { counts, values } => (counts, values),
+            PartialValues::Texts(texts) => return self.add(groups, Some(texts)),
+        };
         let groups = groups.iter().map(|group| *group as usize);
         if let Self::Counts { counts, .. } = self {
-            groups.zip(&partial.counts).for_each(|(group, count)| counts[group] += count);
+            groups.zip(of_groups).for_each(|(group, count)| counts[group] += count);
             return Ok(());
         }
-        let rows = partial.counts.iter().zip(partial.values.iter().copied());
+        let rows = of_groups.iter().zip(values.iter().copied());
         let rows =
             groups.zip(rows).filter(|(_, (count, _))| **count > 0).map(|(group, (_, value))| (group, value));
         match self {

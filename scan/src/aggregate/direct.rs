@@ -2,11 +2,12 @@
 //!
 //! Where keys are dictionary codes or integers of a small range, their combination is an index into a small table
 //! ([`super::domain`]); where arguments are narrow ([`crate::narrow::expression`]), they are computed on unpacked blocks
-//! and added there. TPC-H's Q1 and Q6 are such scans.
+//! and added there. TPC-H's Q1 and Q6 are such scans. One integer key of a large range is hashed ([`hashed`]).
+//! The first and the last of texts are those of their codes in a sorted dictionary.
 //!
 //! Invariants
-//! - A run of blocks lies in one page of each key, and is so short that no 64-bit sum can overflow, unless a single block
-//!   could; such sums are made in 128 bits. Everything else is left to the general path.
+//! - A run of blocks lies in one page of each key and of each text that is folded, and is so short that no 64-bit sum can
+//!   overflow, unless a single block could; such sums are made in 128 bits. Everything else is left to the general path.
 //! - Row `i` of a block belongs to slot `slots[i]`; rows not selected belong to one slot more, which is thrown away, and so
 //!   do rows without a value, in the copy of the slots that the arguments of their columns use.
 
@@ -24,18 +25,23 @@ use crate::{
         expression::{self, NarrowProgram, Operand, Reaches},
         int::Lanes,
     },
-    pages::InputView,
+    pages::{InputView, Located},
     predicate::inputs_of,
     select::integers,
     selection::Selection,
-    text::valid_rows,
+    text::{text_array, valid_rows},
 };
+use arrow::{array::ArrayRef, buffer::NullBuffer};
 use rackscan_format::{
+    encoding::{integer::IntegerBlock, text::TextBuffer},
     limits::BLOCK_ROWS,
     program::{Aggregate, AggregateFunction, Node, ValueType, VerifiedProgram},
+    schema::ColumnType,
     simd::Level,
 };
 use std::ops::Range;
+
+mod hashed;
 
 /// What an aggregate folds, and over which rows: a position in `Direct::classes`.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +58,12 @@ enum Fold {
     Extreme {
         extreme: usize,
         class: usize,
+    },
+    /// Likewise, of the codes of a text column.
+    Text {
+        extreme: usize,
+        class: usize,
+        input: usize,
     },
 }
 
@@ -80,11 +92,18 @@ pub(crate) struct Direct {
     few: Vec<usize>,
     /// Room for arguments that are added row by row, once there are such.
     spread: Vec<Lanes>,
+    /// The keys of a block's selected rows, where they are hashed.
+    hashed: Vec<i64>,
+    /// Blocks before this one have keys of a range that is too large to be addressed directly.
+    hashed_until: usize,
+    groups_bytes: usize,
 }
 
 /// What is known of a run before its first row.
-struct Run {
+struct Run<'a> {
     domains: Vec<KeyDomain>,
+    /// The columns of the expressions, all of the first block, then all of the second.
+    columns: Vec<IntegerBlock<'a>>,
     reaches: Reaches,
     /// For each class, itself if a row of its inputs' pages may be null, else the class of all rows.
     class_of: Vec<usize>,
@@ -92,8 +111,8 @@ struct Run {
 }
 
 impl Direct {
-    /// The narrow path, if the grouping's shape allows it.
-    pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping) -> Option<Self> {
+    /// The narrow path, if the grouping's shape allows it; its runs end when the groups take more than so many bytes.
+    pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping, groups_bytes: usize) -> Option<Self> {
         let mut keys = Vec::new();
         for key in &grouping.keys {
             let Node::Column(input) = program.program().nodes[usize::from(*key)] else { return None };
@@ -115,6 +134,9 @@ impl Direct {
             class_slots: Box::new([0; BLOCK_ROWS]),
             few: Vec::new(),
             spread: Vec::new(),
+            hashed: Vec::new(),
+            hashed_until: 0,
+            groups_bytes,
         };
         for aggregate in &grouping.aggregates {
             let fold = direct.fold(program, aggregate)?;
@@ -131,8 +153,15 @@ impl Direct {
         {
             return Some(Fold::Count { class });
         }
-        let Operand::Step(step) = self.narrow.operand(program, argument)? else { return None };
         let least = aggregate.function == AggregateFunction::Min;
+        if let (Node::Column(input), ValueType::Text) =
+            (&program.program().nodes[usize::from(argument)], program.node_types()[usize::from(argument)])
+        {
+            let input = usize::from(*input);
+            let measure = Measure { step: self.narrow.codes(input), class, least };
+            return Some(Fold::Text { extreme: position(&mut self.extremes, measure), class, input });
+        }
+        let Operand::Step(step) = self.narrow.operand(program, argument)? else { return None };
         let measure = Measure { step, class, least };
         Some(match aggregate.function {
             AggregateFunction::CountRows | AggregateFunction::Count => Fold::Count { class },
@@ -154,21 +183,35 @@ impl Direct {
         room: &mut Room,
     ) -> Result<Option<usize>, Fault> {
         let mut end = blocks.end;
-        for (input, _) in &self.keys {
-            let page = views[*input].page_of(blocks.start);
-            end = (blocks.start..end).find(|block| views[*input].page_of(*block) != page).unwrap_or(end);
+        let texts = self.folds.iter().filter_map(|fold| match fold {
+            Fold::Text { input, .. } => Some(*input),
+            _ => None,
+        });
+        for input in self.keys.iter().map(|(input, _)| *input).chain(texts) {
+            let page = views[input].page_of(blocks.start);
+            end = (blocks.start..end).find(|block| views[input].page_of(*block) != page).unwrap_or(end);
         }
         let wanted: Vec<usize> =
             (blocks.start..end).filter(|block| !selection_of(*block).is_empty()).collect();
         if wanted.is_empty() {
             return Ok(Some(end));
         }
-        let Some((mut run, blocks_most)) = self.plan(views, &wanted)? else { return Ok(None) };
+        if self.hashed_until < blocks.end {
+            self.hashed_until = 0;
+        }
+        let domains =
+            if blocks.start < self.hashed_until { None } else { domains(&self.keys, views, &wanted)? };
+        let Some(domains) = domains else {
+            self.hashed_until = blocks.end;
+            let added = self.add_hashed(views, &wanted, selection_of, groups, room)?;
+            return Ok((added > 0).then(|| wanted.get(added).copied().unwrap_or(end)));
+        };
+        let Some((mut run, blocks_most)) = self.plan(views, &wanted, domains)? else { return Ok(None) };
         if wanted.len() > blocks_most {
             end = wanted[blocks_most];
         }
-        for block in wanted.into_iter().filter(|block| *block < end) {
-            self.add_block(views, block, &selection_of(block), &mut run, room)?;
+        for (index, block) in wanted.into_iter().enumerate().filter(|(_, block)| *block < end) {
+            self.add_block(views, (index, block), &selection_of(block), &mut run, room)?;
         }
         let partial = self.partial(views, &run, blocks.start)?;
         groups.add_partial(&partial)?;
@@ -176,16 +219,21 @@ impl Direct {
     }
 
     /// How a run over these blocks is made, and how many of them it may have.
-    fn plan(&self, views: &[InputView<'_>], blocks: &[usize]) -> Result<Option<(Run, usize)>, Fault> {
-        let Some(domains) = domains(&self.keys, views, blocks)? else { return Ok(None) };
-        let mut bounds = vec![(i128::MIN, i128::MAX); views.len()];
-        for (_, input) in self.narrow.columns() {
-            let (mut low, mut high) = (i128::MAX, i128::MIN);
-            for block in blocks {
-                let (least, most) = narrow::reach_of(&integers(&views[input].locate(*block)?)?);
-                (low, high) = (low.min(least), high.max(most));
+    fn plan<'a>(
+        &self,
+        views: &[InputView<'a>],
+        blocks: &[usize],
+        domains: Vec<KeyDomain>,
+    ) -> Result<Option<(Run<'a>, usize)>, Fault> {
+        let mut bounds = vec![(i128::MAX, i128::MIN); views.len()];
+        let mut columns = Vec::with_capacity(blocks.len() * self.narrow.columns().count());
+        for block in blocks {
+            for (_, input) in self.narrow.columns() {
+                let Some(column) = column(&views[input], *block)? else { return Ok(None) };
+                let ((low, high), (least, most)) = (bounds[input], narrow::reach_of(&column));
+                bounds[input] = (least.min(low), most.max(high));
+                columns.push(column);
             }
-            bounds[input] = (low, high);
         }
         let Some(reaches) = self.narrow.reaches(|input| bounds[input]) else { return Ok(None) };
         let mut blocks_most = usize::MAX;
@@ -216,15 +264,15 @@ impl Direct {
         let slots = domains.iter().map(|domain| domain.size).product();
         let least: Vec<bool> = self.extremes.iter().map(|measure| measure.least).collect();
         let table = Table::new(slots, self.classes.len(), &wide, &least);
-        Ok(Some((Run { domains, reaches, class_of, table }, blocks_most)))
+        Ok(Some((Run { domains, columns, reaches, class_of, table }, blocks_most)))
     }
 
     fn add_block(
         &mut self,
         views: &[InputView<'_>],
-        block: usize,
+        (index, block): (usize, usize),
         selection: &Selection,
-        run: &mut Run,
+        run: &mut Run<'_>,
         room: &mut Room,
     ) -> Result<(), Fault> {
         let selected = selection.count();
@@ -237,9 +285,9 @@ impl Direct {
         let some = sparse.then_some(few.as_slice());
         let rows = some.map_or(BLOCK_ROWS, <[usize]>::len);
         self.lanes.make(self.narrow.steps());
-        for (step, input) in self.narrow.columns() {
-            let block = integers(&views[input].locate(block)?)?;
-            NarrowProgram::fill(&run.reaches, step, &block, some, &mut room.scratch, &mut self.lanes);
+        let columns = &run.columns[index * self.narrow.columns().count()..];
+        for ((step, _), column) in self.narrow.columns().zip(columns) {
+            NarrowProgram::fill(&run.reaches, step, column, some, &mut room.scratch, &mut self.lanes);
         }
         let level = room.scratch.level();
         self.narrow.compute(level, &run.reaches, &mut self.lanes, rows);
@@ -259,13 +307,18 @@ impl Direct {
             for input in &self.classes[class] {
                 kept = valid_rows(&views[*input].locate(block)?).map_or(kept, |valid| kept.and(&valid));
             }
-            *self.class_slots = *self.slots;
-            if kept != *selection {
-                kept.replace_others(level, &mut self.class_slots, discarded);
-            }
-            for (index, row) in some.unwrap_or_default().iter().enumerate() {
-                // Rows ascend, so none is overwritten before it has moved.
-                self.class_slots[index] = self.class_slots[*row];
+            match some {
+                None => {
+                    *self.class_slots = *self.slots;
+                    if kept != *selection {
+                        kept.replace_others(level, &mut self.class_slots, discarded);
+                    }
+                }
+                Some(rows) => {
+                    for (slot, row) in self.class_slots.iter_mut().zip(rows) {
+                        *slot = if kept.contains(*row) { self.slots[*row] } else { discarded };
+                    }
+                }
             }
             self.add_class(class, (level, rows), run);
         }
@@ -274,7 +327,7 @@ impl Direct {
     }
 
     /// Folds the measures of a class of rows.
-    fn add_class(&mut self, class: usize, (level, rows): (Level, usize), run: &mut Run) {
+    fn add_class(&mut self, class: usize, (level, rows): (Level, usize), run: &mut Run<'_>) {
         let rows = &Slotted { level, slots: &self.class_slots, rows };
         let Run { reaches, class_of, table, .. } = run;
         let present = table.count(class, rows);
@@ -294,7 +347,7 @@ impl Direct {
     }
 
     /// A run's slots as one partial group each.
-    fn partial(&self, views: &[InputView<'_>], run: &Run, block: usize) -> Result<Partial, Fault> {
+    fn partial(&self, views: &[InputView<'_>], run: &Run<'_>, block: usize) -> Result<Partial, Fault> {
         let Run { domains, class_of, table, .. } = run;
         let used: Vec<usize> = (0..table.slots()).filter(|slot| table.counts[0][*slot] > 0).collect();
         let keys: Result<Vec<_>, Fault> =
@@ -303,19 +356,57 @@ impl Direct {
             let counts = &table.counts[class_of[class]];
             used.iter().map(|slot| counts[*slot]).collect()
         };
-        let values = self.folds.iter().map(|fold| match fold {
-            Fold::Count { class } => PartialValues { counts: counts(*class), values: Vec::new() },
+        let extremes = |extreme: usize| used.iter().map(move |slot| table.extremes[extreme][*slot]);
+        let values = self.folds.iter().map(|fold| match *fold {
+            Fold::Count { class } => Ok(PartialValues::Numbers { counts: counts(class), values: Vec::new() }),
             Fold::Sum { sum, class } => {
-                let values = used.iter().map(|slot| table.sum(*sum, *slot)).collect();
-                PartialValues { counts: counts(*class), values }
+                let values = used.iter().map(|slot| table.sum(sum, *slot)).collect();
+                Ok(PartialValues::Numbers { counts: counts(class), values })
             }
             Fold::Extreme { extreme, class } => {
-                let values = used.iter().map(|slot| table.extremes[*extreme][*slot]).collect();
-                PartialValues { counts: counts(*class), values }
+                let values = extremes(extreme).collect();
+                Ok(PartialValues::Numbers { counts: counts(class), values })
+            }
+            Fold::Text { extreme, class, input } => {
+                let codes =
+                    extremes(extreme).zip(counts(class)).map(|(code, rows)| (rows > 0).then_some(code));
+                Ok(PartialValues::Texts(texts(&views[input].locate(block)?, codes)?))
             }
         });
-        Ok(Partial { keys: keys?, rows: used.len(), values: values.collect() })
+        let values: Result<Vec<_>, Fault> = values.collect();
+        Ok(Partial { keys: keys?, rows: used.len(), values: values? })
     }
+}
+
+/// A block's values, or its codes if it holds texts; `None` without a dictionary.
+fn column<'a>(view: &InputView<'a>, block: usize) -> Result<Option<IntegerBlock<'a>>, Fault> {
+    let located = view.locate(block)?;
+    if view.column_type != ColumnType::Text {
+        return integers(&located).map(Some);
+    }
+    if !located.has_dictionary() {
+        return Ok(None);
+    }
+    located.dictionary()?.block(located.block).map(Some).map_err(located.fault())
+}
+
+/// The entries of a page's dictionary that have these codes.
+fn texts(located: &Located<'_, '_>, codes: impl Iterator<Item = Option<i128>>) -> Result<ArrayRef, Fault> {
+    let page = located.dictionary()?;
+    let (mut texts, mut valid) = (TextBuffer::default(), Vec::new());
+    for code in codes {
+        let entry =
+            code.map_or(Some(0), |code| usize::try_from(code).ok().filter(|code| *code < page.entries()));
+        // Codes were folded as they lay there, whatever a page says that somebody forged.
+        let Some(entry) = entry else {
+            let reason = format!("a code is {code:?}, expected below {}", page.entries());
+            return Err(located.place.fault(reason));
+        };
+        let text = if code.is_some() { page.entry(entry) } else { &[] };
+        texts.push(text).map_err(located.fault())?;
+        valid.push(code.is_some());
+    }
+    Ok(text_array(texts, Some(NullBuffer::from(valid)).filter(|nulls| nulls.null_count() > 0))?)
 }
 
 /// Where something is in a list, to which it is appended if it is not there.

@@ -14,7 +14,7 @@ use crate::{
 };
 use arrow::{array::ArrayRef, buffer::NullBuffer};
 use rackscan_format::{
-    encoding::{Encoding, bitpack::Narrow, text::TextBuffer},
+    encoding::{bitpack::Narrow, text::TextBuffer},
     limits::BLOCK_ROWS,
     program::ValueType,
     simd::Kernel,
@@ -47,10 +47,10 @@ pub(super) fn domains(
             let located = views[*input].locate(*block)?;
             nullable |= located.view.header().nulls > 0;
             if *value_type == ValueType::Text {
-                if located.view.encoding() != Encoding::Dictionary {
+                if !located.has_dictionary() {
                     return Ok(None);
                 }
-                let entries = located.view.dictionary().map_err(located.fault())?.entries();
+                let entries = located.dictionary()?.entries();
                 (low, high) = (0, entries as i128 - 1);
                 break;
             }
@@ -96,7 +96,7 @@ impl KeyDomain {
     fn of_values(&self, located: &Located<'_, '_>, slots: &mut Slots, room: &mut Room) -> Result<(), Fault> {
         let level = room.scratch.level();
         let (first, factor, numbers) = if self.value_type == ValueType::Text {
-            let page = located.view.dictionary().map_err(located.fault())?;
+            let page = located.dictionary()?;
             let block = page.block(located.block).map_err(located.fault())?;
             let numbers = page.unpack(&block, &mut room.scratch).map_err(located.fault())?;
             (block.reference(), 1, numbers)
@@ -134,7 +134,7 @@ impl KeyDomain {
             return Ok(integers_to(self.value_type, values, nulls)?);
         }
         let located = views[self.input].locate(block)?;
-        let page = located.view.dictionary().map_err(located.fault())?;
+        let page = located.dictionary()?;
         let mut texts = TextBuffer::default();
         for code in codes {
             let text = if code == null { &[] } else { page.entry(code) };

@@ -180,6 +180,18 @@ impl NarrowProgram {
         Some(operand)
     }
 
+    /// The step of a text column's codes, which compare as its texts do within one page's dictionary.
+    pub(crate) fn codes(&mut self, input: usize) -> usize {
+        let known = self.columns().find(|(_, known)| *known == input);
+        known.map_or_else(
+            || {
+                self.steps.push(Step { operation: Operation::Column { input }, allowed: ANY });
+                self.steps.len() - 1
+            },
+            |(step, _)| step,
+        )
+    }
+
     fn push(&mut self, operation: Operation, allowed: Interval) -> Operand {
         self.steps.push(Step { operation, allowed });
         Operand::Step(self.steps.len() - 1)

@@ -7,7 +7,10 @@
 
 use super::{Reader, WireError, malformed};
 use arrow::buffer::NullBuffer;
-use rackscan_format::encoding::integer::Stored;
+use rackscan_format::{
+    encoding::integer::Stored,
+    simd::{Kernel, Level},
+};
 
 /// How a run of integers is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,15 +38,26 @@ impl Lanes {
 /// Smallest and largest value of the rows that have one.
 fn bounds<T: Copy + Ord>(values: &[T], nulls: Option<&NullBuffer>) -> Option<(T, T)> {
     match nulls.filter(|nulls| nulls.null_count() > 0) {
-        None => {
-            let first = *values.first()?;
-            let min = values.iter().fold(first, |min, value| min.min(*value));
-            let max = values.iter().fold(first, |max, value| max.max(*value));
-            Some((min, max))
-        }
+        None => Level::chosen().run(Bounds(values)),
         Some(nulls) => nulls.valid_indices().map(|row| values[row]).fold(None, |known, value| {
             Some(known.map_or((value, value), |(min, max): (T, T)| (min.min(value), max.max(value))))
         }),
+    }
+}
+
+struct Bounds<'a, T>(&'a [T]);
+
+impl<T: Copy + Ord> Kernel for Bounds<'_, T> {
+    type Output = Option<(T, T)>;
+
+    #[inline(always)]
+    fn run(self) -> Option<(T, T)> {
+        let (mut min, mut max) = (*self.0.first()?, *self.0.first()?);
+        for value in self.0 {
+            min = min.min(*value);
+            max = max.max(*value);
+        }
+        Some((min, max))
     }
 }
 
@@ -65,19 +79,31 @@ pub(super) fn encode<T: Copy + Ord + Into<i64>>(
     let target = &mut buffer[start..];
     match width {
         0 => {}
-        1 => store::<T, 1>(values, min, target),
-        2 => store::<T, 2>(values, min, target),
-        4 => store::<T, 4>(values, min, target),
-        _ => store::<T, 8>(values, min, target),
+        1 => Level::chosen().run(Store::<T, 1> { values, reference: min, target }),
+        2 => Level::chosen().run(Store::<T, 2> { values, reference: min, target }),
+        4 => Level::chosen().run(Store::<T, 4> { values, reference: min, target }),
+        _ => Level::chosen().run(Store::<T, 8> { values, reference: min, target }),
     }
     Lanes { width, reference: min.into() }
 }
 
 /// Stores the low bytes of each difference; the higher ones are zero, but for rows that are null.
-fn store<T: Copy + Into<i64>, const W: usize>(values: &[T], reference: i64, target: &mut [u8]) {
-    for (lane, value) in target.as_chunks_mut::<W>().0.iter_mut().zip(values) {
-        let bytes = (*value).into().wrapping_sub(reference).to_le_bytes();
-        lane.copy_from_slice(&bytes[..W]);
+struct Store<'a, T, const W: usize> {
+    values: &'a [T],
+    reference: i64,
+    target: &'a mut [u8],
+}
+
+impl<T: Copy + Into<i64>, const W: usize> Kernel for Store<'_, T, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { values, reference, target } = self;
+        for (lane, value) in target.as_chunks_mut::<W>().0.iter_mut().zip(values) {
+            let bytes = (*value).into().wrapping_sub(reference).to_le_bytes();
+            lane.copy_from_slice(&bytes[..W]);
+        }
     }
 }
 
@@ -124,16 +150,30 @@ pub(super) fn encode_wide(values: &[i128], nulls: Option<&NullBuffer>, buffer: &
 }
 
 /// The values in 64 bits, if all fit: looked at together, because nearly always they do.
-#[expect(clippy::cast_possible_truncation, reason = "what is cut off is compared with what it must be")]
 fn narrow(values: &[i128]) -> Option<Vec<i64>> {
-    let mut beyond = 0_i64;
-    let narrow = values.iter().map(|value| {
-        let low = *value as i64;
-        beyond |= (value >> 64) as i64 ^ (low >> 63);
-        low
-    });
-    let narrow = narrow.collect();
-    (beyond == 0).then_some(narrow)
+    let mut narrow = vec![0; values.len()];
+    Level::chosen().run(Cut { values, narrow: &mut narrow }).then_some(narrow)
+}
+
+/// Puts the low halves in place, and says whether the high ones are nothing but their signs.
+struct Cut<'a> {
+    values: &'a [i128],
+    narrow: &'a mut [i64],
+}
+
+impl Kernel for Cut<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "what is cut off is compared with what it must be")]
+    fn run(self) -> bool {
+        let mut beyond = 0;
+        for (low, value) in self.narrow.iter_mut().zip(self.values) {
+            *low = *value as i64;
+            beyond |= (value >> 64) as i64 ^ (*low >> 63);
+        }
+        beyond == 0
+    }
 }
 
 pub(super) fn decode_wide(
