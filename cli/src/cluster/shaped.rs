@@ -5,7 +5,7 @@
 //! - Unless the devices shall be attached, the engine cannot open them, as if the nodes were on another machine: when the nodes have
 //!   them open, the files are moved to a place that nobody is told of.
 
-use super::{Shape, create, shaping::Quota};
+use super::{Member, Shape, create, shaping::Quota};
 use crate::{
     args::{Global, Wire},
     failure::{Failure, at_path},
@@ -13,6 +13,7 @@ use crate::{
     session::Session,
 };
 use rackscan_datasets::{LoadOptions, tpch};
+use rackscan_fabric::Address;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -55,6 +56,8 @@ pub(crate) struct ShapedOptions {
 pub(crate) struct ShapedNodes {
     session: Option<Session>,
     root: PathBuf,
+    /// Where sockets are that have no room below the root.
+    sockets: Option<PathBuf>,
 }
 
 impl ShapedNodes {
@@ -79,9 +82,10 @@ impl ShapedNodes {
         let root = folder.join(format!("rackscan-placement-{}", std::process::id()));
         fs::create_dir(&root).map_err(at_path(&root))?;
         // From here on the folder is removed whatever happens.
-        let mut shaped = Self { session: None, root };
+        let mut shaped = Self { session: None, root, sockets: None };
         let shape = Shape { nodes: *nodes, devices: 1, device_size: format!("{needed}B") };
         let file = create(&shaped.root, &shape)?;
+        shaped.sockets = file.members.first().and_then(|member| sockets_outside(member, &shaped.root));
         let global = Global {
             data: shaped.root.clone(),
             cluster: None,
@@ -114,10 +118,21 @@ impl ShapedNodes {
 impl Drop for ShapedNodes {
     fn drop(&mut self) {
         self.session = None;
-        if let Err(error) = fs::remove_dir_all(&self.root) {
-            tracing::warn!("{}: cannot be removed: {error}", self.root.display());
+        for folder in self.sockets.iter().chain([&self.root]) {
+            if let Err(error) = fs::remove_dir_all(folder) {
+                tracing::warn!("{}: cannot be removed: {error}", folder.display());
+            }
         }
     }
+}
+
+/// The folder of a node's socket, if it is not below the root.
+fn sockets_outside(member: &Member, root: &Path) -> Option<PathBuf> {
+    let folder = member.config.listen.iter().find_map(|address| match address {
+        Address::Shm { path } => path.parent(),
+        _ => None,
+    })?;
+    (!folder.starts_with(root)).then(|| folder.to_owned())
 }
 
 /// Loads the table; ends early when the user wants an end.

@@ -29,12 +29,17 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
         return Err(Failure::Usage(text.to_owned()));
     }
     let mut options = options(global, asked);
-    // May start this command anew: nothing that matters may be done before.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
+    }
+    // May start this command anew: nothing that lasts may be done before.
     let (shaped, left_out) = shaped(&mut options)?;
     for text in &left_out {
         eprintln!("{text}");
     }
-    let outcome = measure(global, asked, &options, shaped)?;
+    let outcome = measure(global, asked, &options, shaped, &stop)?;
     if !outcome.lines.is_empty() {
         write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines, &options, &left_out))?;
         if let Some(folder) = &asked.report {
@@ -96,12 +101,8 @@ fn measure(
     asked: &BenchPlacement,
     options: &PlacementOptions,
     mut shaped: Shaped,
+    stop: &Arc<AtomicBool>,
 ) -> Result<PlacementOutcome, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
-    }
     let of_nodes = ShapedOptions {
         folder: asked.folder.clone(),
         scale: asked.scale,
@@ -109,7 +110,7 @@ fn measure(
         nodes: asked.nodes,
         cache_bytes: asked.cache,
         attached: asked.attached,
-        stop: Arc::clone(&stop),
+        stop: Arc::clone(stop),
     };
     // Declared after what shapes them, the nodes end before their control group does.
     let nodes = ShapedNodes::create(global, &of_nodes, shaped.quota.as_ref())?;
@@ -121,7 +122,7 @@ fn measure(
         bar.set_message(step.doing.to_owned());
     };
     let outcome = session.block_on(async {
-        Ok::<_, Failure>(placement::run(session.engine(), &mut shaped, options, &stop, &mut on_step).await)
+        Ok::<_, Failure>(placement::run(session.engine(), &mut shaped, options, stop, &mut on_step).await)
     });
     bar.finish_and_clear();
     outcome
