@@ -4,6 +4,7 @@ mod bench;
 mod bench_io;
 mod bench_placement;
 mod bench_query;
+mod bench_scan;
 mod bench_tpch;
 mod replay;
 
@@ -14,6 +15,7 @@ pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires, FabricWire};
 pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
+pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use replay::Replay;
 

@@ -63,6 +63,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Bench(Bench::Io(options)) => command::bench_io::run(options),
         Command::Bench(Bench::Placement(options)) => command::bench_placement::run(global, options),
         Command::Bench(Bench::QueryIo(options)) => command::bench_query::run(global, options),
+        Command::Bench(Bench::Scan(options)) => command::bench_scan::run(options),
         Command::Replay(options) => command::replay::run(global, options),
         Command::Bench(Bench::Answer) => Ok(rackscan_bench::fabric::answer()?),
     }

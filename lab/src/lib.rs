@@ -10,13 +10,14 @@
 //!                     or its answer without any IO
 //!
 //!   query_simulation   filters over stored tables, in each placement; beside the targets
+//!   kernels            what a scan costs on one core, over pages in memory; without any target
 //! ```
 //!
 //! Invariants
 //! - A target belongs to one thread and holds at most its depth in flight.
 //! - Memory is given out before a run starts; an IO allocates nothing here.
 //! - Targets and drivers know nothing of pages, tables and queries: offsets and lengths are all they see. Only
-//!   [`query_simulation`] does, and no SQL: its queries are scan programs.
+//!   [`query_simulation`] and [`kernels`] do, and no SQL: their queries are scan programs.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod cpu;
 mod drive;
 mod experiment;
 mod fio;
+pub mod kernels;
 mod latency;
 pub mod limits;
 mod median;

@@ -41,6 +41,12 @@ pub const QUERY_CONNECTIONS_MAX: u32 = 128;
 /// Most threads that scan over one of them.
 pub const QUERY_THREADS_MAX: u32 = 256;
 
+/// Greatest scale factor of the table that kernels run over: its pages are in memory.
+pub const KERNEL_SCALE_MAX: f64 = 10.0;
+
+/// Most turns of a kernel.
+pub const KERNEL_ROUNDS_MAX: u32 = 1000;
+
 /// Most memory of one load's targets, in bytes.
 pub const LOAD_MEMORY_BYTES_MAX: u64 = 8 << 30;
 

@@ -119,7 +119,9 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             }
             None => None,
         };
-        let direct = groups.as_ref().and_then(|(grouping, _)| Direct::new(&program, grouping));
+        let direct = groups
+            .as_ref()
+            .and_then(|(grouping, _)| Direct::new(&program, grouping, limits.memory_bytes / GROUPS_SHARE));
         let memos = (0..plan.filter.text_leaves).map(|_| None).collect();
         let limits = ScanLimits { batch_rows: limits.batch_rows.max(BATCH_ROWS_MIN), ..limits };
         Ok(Self {

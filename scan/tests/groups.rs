@@ -205,3 +205,49 @@ fn null_keys_are_groups_and_null_values_count_for_nothing_where_keys_are_address
         }
     }
 }
+
+#[test]
+fn keys_of_a_wide_range_are_groups_whatever_rows_are_selected_and_wherever_the_table_is_put_out() {
+    use rackscan_format::{
+        program::{Arithmetic, Comparison, Literal},
+        schema::ColumnType,
+    };
+    let rows = 9000_i128;
+    let null_if = |null: bool, datum| if null { Datum::Null } else { datum };
+    let column = |column_type, values| support::Column { column_type, values };
+    let keys = |spread: i128| {
+        let key = |row: i128| Datum::Number((row / 3 * 7919 % 2999 - 1000) * spread);
+        (0..rows).map(|row| null_if(row % 17 == 4, key(row))).collect()
+    };
+    let values: Vec<Datum> =
+        (0..rows).map(|row| null_if(row % 5 == 1, Datum::Number(row % 97 - 48))).collect();
+    let picked: Vec<Datum> = (0..rows).map(|row| Datum::Number(row * 31 % 100)).collect();
+    let decimal = ColumnType::Decimal { precision: 18, scale: 2 };
+    for (key_type, spread) in [(ColumnType::Int64, 1 << 40), (ColumnType::Int32, 7), (ColumnType::Date32, 11)]
+    {
+        let columns = vec![
+            column(key_type, keys(spread)),
+            column(ColumnType::Int64, picked.clone()),
+            column(decimal, values.clone()),
+        ];
+        let table = Table::new(columns, 8192);
+        // Of a hundred: none left out, most in, few in.
+        for most in [100, 60, 5] {
+            let nodes = vec![
+                Node::Column(0),
+                Node::Column(1),
+                Node::Column(2),
+                Node::Arithmetic { op: Arithmetic::Multiply, left: 2, right: 2 },
+                Node::Literal(Literal::Int64(most)),
+                Node::Compare { op: Comparison::Less, left: 1, right: 4 },
+            ];
+            let program = table.program(nodes, vec![5], each_aggregate_by(vec![0]));
+            let mut expected = interpret::rows(&table, &program);
+            expected.sort_by_key(|row| name_of(&row[..1]));
+            for limits in [ScanLimits::default(), ScanLimits { memory_bytes: 60_000, batch_rows: 1024 }] {
+                let found = found(&table, &program, limits);
+                assert!(same(&found, &expected), "{key_type:?}, {most} of a hundred rows");
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Which words does `rackscan bench` understand?
 
-use super::{BenchIo, BenchPlacement, BenchQuery, BenchTpch};
+use super::{BenchIo, BenchPlacement, BenchQuery, BenchScan, BenchTpch};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
 use std::path::PathBuf;
@@ -41,6 +41,11 @@ pub(crate) enum Bench {
                             The nodes are real processes of this host, in a control group with a quota, reached over tcp in a network of the command's \
                             own;\nboth end with the command. Their devices cannot be opened by the engine, as on another machine, unless --attached.")]
     Placement(Box<BenchPlacement>),
+    /// The kernels of a scan on one core, over pages in memory, beside a plain copy of the same bytes
+    #[command(after_help = "Examples:\n  rackscan bench scan\n  \
+                            rackscan bench scan --levels all --repeat 11 --report scan-report\n  \
+                            rackscan bench scan --kernels unpack,checksum --json results.jsonl")]
+    Scan(BenchScan),
     /// The second process of a measurement; started by the first
     #[command(hide = true)]
     Answer,

@@ -5,6 +5,7 @@ pub(crate) mod bench_fabric;
 pub(crate) mod bench_io;
 pub(crate) mod bench_placement;
 pub(crate) mod bench_query;
+pub(crate) mod bench_scan;
 pub(crate) mod bench_tpch;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;

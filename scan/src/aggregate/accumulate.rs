@@ -183,6 +183,34 @@ impl Accumulator {
         Ok(())
     }
 
+    /// Adds the values of some rows, each with its group; where rows are counted, a row is one.
+    pub(super) fn add_values<T: Int>(
+        &mut self,
+        rows: impl Iterator<Item = (usize, T)>,
+    ) -> Result<(), ArrowError> {
+        match self {
+            Self::Counts { counts, .. } => rows.for_each(|(group, _)| counts[group] += 1),
+            Self::Integers { combine, values, seen, .. } => {
+                for (group, value) in rows {
+                    let value = i64::cut(value.wide());
+                    values[group] = if seen[group] { combine.integers(values[group], value) } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Decimals { combine, values, seen, .. } => {
+                for (group, value) in rows {
+                    let value = value.wide();
+                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
+                    seen[group] = true;
+                }
+            }
+            Self::Floats { .. } | Self::Texts { .. } => {
+                return Err(ArrowError::ComputeError("integers of an aggregate that has none".into()));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored integers have such.
     pub(super) fn add_partial(&mut self, groups: &[u32], partial: &PartialValues) -> Result<(), ArrowError> {
         let groups = groups.iter().map(|group| *group as usize);

@@ -2,7 +2,7 @@
 //!
 //! Where keys are dictionary codes or integers of a small range, their combination is an index into a small table
 //! ([`super::domain`]); where arguments are narrow ([`crate::narrow::expression`]), they are computed on unpacked blocks
-//! and added there. TPC-H's Q1 and Q6 are such scans.
+//! and added there. TPC-H's Q1 and Q6 are such scans. One integer key of a large range is hashed ([`hashed`]).
 //!
 //! Invariants
 //! - A run of blocks lies in one page of each key, and is so short that no 64-bit sum can overflow, unless a single block
@@ -31,11 +31,14 @@ use crate::{
     text::valid_rows,
 };
 use rackscan_format::{
+    encoding::integer::IntegerBlock,
     limits::BLOCK_ROWS,
     program::{Aggregate, AggregateFunction, Node, ValueType, VerifiedProgram},
     simd::Level,
 };
 use std::ops::Range;
+
+mod hashed;
 
 /// What an aggregate folds, and over which rows: a position in `Direct::classes`.
 #[derive(Clone, Copy, Debug)]
@@ -80,11 +83,18 @@ pub(crate) struct Direct {
     few: Vec<usize>,
     /// Room for arguments that are added row by row, once there are such.
     spread: Vec<Lanes>,
+    /// The keys of a block's selected rows, where they are hashed.
+    hashed: Vec<i64>,
+    /// Blocks before this one have keys of a range that is too large to be addressed directly.
+    hashed_until: usize,
+    groups_bytes: usize,
 }
 
 /// What is known of a run before its first row.
-struct Run {
+struct Run<'a> {
     domains: Vec<KeyDomain>,
+    /// The columns of the expressions, all of the first block, then all of the second.
+    columns: Vec<IntegerBlock<'a>>,
     reaches: Reaches,
     /// For each class, itself if a row of its inputs' pages may be null, else the class of all rows.
     class_of: Vec<usize>,
@@ -92,8 +102,8 @@ struct Run {
 }
 
 impl Direct {
-    /// The narrow path, if the grouping's shape allows it.
-    pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping) -> Option<Self> {
+    /// The narrow path, if the grouping's shape allows it; its runs end when the groups take more than so many bytes.
+    pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping, groups_bytes: usize) -> Option<Self> {
         let mut keys = Vec::new();
         for key in &grouping.keys {
             let Node::Column(input) = program.program().nodes[usize::from(*key)] else { return None };
@@ -115,6 +125,9 @@ impl Direct {
             class_slots: Box::new([0; BLOCK_ROWS]),
             few: Vec::new(),
             spread: Vec::new(),
+            hashed: Vec::new(),
+            hashed_until: 0,
+            groups_bytes,
         };
         for aggregate in &grouping.aggregates {
             let fold = direct.fold(program, aggregate)?;
@@ -163,12 +176,22 @@ impl Direct {
         if wanted.is_empty() {
             return Ok(Some(end));
         }
-        let Some((mut run, blocks_most)) = self.plan(views, &wanted)? else { return Ok(None) };
+        if self.hashed_until < blocks.end {
+            self.hashed_until = 0;
+        }
+        let domains =
+            if blocks.start < self.hashed_until { None } else { domains(&self.keys, views, &wanted)? };
+        let Some(domains) = domains else {
+            self.hashed_until = blocks.end;
+            let added = self.add_hashed(views, &wanted, selection_of, groups, room)?;
+            return Ok((added > 0).then(|| wanted.get(added).copied().unwrap_or(end)));
+        };
+        let Some((mut run, blocks_most)) = self.plan(views, &wanted, domains)? else { return Ok(None) };
         if wanted.len() > blocks_most {
             end = wanted[blocks_most];
         }
-        for block in wanted.into_iter().filter(|block| *block < end) {
-            self.add_block(views, block, &selection_of(block), &mut run, room)?;
+        for (index, block) in wanted.into_iter().enumerate().filter(|(_, block)| *block < end) {
+            self.add_block(views, (index, block), &selection_of(block), &mut run, room)?;
         }
         let partial = self.partial(views, &run, blocks.start)?;
         groups.add_partial(&partial)?;
@@ -176,16 +199,21 @@ impl Direct {
     }
 
     /// How a run over these blocks is made, and how many of them it may have.
-    fn plan(&self, views: &[InputView<'_>], blocks: &[usize]) -> Result<Option<(Run, usize)>, Fault> {
-        let Some(domains) = domains(&self.keys, views, blocks)? else { return Ok(None) };
-        let mut bounds = vec![(i128::MIN, i128::MAX); views.len()];
-        for (_, input) in self.narrow.columns() {
-            let (mut low, mut high) = (i128::MAX, i128::MIN);
-            for block in blocks {
-                let (least, most) = narrow::reach_of(&integers(&views[input].locate(*block)?)?);
-                (low, high) = (low.min(least), high.max(most));
+    fn plan<'a>(
+        &self,
+        views: &[InputView<'a>],
+        blocks: &[usize],
+        domains: Vec<KeyDomain>,
+    ) -> Result<Option<(Run<'a>, usize)>, Fault> {
+        let mut bounds = vec![(i128::MAX, i128::MIN); views.len()];
+        let mut columns = Vec::with_capacity(blocks.len() * self.narrow.columns().count());
+        for block in blocks {
+            for (_, input) in self.narrow.columns() {
+                let column = integers(&views[input].locate(*block)?)?;
+                let ((low, high), (least, most)) = (bounds[input], narrow::reach_of(&column));
+                bounds[input] = (least.min(low), most.max(high));
+                columns.push(column);
             }
-            bounds[input] = (low, high);
         }
         let Some(reaches) = self.narrow.reaches(|input| bounds[input]) else { return Ok(None) };
         let mut blocks_most = usize::MAX;
@@ -216,15 +244,15 @@ impl Direct {
         let slots = domains.iter().map(|domain| domain.size).product();
         let least: Vec<bool> = self.extremes.iter().map(|measure| measure.least).collect();
         let table = Table::new(slots, self.classes.len(), &wide, &least);
-        Ok(Some((Run { domains, reaches, class_of, table }, blocks_most)))
+        Ok(Some((Run { domains, columns, reaches, class_of, table }, blocks_most)))
     }
 
     fn add_block(
         &mut self,
         views: &[InputView<'_>],
-        block: usize,
+        (index, block): (usize, usize),
         selection: &Selection,
-        run: &mut Run,
+        run: &mut Run<'_>,
         room: &mut Room,
     ) -> Result<(), Fault> {
         let selected = selection.count();
@@ -237,9 +265,9 @@ impl Direct {
         let some = sparse.then_some(few.as_slice());
         let rows = some.map_or(BLOCK_ROWS, <[usize]>::len);
         self.lanes.make(self.narrow.steps());
-        for (step, input) in self.narrow.columns() {
-            let block = integers(&views[input].locate(block)?)?;
-            NarrowProgram::fill(&run.reaches, step, &block, some, &mut room.scratch, &mut self.lanes);
+        let columns = &run.columns[index * self.narrow.columns().count()..];
+        for ((step, _), column) in self.narrow.columns().zip(columns) {
+            NarrowProgram::fill(&run.reaches, step, column, some, &mut room.scratch, &mut self.lanes);
         }
         let level = room.scratch.level();
         self.narrow.compute(level, &run.reaches, &mut self.lanes, rows);
@@ -259,13 +287,18 @@ impl Direct {
             for input in &self.classes[class] {
                 kept = valid_rows(&views[*input].locate(block)?).map_or(kept, |valid| kept.and(&valid));
             }
-            *self.class_slots = *self.slots;
-            if kept != *selection {
-                kept.replace_others(level, &mut self.class_slots, discarded);
-            }
-            for (index, row) in some.unwrap_or_default().iter().enumerate() {
-                // Rows ascend, so none is overwritten before it has moved.
-                self.class_slots[index] = self.class_slots[*row];
+            match some {
+                None => {
+                    *self.class_slots = *self.slots;
+                    if kept != *selection {
+                        kept.replace_others(level, &mut self.class_slots, discarded);
+                    }
+                }
+                Some(rows) => {
+                    for (slot, row) in self.class_slots.iter_mut().zip(rows) {
+                        *slot = if kept.contains(*row) { self.slots[*row] } else { discarded };
+                    }
+                }
             }
             self.add_class(class, (level, rows), run);
         }
@@ -274,7 +307,7 @@ impl Direct {
     }
 
     /// Folds the measures of a class of rows.
-    fn add_class(&mut self, class: usize, (level, rows): (Level, usize), run: &mut Run) {
+    fn add_class(&mut self, class: usize, (level, rows): (Level, usize), run: &mut Run<'_>) {
         let rows = &Slotted { level, slots: &self.class_slots, rows };
         let Run { reaches, class_of, table, .. } = run;
         let present = table.count(class, rows);
@@ -294,7 +327,7 @@ impl Direct {
     }
 
     /// A run's slots as one partial group each.
-    fn partial(&self, views: &[InputView<'_>], run: &Run, block: usize) -> Result<Partial, Fault> {
+    fn partial(&self, views: &[InputView<'_>], run: &Run<'_>, block: usize) -> Result<Partial, Fault> {
         let Run { domains, class_of, table, .. } = run;
         let used: Vec<usize> = (0..table.slots()).filter(|slot| table.counts[0][*slot] > 0).collect();
         let keys: Result<Vec<_>, Fault> =

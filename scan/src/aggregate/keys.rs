@@ -78,43 +78,10 @@ impl Keys {
         let state = FixedState::default();
         match self {
             Self::None => groups.resize(groups.len() + rows, 0),
-            Self::Integer { values, null_group, table, .. } => {
+            Self::Integer { .. } => {
                 let key = keys.first().ok_or_else(|| missing(0))?;
                 let integers = integers_of(key).ok_or_else(|| missing(0))?;
-                let mut before: Option<(i64, u32)> = None;
-                for (row, value) in integers.into_iter().enumerate() {
-                    if key.is_null(row) {
-                        let group = *null_group.get_or_insert_with(|| {
-                            values.push(0);
-                            number(values.len() - 1)
-                        });
-                        groups.push(group);
-                        continue;
-                    }
-                    // Clustered keys: most rows belong to the group of the row before.
-                    let group = match before {
-                        Some((known, group)) if known == value => group,
-                        _ => {
-                            let hash = state.hash_one(value);
-                            // The group of NULL is not in the table.
-                            let same = |group: &u32| values[*group as usize] == value;
-                            let group = match table.find(hash, same) {
-                                Some(group) => *group,
-                                None => {
-                                    let group = number(values.len());
-                                    values.push(value);
-                                    table.insert_unique(hash, group, |group| {
-                                        state.hash_one(values[*group as usize])
-                                    });
-                                    group
-                                }
-                            };
-                            before = Some((value, group));
-                            group
-                        }
-                    };
-                    groups.push(group);
-                }
+                self.assign_integers(&integers, |row| key.is_null(row), groups);
             }
             Self::Rows { converter, rows: known, table } => {
                 let candidates = converter.convert_columns(keys)?;
@@ -136,6 +103,51 @@ impl Keys {
             }
         }
         Ok(())
+    }
+
+    /// Appends the group of each row by its only key; false where keys are not of that kind.
+    pub(super) fn assign_integers(
+        &mut self,
+        integers: &[i64],
+        is_null: impl Fn(usize) -> bool,
+        groups: &mut Vec<u32>,
+    ) -> bool {
+        let Self::Integer { values, null_group, table, .. } = self else { return false };
+        let state = FixedState::default();
+        let mut before: Option<(i64, u32)> = None;
+        groups.reserve(integers.len());
+        for (row, value) in integers.iter().copied().enumerate() {
+            if is_null(row) {
+                let group = *null_group.get_or_insert_with(|| {
+                    values.push(0);
+                    number(values.len() - 1)
+                });
+                groups.push(group);
+                continue;
+            }
+            // Clustered keys: most rows belong to the group of the row before.
+            let group = match before {
+                Some((known, group)) if known == value => group,
+                _ => {
+                    let hash = state.hash_one(value);
+                    // The group of NULL is not in the table.
+                    let same = |group: &u32| values[*group as usize] == value;
+                    let group = match table.find(hash, same) {
+                        Some(group) => *group,
+                        None => {
+                            let group = number(values.len());
+                            values.push(value);
+                            table.insert_unique(hash, group, |group| state.hash_one(values[*group as usize]));
+                            group
+                        }
+                    };
+                    before = Some((value, group));
+                    group
+                }
+            };
+            groups.push(group);
+        }
+        true
     }
 
     /// The keys of all groups, in the order of the groups.

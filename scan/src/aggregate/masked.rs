@@ -3,61 +3,70 @@
 //! Where there are few slots, each is summed in a pass of its own over all rows, the others counting as nothing: vectors do
 //! that several times faster than a walk from row to row.
 //!
-//! Invariant: a sum is made of partial sums of 128 rows each, in integers that hold them; their sum has 64 bits.
+//! Invariant: a sum is made of [`PARTS`] partial sums, in integers that hold them; their sum has 64 bits.
 
 use crate::narrow::int::Int;
 use rackscan_format::{limits::BLOCK_ROWS, simd::Kernel};
 
-/// Rows of one partial sum: enough for every level's vectors.
-const ROWS: usize = 128;
-/// As many, to multiply magnitudes with.
-pub(super) const PART_ROWS: i128 = ROWS as i128;
+/// Partial sums of a block, each of every so manieth row: one for each lane of two of the widest vectors.
+const PARTS: usize = 32;
+/// Rows of one partial sum, to multiply magnitudes with.
+pub(super) const PART_ROWS: i128 = (BLOCK_ROWS / PARTS) as i128;
 
 /// The slot of each row of a block.
 pub(crate) type Slots = [u16; BLOCK_ROWS];
 
-/// Rows of one slot.
+/// Adds the rows of each slot to its count, and appends the slots that have some.
 pub(super) struct Count<'a> {
     pub(super) slots: &'a Slots,
-    pub(super) slot: u16,
+    pub(super) counts: &'a mut [i64],
+    pub(super) present: &'a mut Vec<u16>,
 }
 
 impl Kernel for Count<'_> {
-    type Output = i64;
+    type Output = ();
 
     #[inline(always)]
-    fn run(self) -> i64 {
-        let mut rows = 0_u16;
-        for slot in self.slots {
-            rows += u16::from(*slot == self.slot);
+    fn run(self) {
+        for (slot, count) in (0_u16..).zip(self.counts) {
+            let mut rows = 0_u16;
+            for here in self.slots {
+                rows += u16::from(*here == slot);
+            }
+            if rows > 0 {
+                *count += i64::from(rows);
+                self.present.push(slot);
+            }
         }
-        rows.into()
     }
 }
 
-/// The sum of one slot's values, in partial sums of `A`.
+/// Adds the values of each slot that is present to its sum, in partial sums of `A`.
 pub(super) struct Sum<'a, T, A> {
     pub(super) slots: &'a Slots,
-    pub(super) slot: u16,
+    pub(super) present: &'a [u16],
     pub(super) lanes: &'a [T; BLOCK_ROWS],
     pub(super) zero: A,
+    pub(super) sums: &'a mut [i64],
 }
 
 impl<T: Int, A: Int + Into<i64>> Kernel for Sum<'_, T, A> {
-    type Output = i64;
+    type Output = ();
 
     #[inline(always)]
-    fn run(self) -> i64 {
-        let Self { slots, slot, lanes, zero } = self;
-        let mut sum = 0_i64;
-        for (slots, lanes) in slots.as_chunks::<ROWS>().0.iter().zip(lanes.as_chunks::<ROWS>().0) {
-            let mut part = zero;
-            for (here, lane) in slots.iter().zip(lanes) {
-                part = part.plus(if *here == slot { A::cut(lane.wide()) } else { zero });
+    fn run(self) {
+        let Self { slots, present, lanes, zero, sums } = self;
+        for slot in present {
+            let mut parts = [zero; PARTS];
+            for (slots, lanes) in slots.as_chunks::<PARTS>().0.iter().zip(lanes.as_chunks::<PARTS>().0) {
+                for (part, (here, lane)) in parts.iter_mut().zip(slots.iter().zip(lanes)) {
+                    *part = part.plus(if here == slot { A::cut(lane.wide()) } else { zero });
+                }
             }
-            sum = sum.wrapping_add(part.into());
+            if let Some(sum) = sums.get_mut(usize::from(*slot)) {
+                *sum = parts.into_iter().fold(*sum, |sum, part| sum.wrapping_add(part.into()));
+            }
         }
-        sum
     }
 }
 
@@ -90,4 +99,39 @@ fn fold<T: Int>(slots: &Slots, slot: u16, lanes: &[T; BLOCK_ROWS], none: T, of: 
         known = of(known, if *here == slot { *lane } else { none });
     }
     known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_format::simd::Level;
+
+    fn sums<A: Int + Into<i64>>(level: Level, slots: &Slots, lanes: &[i32; BLOCK_ROWS], zero: A) -> [i64; 3] {
+        let mut sums = [0; 3];
+        level.run(Sum { slots, present: &[0, 1], lanes, zero, sums: &mut sums });
+        sums
+    }
+
+    #[test]
+    fn a_slot_of_the_largest_values_that_partial_sums_hold_adds_up_at_every_level() {
+        let most = i32::MAX / i32::try_from(PART_ROWS).unwrap();
+        let slots: Slots = std::array::from_fn(|row| u16::from(row % 5 == 3));
+        for value in [most, -most] {
+            let lanes = [value; BLOCK_ROWS];
+            let rows = |slot: u16| slots.iter().filter(|here| **here == slot).count() as i64;
+            let wanted = [rows(0) * i64::from(value), rows(1) * i64::from(value), 0];
+            for level in Level::available() {
+                let (mut counts, mut present) = ([0; 3], Vec::new());
+                level.run(Count { slots: &slots, counts: &mut counts, present: &mut present });
+                assert_eq!((counts, present.as_slice()), ([rows(0), rows(1), 0], &[0, 1][..]), "{level}");
+                assert_eq!(sums(level, &slots, &lanes, 0_i32), wanted, "{level}");
+                assert_eq!(sums(level, &slots, &lanes, 0_i64), wanted, "{level}");
+            }
+        }
+        // All rows of one slot: each partial sum comes to its bound.
+        for level in Level::available() {
+            let found = sums(level, &[1; BLOCK_ROWS], &[most; BLOCK_ROWS], 0_i32);
+            assert_eq!(found, [0, i64::from(most) * 1024, 0], "{level}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ mod keys;
 mod masked;
 mod table;
 
-use crate::types::arrow_type;
+use crate::{narrow::int::Int, types::arrow_type};
 use accumulate::Accumulator;
 use arrow::{array::ArrayRef, error::ArrowError};
 use keys::Keys;
@@ -100,6 +100,24 @@ impl Groups {
             accumulator.add_partial(&self.group_of_row, values)?;
         }
         Ok(())
+    }
+
+    /// Finds the groups of rows by their only key, an integer, for [`Self::add_values`]; false where keys are of another kind.
+    pub(crate) fn assign_integers(&mut self, keys: &[i64], is_null: impl Fn(usize) -> bool) -> bool {
+        self.group_of_row.clear();
+        let known = self.keys.assign_integers(keys, is_null, &mut self.group_of_row);
+        self.accumulators.iter_mut().for_each(|accumulator| accumulator.grow(self.keys.groups()));
+        known
+    }
+
+    /// Folds an aggregate's values of some rows, counted among those whose groups were found last.
+    pub(crate) fn add_values<T: Int>(
+        &mut self,
+        aggregate: usize,
+        values: impl Iterator<Item = (usize, T)>,
+    ) -> Result<(), ArrowError> {
+        let Self { accumulators, group_of_row, .. } = self;
+        accumulators[aggregate].add_values(values.map(|(row, value)| (group_of_row[row] as usize, value)))
     }
 
     /// How many groups there are. Without keys there is always one.

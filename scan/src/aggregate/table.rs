@@ -93,13 +93,8 @@ impl Table {
             return Vec::new();
         }
         let mut present = Vec::with_capacity(self.slots);
-        for (slot, count) in (0_u16..).zip(&mut counts[..self.slots]) {
-            let here = rows.level.run(Count { slots: rows.slots, slot });
-            *count += here;
-            if here > 0 {
-                present.push(slot);
-            }
-        }
+        let counts = &mut counts[..self.slots];
+        rows.level.run(Count { slots: rows.slots, counts, present: &mut present });
         present
     }
 
@@ -158,16 +153,14 @@ impl Table {
         let masked = self.masked(rows);
         let Values { lanes, width, magnitude } = values;
         match &mut self.sums[sum] {
-            Sums::Narrow(sums) if masked => {
-                for slot in present {
-                    let here = at_width!(width, T => {
-                        let of_slot = (rows.slots, *slot, lanes.get::<T>());
-                        slot_sum(rows.level, of_slot, magnitude)
-                    });
-                    let sum = &mut sums[usize::from(*slot)];
-                    *sum = sum.wrapping_add(here);
+            Sums::Narrow(sums) if masked => at_width!(width, T => {
+                let (slots, lanes) = (rows.slots, lanes.get::<T>());
+                if magnitude.saturating_mul(PART_ROWS) <= i32::MAX.into() {
+                    rows.level.run(Sum { slots, present, lanes, zero: 0_i32, sums });
+                } else {
+                    rows.level.run(Sum { slots, present, lanes, zero: 0_i64, sums });
                 }
-            }
+            }),
             Sums::Narrow(sums) => at_width!(width, T => {
                 for (slot, lane) in rows.slots[..rows.rows].iter().zip(lanes.get::<T>()) {
                     let sum = &mut sums[usize::from(*slot)];
@@ -250,18 +243,5 @@ fn walk<const SUMS: usize>(
                 *sum = sum.wrapping_add(lanes[row]);
             }
         }
-    }
-}
-
-/// The sum of a slot in the narrowest integers.
-fn slot_sum<T: Int>(
-    level: Level,
-    (slots, slot, lanes): (&Slots, u16, &[T; BLOCK_ROWS]),
-    magnitude: i128,
-) -> i64 {
-    if magnitude.saturating_mul(PART_ROWS) <= i32::MAX.into() {
-        level.run(Sum { slots, slot, lanes, zero: 0_i32 })
-    } else {
-        level.run(Sum { slots, slot, lanes, zero: 0_i64 })
     }
 }

@@ -134,13 +134,17 @@ macro_rules! at_width {
 }
 pub(crate) use at_width;
 
-/// Room for a block's values in integers of any width.
+/// Room for a block's values in integers of any width. What follows the values keeps neighbouring rooms from beginning at the
+/// same places of the nearest cache, whose sets they would fill.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
-pub(crate) struct Lanes([i128; BLOCK_ROWS]);
+pub(crate) struct Lanes([i128; BLOCK_ROWS], [[u64; 8]; APART_LINES]);
+
+/// Some cache lines; an odd number of them, so that rooms meet at the same places as late as possible.
+const APART_LINES: usize = 5;
 
 impl Lanes {
-    pub(crate) const NONE: Self = Self([0; BLOCK_ROWS]);
+    pub(crate) const NONE: Self = Self([0; BLOCK_ROWS], [[0; 8]; APART_LINES]);
 
     pub(crate) fn get<T: Int>(&self) -> &[T; BLOCK_ROWS] {
         bytemuck::cast_slice(&self.0).first_chunk().expect("no integer is wider than the room's")

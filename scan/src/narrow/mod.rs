@@ -76,15 +76,13 @@ pub(crate) fn interval(block: &IntegerBlock<'_>, low: i64, high: i64, room: &mut
 
 /// The numbers whose values lie within `low ..= high`; `None` when there are none.
 fn numbers_between(block: &IntegerBlock<'_>, low: i64, high: i64) -> Option<(u64, u64)> {
-    let (reference, divisor) = (i128::from(block.reference()), i128::from(block.divisor()));
-    let above = (i128::from(low) - reference).max(0);
+    let (reference, divisor) = (block.reference(), block.divisor());
+    // Differences that are not negative fit 64 bits without a sign.
+    let above = |value: i64| (value >= reference).then(|| value.wrapping_sub(reference).cast_unsigned());
+    let last = above(high)? / divisor;
     // Rounded up: the first number whose value is not below.
-    let first = (above + divisor - 1) / divisor;
-    let last = (i128::from(high) - reference).div_euclid(divisor);
-    match (u64::try_from(first), u64::try_from(last)) {
-        (Ok(first), Ok(last)) if first <= last => Some((first, last)),
-        _ => None,
-    }
+    let first = above(low).unwrap_or(0).div_ceil(divisor);
+    (first <= last).then_some((first, last))
 }
 
 /// Rows whose value is in `values`, ascending, or (negated) is not.
