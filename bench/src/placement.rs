@@ -41,7 +41,8 @@ pub enum ScanQuery {
 }
 
 impl ScanQuery {
-    /// Its text, with a predicate that lets this share of rows pass. Zone maps cannot help: parts are spread evenly over rows.
+    /// Its text, with a predicate that lets this share of rows pass. Parts are spread evenly over rows, so zone maps can only help
+    /// where all rows pass: there nobody reads the predicate's column.
     #[must_use]
     pub fn sql(self, selectivity: f64, scale: f64) -> String {
         let keys = (PART_KEYS * scale * selectivity).round().max(1.0);

@@ -19,6 +19,9 @@ pub(crate) struct BenchScan {
     /// Turns of each figure; medians count, and one more turn before them does not
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
+    /// Milliseconds of a turn: a kernel runs as often as takes so long, once at least
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub(crate) turn_ms: u64,
     /// The scale factor of lineitem, whose pages are in memory
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     pub(crate) scale: f64,

@@ -15,12 +15,16 @@ use rackscan_lab::{
     Provenance,
     kernels::{KernelError, KernelLine, KernelOutcome, Kernels, report, table},
 };
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 /// Measures the kernels that the options name.
 pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
     let kernels = Kernels {
         rounds: asked.repeat,
+        turn: Duration::from_millis(asked.turn_ms),
         levels: levels(asked),
         only: asked.kernels.clone(),
         provenance: Provenance::now("scan", asked.scale),

@@ -6,8 +6,10 @@ use super::support::Data;
 fn every_kernel_gets_a_rate_beside_a_copy_of_the_same_bytes() {
     let data = Data::new("bench-scan");
     let report = data.path().join("report");
-    let ran =
-        data.run(&format!("bench scan --scale 0.001 --repeat 1 --levels all --report {}", report.display()));
+    let ran = data.run(&format!(
+        "bench scan --scale 0.001 --repeat 1 --turn-ms 0 --levels all --report {}",
+        report.display()
+    ));
     let lines: Vec<serde_json::Value> = ran
         .succeeds()
         .lines()
