@@ -80,7 +80,7 @@ fn shown(lines: &[TpchLine], options: &TpchOptions) -> String {
     let cache = lines.first().map_or(0, |line| line.node_cache_bytes);
     let caches = match options.caches {
         Caches::Warm => format!(
-            "warm: {} turns before did not count, and the nodes keep up to {} of pages in memory",
+            "warm: {} turn(s) before did not count, and the nodes keep up to {} of pages in memory",
             options.warm_up,
             bytes(cache)
         ),
