@@ -4,9 +4,10 @@
 use super::support::{Data, interrupt, processes_with};
 use std::{
     fs,
+    io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -174,6 +175,16 @@ fn what_is_missing_for_one_axis_is_said_and_the_other_is_measured() {
     assert_empty(&folder);
 }
 
+/// A command that does not outlive its test.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _waited_for_already = self.0.wait();
+    }
+}
+
 #[test]
 fn a_sweep_that_is_interrupted_takes_its_nodes_network_and_group_along() {
     let data = Data::new("placement-stopped");
@@ -183,14 +194,14 @@ fn a_sweep_that_is_interrupted_takes_its_nodes_network_and_group_along() {
     } else {
         &["--bandwidths", "unlimited", "--cpu-shares", "100"]
     };
-    let mut child = Command::new(env!("CARGO_BIN_EXE_rackscan"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rackscan"));
+    command
         .args(["bench", "placement", "--scale", "0.01", "--repeat", "1000", "--folder"])
         .arg(&folder)
-        .args(shaping)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+        .args(shaping);
+    let mut child =
+        Started(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the program starts"));
+    let pid = child.0.id();
     // The devices are moved away when everything is loaded.
     let loaded = || {
         let roots = fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
@@ -198,17 +209,17 @@ fn a_sweep_that_is_interrupted_takes_its_nodes_network_and_group_along() {
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     while !loaded() {
-        assert!(child.try_wait().expect("ours").is_none(), "it has ended");
+        assert!(child.0.try_wait().expect("ours").is_none(), "it has ended");
         assert!(Instant::now() < deadline, "it did not load");
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(control_groups(child.id()).is_empty(), !is_root(), "a group is there as long as it runs");
-    let pid = child.id();
+    assert_eq!(control_groups(pid).is_empty(), !is_root(), "a group is there as long as it runs");
     interrupt(pid);
-    let output = child.wait_with_output().expect("it ends");
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let mut stderr = String::new();
+    child.0.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
+    let status = child.0.wait().expect("it ends");
+    assert_eq!(status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("stopped after"), "{stderr}");
     assert_eq!(control_groups(pid), Vec::<PathBuf>::new());
     assert_empty(&folder);
