@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """How fast is another engine on the same machine, over the same rows as Parquet?
 
-Started by `rackscan bench tpch --peers datafusion,duckdb`; speaks lines on standard input and output so that its runs
-can be interleaved with rackscan's. Needs the packages tpchgen-cli and datafusion or duckdb.
+Started by `rackscan bench tpch --peers datafusion,duckdb,duckdb-native`; speaks lines on standard input and output so that its
+runs can be interleaved with rackscan's. Needs the packages tpchgen-cli and datafusion or duckdb. `duckdb-native` reads tables in
+DuckDB's own format, which are made once of the Parquet files and kept beside them.
 
     tpch_peer.py --engine datafusion --scale 1 --threads 2 --data DIR
       > {"engine": "datafusion", "version": "55.0.0"}       once the tables are there
       < {"sql": "select ..."}
-      > {"ms": 81.2, "rows": 1}                             one warm run, all rows collected
+      > {"ms": 81.2, "rows": 1}                             one run, all rows collected
+      < {"reopen": true}
+      > {"reopened": true}                                  nothing of the tables is in this process's memory
 """
 
 import argparse
@@ -33,42 +36,89 @@ def generate(folder: pathlib.Path, scale: float) -> None:
     done.touch()
 
 
-def datafusion_runner(folder: pathlib.Path, threads: int):
-    import datafusion
+class DataFusion:
+    def __init__(self, folder: pathlib.Path, threads: int):
+        import datafusion
 
-    config = datafusion.SessionConfig().with_target_partitions(threads)
-    context = datafusion.SessionContext(config)
-    for table in TABLES:
-        context.register_parquet(table, str(folder / f"{table}.parquet"))
-    return datafusion.__version__, lambda sql: sum(batch.num_rows for batch in context.sql(sql).collect())
+        self.module, self.folder, self.threads = datafusion, folder, threads
+        self.version = datafusion.__version__
+        self.open()
+
+    def open(self) -> None:
+        config = self.module.SessionConfig().with_target_partitions(self.threads)
+        self.context = self.module.SessionContext(config)
+        for table in TABLES:
+            self.context.register_parquet(table, str(self.folder / f"{table}.parquet"))
+
+    def run(self, sql: str) -> int:
+        return sum(batch.num_rows for batch in self.context.sql(sql).collect())
 
 
-def duckdb_runner(folder: pathlib.Path, threads: int):
-    import duckdb
+class DuckDb:
+    def __init__(self, folder: pathlib.Path, threads: int):
+        import duckdb
 
-    connection = duckdb.connect(config={"threads": threads})
-    for table in TABLES:
-        connection.execute(f"create view {table} as select * from read_parquet('{folder / table}.parquet')")
-    return duckdb.__version__, lambda sql: len(connection.execute(sql).fetchall())
+        self.module, self.folder, self.threads = duckdb, folder, threads
+        self.version = duckdb.__version__
+        self.connection = None
+        self.open()
+
+    def open(self) -> None:
+        if self.connection:
+            self.connection.close()
+        self.connection = self.module.connect(config={"threads": self.threads})
+        for table in TABLES:
+            self.connection.execute(f"create view {table} as select * from read_parquet('{self.folder / table}.parquet')")
+
+    def run(self, sql: str) -> int:
+        return len(self.connection.execute(sql).fetchall())
 
 
-RUNNERS = {"datafusion": datafusion_runner, "duckdb": duckdb_runner}
+class DuckDbNative(DuckDb):
+    def open(self) -> None:
+        if self.connection:
+            self.connection.close()
+        # Another version may write another format.
+        path = self.folder / f"native-{self.version}.duckdb"
+        if not path.exists():
+            self.make(path)
+        self.connection = self.module.connect(str(path), read_only=True, config={"threads": self.threads})
+
+    def make(self, path: pathlib.Path) -> None:
+        """Copies the Parquet files into a database; it gets its name when it is whole."""
+        unfinished = path.with_suffix(".unfinished")
+        for left in (unfinished, pathlib.Path(f"{unfinished}.wal")):
+            left.unlink(missing_ok=True)
+        with self.module.connect(str(unfinished), config={"threads": self.threads}) as connection:
+            for table in TABLES:
+                source = self.folder / f"{table}.parquet"
+                connection.execute(f"create table {table} as select * from read_parquet('{source}')")
+            connection.execute("analyze")
+            connection.execute("checkpoint")
+        unfinished.rename(path)
+
+
+ENGINES = {"datafusion": DataFusion, "duckdb": DuckDb, "duckdb-native": DuckDbNative}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=sorted(RUNNERS), required=True)
+    parser.add_argument("--engine", choices=sorted(ENGINES), required=True)
     parser.add_argument("--scale", type=float, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder for the Parquet files")
     arguments = parser.parse_args()
     generate(arguments.data, arguments.scale)
-    version, run = RUNNERS[arguments.engine](arguments.data, arguments.threads)
-    print(json.dumps({"engine": arguments.engine, "version": version}), flush=True)
+    engine = ENGINES[arguments.engine](arguments.data, arguments.threads)
+    print(json.dumps({"engine": arguments.engine, "version": engine.version}), flush=True)
     for line in sys.stdin:
-        sql = json.loads(line)["sql"]
+        request = json.loads(line)
+        if request.get("reopen"):
+            engine.open()
+            print(json.dumps({"reopened": True}), flush=True)
+            continue
         start = time.perf_counter()
-        rows = run(sql)
+        rows = engine.run(request["sql"])
         print(json.dumps({"ms": round((time.perf_counter() - start) * 1000, 3), "rows": rows}), flush=True)
 
 

@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
+pub mod cold;
 pub mod fabric;
 pub mod inbox;
 mod peer;
+pub mod placement;
 pub mod tpch;
 
 pub use peer::{Peer, PeerEngine, PeerError};

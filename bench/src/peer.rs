@@ -17,15 +17,36 @@ pub enum PeerEngine {
     DataFusion,
     /// DuckDB on Parquet.
     DuckDb,
+    /// DuckDB on its own tables.
+    DuckDbNative,
 }
 
 impl PeerEngine {
-    /// The name of its Python package.
+    /// How it is called.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::DataFusion => "datafusion",
             Self::DuckDb => "duckdb",
+            Self::DuckDbNative => "duckdb-native",
+        }
+    }
+
+    /// The name of its Python package.
+    #[must_use]
+    pub fn package(self) -> &'static str {
+        match self {
+            Self::DataFusion => "datafusion",
+            Self::DuckDb | Self::DuckDbNative => "duckdb",
+        }
+    }
+
+    /// What it reads.
+    #[must_use]
+    pub fn reads(self) -> &'static str {
+        match self {
+            Self::DataFusion | Self::DuckDb => "parquet",
+            Self::DuckDbNative => "native tables",
         }
     }
 }
@@ -42,10 +63,12 @@ pub enum PeerError {
         source: std::io::Error,
     },
     /// The peer ended or said something else than was asked for.
-    #[error("the peer {engine} {what}; it needs the Python packages tpchgen-cli and {engine} (pip install)")]
+    #[error("the peer {engine} {what}; it needs the Python packages tpchgen-cli and {package} (pip install)")]
     Answer {
         /// The peer.
         engine: &'static str,
+        /// Its package.
+        package: &'static str,
         /// What happened.
         what: String,
     },
@@ -68,13 +91,21 @@ struct Hello {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reopened {
+    #[serde(rename = "reopened")]
+    _reopened: bool,
+}
+
+#[derive(Deserialize)]
 struct Run {
     ms: f64,
     rows: u64,
 }
 
 impl Peer {
-    /// Starts `engine` over Parquet files of `scale` in `data`, which it generates if they are not there.
+    /// Starts `engine` over Parquet files of `scale` in `data`, which it generates if they are not there; tables of its own are made
+    /// of them once, and kept beside them.
     ///
     /// # Errors
     /// When Python or a package is missing, or the data cannot be made; what the peer says goes to standard error.
@@ -98,7 +129,7 @@ impl Peer {
             .spawn()
             .map_err(|source| PeerError::Start { engine: name, source })?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(PeerError::Answer { engine: name, what: "has no standard input or output".into() });
+            return Err(failed(engine, "has no standard input or output".to_owned()));
         };
         let mut peer = Self {
             engine,
@@ -112,10 +143,19 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The name of its Python package.
+    /// Which engine it is.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.engine.name()
+    pub fn engine(&self) -> PeerEngine {
+        self.engine
+    }
+
+    /// Lets it forget everything that it keeps in memory of its tables, and open them again.
+    ///
+    /// # Errors
+    /// When the peer ended, or cannot open them.
+    pub fn reopen(&mut self) -> Result<(), PeerError> {
+        self.ask(&serde_json::json!({ "reopen": true }))?;
+        self.answer::<Reopened>().map(drop)
     }
 
     /// One run of one query: milliseconds until all rows are there, and how many.
@@ -123,22 +163,26 @@ impl Peer {
     /// # Errors
     /// When the peer ended or refused the query.
     pub fn run(&mut self, sql: &str) -> Result<(f64, u64), PeerError> {
-        let request = serde_json::json!({ "sql": sql }).to_string() + "\n";
+        self.ask(&serde_json::json!({ "sql": sql }))?;
+        let run: Run = self.answer()?;
+        Ok((run.ms, run.rows))
+    }
+
+    fn ask(&mut self, request: &serde_json::Value) -> Result<(), PeerError> {
+        let request = request.to_string() + "\n";
         if let Some(requests) = &mut self.requests
             && requests.write_all(request.as_bytes()).and_then(|()| requests.flush()).is_err()
         {
             return Err(self.ended());
         }
-        let run: Run = self.answer()?;
-        Ok((run.ms, run.rows))
+        Ok(())
     }
 
     fn answer<T: for<'de> Deserialize<'de>>(&mut self) -> Result<T, PeerError> {
         let mut line = String::new();
         match self.answers.read_line(&mut line) {
-            Ok(read) if read > 0 => serde_json::from_str(&line).map_err(|error| PeerError::Answer {
-                engine: self.engine.name(),
-                what: format!("said {:?}, expected a JSON line: {error}", line.trim()),
+            Ok(read) if read > 0 => serde_json::from_str(&line).map_err(|error| {
+                failed(self.engine, format!("said {:?}, expected a JSON line: {error}", line.trim()))
             }),
             _ => Err(self.ended()),
         }
@@ -146,11 +190,12 @@ impl Peer {
 
     fn ended(&mut self) -> PeerError {
         let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        PeerError::Answer {
-            engine: self.engine.name(),
-            what: format!("ended ({status}), see its message above"),
-        }
+        failed(self.engine, format!("ended ({status}), see its message above"))
     }
+}
+
+fn failed(engine: PeerEngine, what: String) -> PeerError {
+    PeerError::Answer { engine: engine.name(), package: engine.package(), what }
 }
 
 impl Drop for Peer {

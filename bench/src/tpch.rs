@@ -1,28 +1,58 @@
 //! How long do the 22 queries take under each placement, beside other engines on the same machine?
 //!
 //! Invariants
-//! - Only the time from the statement to its last row counts; loading, connecting and printing do not.
-//! - The runs of all contenders of a query lie side by side (ours, peer, ours, peer ...), so that a noisy minute meets
-//!   all of them; the best of each counts, and every time is kept.
+//! - Only the time from the statement to its last row counts; loading, connecting, opening files and printing do not.
+//! - The runs of all contenders of a query lie side by side, one turn forth and the next one back, so that a noisy minute meets
+//!   all of them and nobody always runs behind the same one. Medians count, and every time is kept.
+//! - With cold caches nothing of the data is in any memory that this machine tells us of when a run starts.
 //! - A contender that answers another number of rows than the first is an error, not a time.
+
+mod compare;
+mod page;
+
+pub use compare::{Over, OverBest};
+pub use page::report;
 
 use crate::{
     Provenance,
+    cold::{ColdError, drop_caches},
     peer::{Peer, PeerError},
 };
 use rackscan_engine::{Engine, EngineError};
 use rackscan_planner::{Placement, Policy};
 use rackscan_queries::Query;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
+
+/// What is in memory when a run starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Caches {
+    /// What the runs before left there.
+    Warm,
+    /// No page of a table: peers open their files anew, then the kernel's caches are dropped; our nodes keep no pages and read
+    /// past the kernel's caches.
+    Cold,
+}
+
+impl fmt::Display for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+        })
+    }
+}
 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct TpchOptions {
     /// The scale factor of the data that is loaded, for the record.
     pub scale: f64,
-    /// Runs of each query.
+    /// Turns that count.
     pub repeat: u32,
+    /// Turns before them that do not.
+    pub warm_up: u32,
     /// Which queries.
     pub queries: Vec<Query>,
     /// Which placements.
@@ -31,6 +61,8 @@ pub struct TpchOptions {
     pub threads: usize,
     /// The wire between engine and nodes, for the record.
     pub wire: String,
+    /// What is in memory when a run starts. That nodes keep no pages is the caller's to see to.
+    pub caches: Caches,
 }
 
 /// One contender's times, as one JSON line.
@@ -43,24 +75,57 @@ pub struct TpchLine {
     pub engine: String,
     /// The placement asked for, or what the peer reads.
     pub placement: String,
+    /// How it is called in comparisons.
+    pub name: String,
     /// See [`TpchOptions::wire`].
     pub wire: String,
     /// See [`TpchOptions::threads`].
     pub threads: usize,
+    /// See [`TpchOptions::caches`].
+    pub caches: Caches,
+    /// Bytes of pages that all nodes together may keep in memory.
+    pub node_cache_bytes: u64,
+    /// See [`TpchOptions::warm_up`].
+    pub warm_up: u32,
     /// See [`TpchOptions::repeat`].
     pub runs: u32,
     /// Milliseconds of every run of each query, in order.
     pub ms: BTreeMap<String, Vec<f64>>,
     /// The best of each query.
     pub best_ms: BTreeMap<String, f64>,
+    /// The median of each query.
+    pub median_ms: BTreeMap<String, f64>,
     /// The sum of the best.
     pub total_best_ms: f64,
-    /// Segments by where they were really scanned, over all runs.
+    /// The sum of the medians.
+    pub total_median_ms: f64,
+    /// Medians over those of each peer, by the peer's name; empty for peers.
+    pub over: BTreeMap<String, Over>,
+    /// Of the placement `auto`: medians over those of the best forced placement of each query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over_best_forced: Option<OverBest>,
+    /// Segments by where they were really scanned, over all runs that count.
     pub segments: BTreeMap<String, u64>,
-    /// Bytes read from devices, over all runs.
+    /// Bytes read from devices, over all runs that count.
     pub disk_bytes: u64,
-    /// Bytes that crossed the wire, over all runs.
+    /// Bytes that crossed the wire, over all runs that count.
     pub wire_bytes: u64,
+    /// Bytes that each query read from devices in its last run.
+    pub disk_bytes_of: BTreeMap<String, u64>,
+    /// Bytes of each query that crossed the wire in its last run.
+    pub wire_bytes_of: BTreeMap<String, u64>,
+    #[serde(skip)]
+    is_ours: bool,
+    #[serde(skip)]
+    policy: Option<Policy>,
+}
+
+impl TpchLine {
+    /// Whether it is a placement of this engine, not a peer.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.is_ours
+    }
 }
 
 /// Why there are no figures.
@@ -84,6 +149,9 @@ pub enum TpchError {
         /// What happened.
         source: PeerError,
     },
+    /// The caches are not cold.
+    #[error(transparent)]
+    Cold(#[from] ColdError),
     /// Two contenders disagree about the answer's size.
     #[error("{query}: {contender} answered {found} rows, expected {expected} as {first} did")]
     Rows {
@@ -100,7 +168,19 @@ pub enum TpchError {
     },
 }
 
-/// Measures; `progress` is told each contender and query before its run.
+/// What is told before each run.
+pub struct Step<'a> {
+    /// Runs that are over.
+    pub done: u64,
+    /// All runs.
+    pub total: u64,
+    /// The contender's name.
+    pub contender: &'a str,
+    /// The query's name.
+    pub query: &'a str,
+}
+
+/// Measures; `progress` is told before each run.
 ///
 /// # Errors
 /// The first contender that fails or disagrees.
@@ -108,85 +188,137 @@ pub async fn run(
     engine: &Engine,
     peers: &mut [Peer],
     options: &TpchOptions,
-    progress: &mut (dyn FnMut(&str, &str) + Send),
+    progress: &mut (dyn FnMut(&Step<'_>) + Send),
 ) -> Result<Vec<TpchLine>, TpchError> {
-    let ours = options.policies.iter().map(|policy| line(options, "rackscan".to_owned(), policy.to_string()));
-    let theirs =
-        peers.iter().map(|peer| line(options, format!("{} {}", peer.name(), peer.version), "parquet".into()));
-    let mut lines: Vec<TpchLine> = ours.chain(theirs).collect();
+    let node_cache_bytes = engine.cluster().statuses().iter().map(|node| node.cache.budget_bytes).sum();
+    let mut lines = lines(peers, options, node_cache_bytes);
+    let turns = options.warm_up + options.repeat;
+    let total = options.queries.len() as u64 * u64::from(turns) * lines.len() as u64;
+    let mut done = 0;
     for query in &options.queries {
         let mut first: Option<(String, u64)> = None;
-        for _ in 0..options.repeat {
-            for (index, line) in lines.iter_mut().enumerate() {
-                let contender = format!("{} {}", line.engine, line.placement);
-                progress(&contender, &query.name());
-                let (ms, rows) = match options.policies.get(index) {
-                    Some(policy) => run_ours(engine, *policy, query, line).await?,
-                    None => peers[index - options.policies.len()]
-                        .run(query.sql)
-                        .map_err(|source| TpchError::Peer { query: query.name(), source })?,
+        for turn in 0..turns {
+            for index in order(turn, lines.len()) {
+                let line = &mut lines[index];
+                progress(&Step { done, total, contender: &line.name, query: &query.name() });
+                done += 1;
+                let counts = turn >= options.warm_up;
+                let peer = index.checked_sub(options.policies.len()).and_then(|peer| peers.get_mut(peer));
+                let (ms, rows) = match peer {
+                    Some(peer) => run_peer(peer, query, options.caches)?,
+                    None => run_ours(engine, query, options.caches, line, counts).await?,
                 };
-                let (first, expected) = first.get_or_insert_with(|| (contender.clone(), rows));
+                let (first, expected) = first.get_or_insert_with(|| (line.name.clone(), rows));
                 if rows != *expected {
                     let (first, expected, query) = (first.clone(), *expected, query.name());
+                    let contender = line.name.clone();
                     return Err(TpchError::Rows { query, contender, found: rows, expected, first });
                 }
-                line.ms.entry(query.name()).or_default().push(ms);
+                if counts {
+                    line.ms.entry(query.name()).or_default().push(ms);
+                }
             }
         }
     }
-    lines.iter_mut().for_each(summarise);
+    compare::summarise(&mut lines);
     Ok(lines)
+}
+
+/// Who runs after whom in a turn: forth, then back.
+fn order(turn: u32, contenders: usize) -> Vec<usize> {
+    if turn.is_multiple_of(2) { (0..contenders).collect() } else { (0..contenders).rev().collect() }
+}
+
+fn run_peer(peer: &mut Peer, query: &Query, caches: Caches) -> Result<(f64, u64), TpchError> {
+    let failed = |source| TpchError::Peer { query: query.name(), source };
+    if caches == Caches::Cold {
+        peer.reopen().map_err(failed)?;
+        drop_caches()?;
+    }
+    peer.run(query.sql).map_err(failed)
 }
 
 async fn run_ours(
     engine: &Engine,
-    policy: Policy,
     query: &Query,
+    caches: Caches,
     line: &mut TpchLine,
+    counts: bool,
 ) -> Result<(f64, u64), TpchError> {
-    engine.set_policy(policy);
+    if caches == Caches::Cold {
+        drop_caches()?;
+    }
+    engine.set_policy(line.policy.unwrap_or_default());
     let outcome = engine.sql(query.sql).await.map_err(|source| TpchError::Engine {
         query: query.name(),
-        policy: policy.to_string(),
+        policy: line.name.clone(),
         source: Box::new(source),
     })?;
-    let figures = outcome.report.total();
-    for placement in Placement::ALL {
-        let count = figures.segments.of(placement);
-        if count > 0 {
-            *line.segments.entry(placement.to_string()).or_default() += count;
+    if counts {
+        let figures = outcome.report.total();
+        for placement in Placement::ALL {
+            let count = figures.segments.of(placement);
+            if count > 0 {
+                *line.segments.entry(placement.to_string()).or_default() += count;
+            }
         }
+        line.disk_bytes += figures.work.disk_bytes;
+        line.wire_bytes += figures.work.wire_bytes;
+        line.disk_bytes_of.insert(query.name(), figures.work.disk_bytes);
+        line.wire_bytes_of.insert(query.name(), figures.work.wire_bytes);
     }
-    line.disk_bytes += figures.work.disk_bytes;
-    line.wire_bytes += figures.work.wire_bytes;
     Ok((rounded(outcome.report.elapsed.as_secs_f64() * 1000.0), outcome.rows() as u64))
 }
 
-fn line(options: &TpchOptions, engine: String, placement: String) -> TpchLine {
-    TpchLine {
+/// A line for each contender, without times: our placements first.
+fn lines(peers: &[Peer], options: &TpchOptions, node_cache_bytes: u64) -> Vec<TpchLine> {
+    let line = |engine: String, placement: String, name: String, policy: Option<Policy>| TpchLine {
         provenance: Provenance::now("tpch", options.scale),
         engine,
         placement,
+        name,
         wire: options.wire.clone(),
         threads: options.threads,
+        caches: options.caches,
+        node_cache_bytes,
+        warm_up: options.warm_up,
         runs: options.repeat,
         ms: BTreeMap::new(),
         best_ms: BTreeMap::new(),
+        median_ms: BTreeMap::new(),
         total_best_ms: 0.0,
+        total_median_ms: 0.0,
+        over: BTreeMap::new(),
+        over_best_forced: None,
         segments: BTreeMap::new(),
         disk_bytes: 0,
         wire_bytes: 0,
-    }
+        disk_bytes_of: BTreeMap::new(),
+        wire_bytes_of: BTreeMap::new(),
+        is_ours: policy.is_some(),
+        policy,
+    };
+    let ours = options.policies.iter();
+    let ours =
+        ours.map(|policy| line("rackscan".to_owned(), policy.to_string(), policy.to_string(), Some(*policy)));
+    let theirs = peers.iter().map(|peer| {
+        let engine = format!("{} {}", peer.engine().package(), peer.version);
+        line(engine, peer.engine().reads().to_owned(), peer.engine().name().to_owned(), None)
+    });
+    ours.chain(theirs).collect()
 }
 
-fn summarise(line: &mut TpchLine) {
-    for (query, times) in &line.ms {
-        line.best_ms.insert(query.clone(), times.iter().copied().fold(f64::INFINITY, f64::min));
-    }
-    line.total_best_ms = rounded(line.best_ms.values().sum());
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
-fn rounded(ms: f64) -> f64 {
-    (ms * 1000.0).round() / 1000.0
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_turn_goes_back() {
+        assert_eq!(order(0, 3), [0, 1, 2]);
+        assert_eq!(order(1, 3), [2, 1, 0]);
+    }
 }

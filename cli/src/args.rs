@@ -2,15 +2,21 @@
 
 mod bench;
 mod bench_io;
+mod bench_placement;
 mod bench_query;
+mod bench_scan;
+mod bench_tpch;
 mod replay;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchTpch, BenchWires, FabricWire, Peer};
+pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires, FabricWire};
 pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
+pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
+pub(crate) use bench_scan::BenchScan;
+pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use replay::Replay;
 
 /// A parallel SQL engine over disaggregated storage.

@@ -66,6 +66,7 @@ impl From<crate::output::PrintError> for Failure {
 from_error!(
     rackscan_bench::PeerError,
     rackscan_bench::calibrate::CalibrateError,
+    rackscan_bench::cold::ColdError,
     rackscan_bench::fabric::FabricBenchError,
     rackscan_bench::tpch::TpchError,
     rackscan_client::ClientError,

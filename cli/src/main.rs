@@ -57,14 +57,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Node(node) => command::node::run(node),
         Command::Cluster(cluster) => command::cluster::run(global, cluster),
         Command::Calibrate(calibrate) => command::calibrate::run(&open()?, calibrate),
-        Command::Bench(Bench::Tpch(options)) => {
-            command::query::selected(&options.queries)?;
-            command::bench::tpch(&open()?, global, options)
-        }
+        Command::Bench(Bench::Tpch(options)) => command::bench_tpch::run(global, options),
         Command::Bench(Bench::Fabric(options)) => command::bench_fabric::fabric(options),
         Command::Bench(Bench::Inbox(options)) => command::bench_fabric::inbox(options),
         Command::Bench(Bench::Io(options)) => command::bench_io::run(options),
+        Command::Bench(Bench::Placement(options)) => command::bench_placement::run(global, options),
         Command::Bench(Bench::QueryIo(options)) => command::bench_query::run(global, options),
+        Command::Bench(Bench::Scan(options)) => command::bench_scan::run(options),
         Command::Replay(options) => command::replay::run(global, options),
         Command::Bench(Bench::Answer) => Ok(rackscan_bench::fabric::answer()?),
     }

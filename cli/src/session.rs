@@ -8,7 +8,11 @@
 
 use crate::{
     args::{Global, PlacementArgument, Wire},
-    cluster::{ClusterFile, Lifelines, start_for_command},
+    cluster::{
+        ClusterFile, Lifelines,
+        otherwise::{check_page_cache, page_cache, start_otherwise},
+        start_for_command,
+    },
     failure::{Failure, at_path},
 };
 use rackscan_client::{Cluster, ClusterOptions};
@@ -29,7 +33,7 @@ pub(crate) struct Session {
     // Fields end in this order: the engine's connections before the nodes they lead to.
     engine: Engine,
     runtime: Runtime,
-    _nodes: Nodes,
+    nodes: Nodes,
     file: ClusterFile,
     data: PathBuf,
 }
@@ -43,20 +47,36 @@ pub(crate) struct Nodes {
 impl Session {
     /// Reaches the cluster that the options name, starting its nodes for the time of the command if none runs.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
-        let data = global.data.clone();
         let file = ClusterFile::find_or_create(global)?;
         let nodes = Nodes::start(&file)?;
+        Self::over(global, file, nodes)
+    }
+
+    /// The same with nodes that have so much memory for pages, if it matters.
+    pub(crate) fn open_with_cache(global: &Global, cache_bytes: Option<u64>) -> Result<Self, Failure> {
+        let Some(bytes) = cache_bytes else { return Self::open(global) };
+        let file = ClusterFile::find_or_create(global)?;
+        let nodes = start_otherwise(&file, &|member| page_cache(member, bytes))?;
+        let session = Self::over(global, file, nodes)?;
+        session.cluster().statuses().iter().try_for_each(|status| check_page_cache(status, bytes))?;
+        Ok(session)
+    }
+
+    fn over(global: &Global, file: ClusterFile, nodes: Nodes) -> Result<Self, Failure> {
         let runtime = runtime(global)?;
-        let engine = runtime.block_on(async {
-            let cluster = connect(&file, global.wire.map(Into::into), global.engine_cache).await?;
-            let options = EngineOptions {
-                threads: threads(global),
-                calibration: calibration(&file)?,
-                ..EngineOptions::default()
-            };
-            Ok::<_, Failure>(Engine::open(cluster, options).await?)
-        })?;
-        Ok(Self { engine, runtime, _nodes: nodes, file, data })
+        let engine = runtime.block_on(engine(global, &file))?;
+        Ok(Self { engine, runtime, nodes, file, data: global.data.clone() })
+    }
+
+    /// Connects anew and lets another engine take the place of the session's.
+    pub(crate) fn reconnect(&mut self, global: &Global) -> Result<(), Failure> {
+        self.engine = self.runtime.block_on(engine(global, &self.file))?;
+        Ok(())
+    }
+
+    /// The processes of the nodes that were started for this command.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.nodes.started.iter().flat_map(Lifelines::pids).collect()
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -116,6 +136,17 @@ impl Drop for Nodes {
             started.stop();
         }
     }
+}
+
+/// An engine over every node of the file.
+async fn engine(global: &Global, file: &ClusterFile) -> Result<Engine, Failure> {
+    let cluster = connect(file, global.wire.map(Into::into), global.engine_cache).await?;
+    let options = EngineOptions {
+        threads: threads(global),
+        calibration: calibration(file)?,
+        ..EngineOptions::default()
+    };
+    Ok(Engine::open(cluster, options).await?)
 }
 
 /// Connects to every node of the file, with so much memory for pages of our own.

@@ -50,6 +50,7 @@ pub use experiment::{
 };
 pub use fio::{FioError, FioLoad, FioRead};
 pub use latency::{Latencies, LatencySummary};
+pub use median::median;
 pub use rackscan_device::allowed_cores;
 pub use record::{COMMIT, Provenance, machine};
 pub use room::free_bytes;

@@ -4,7 +4,8 @@
 //! - Every turn weighs the same, and one turn that something disturbed moves nothing.
 
 /// The middle value, or the mean of the two in the middle; `None` of none.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

@@ -1,7 +1,6 @@
 //! Which words does `rackscan bench` understand?
 
-use super::{BenchIo, BenchQuery};
-use super::{PlacementArgument, scale};
+use super::{BenchIo, BenchPlacement, BenchQuery, BenchScan, BenchTpch};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
 use std::path::PathBuf;
@@ -9,9 +8,11 @@ use std::path::PathBuf;
 /// `rackscan bench`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// The 22 queries under each placement, best of N, beside DataFusion and DuckDB if asked
+    /// The 22 queries under each placement, medians of turns, beside DataFusion and DuckDB if asked
     #[command(after_help = "Examples:\n  rackscan bench tpch --scale 1 --repeat 3\n  \
-                            rackscan bench tpch --scale 1 --peers datafusion --json results.jsonl")]
+                            rackscan bench tpch --placements auto,local,remote-fetch,remote-process --cache 128MiB --repeat 7\n  \
+                            rackscan bench tpch --peers datafusion,duckdb-native --json results.jsonl --report tpch-report\n  \
+                            sudo rackscan bench tpch --cold --peers duckdb-native --queries q01,q06")]
     Tpch(BenchTpch),
     /// One-sided transfers of each wire beside a plain copy, and its round trips beside a Unix socket
     #[command(after_help = "Examples:\n  rackscan bench fabric\n  \
@@ -33,42 +34,21 @@ pub(crate) enum Bench {
                             rackscan bench query-io --queries q06 --page-sizes 16KiB --connections 1,2,4 --io-threads 1,2,8\n  \
                             rackscan bench query-io --wire tcp --placements remote-fetch,remote-process")]
     QueryIo(Box<BenchQuery>),
+    /// Automatic placement beside the best forced one: by selectivity, by the nodes' processor time, by the wire's bandwidth
+    #[command(after_help = "Examples:\n  sudo rackscan bench placement --report placement-report\n  \
+                            sudo rackscan bench placement --scale 0.1 --selectivities 0.001,1 --cpu-shares 10,100 --bandwidths 50,unlimited\n  \
+                            rackscan bench placement --cpu-shares 100 --bandwidths unlimited --queries aggregate\n\n\
+                            The nodes are real processes of this host, in a control group with a quota, reached over tcp in a network of the command's \
+                            own;\nboth end with the command. Their devices cannot be opened by the engine, as on another machine, unless --attached.")]
+    Placement(Box<BenchPlacement>),
+    /// The kernels of a scan on one core, over pages in memory, beside a plain copy of the same bytes
+    #[command(after_help = "Examples:\n  rackscan bench scan\n  \
+                            rackscan bench scan --levels all --repeat 11 --report scan-report\n  \
+                            rackscan bench scan --kernels unpack,checksum --json results.jsonl")]
+    Scan(BenchScan),
     /// The second process of a measurement; started by the first
     #[command(hide = true)]
     Answer,
-}
-
-/// `rackscan bench tpch`
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BenchTpch {
-    /// The scale factor; other data in the data folder is replaced
-    #[arg(long, default_value_t = 1.0, value_parser = scale)]
-    pub(crate) scale: f64,
-    /// Runs of each query; the best counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeat: u32,
-    /// Which queries, by comma [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "QUERY")]
-    pub(crate) queries: Vec<String>,
-    /// Which placements, by comma
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "local,remote-fetch,remote-process")]
-    pub(crate) placements: Vec<PlacementArgument>,
-    /// Other engines to run beside, over the same data as Parquet; needs python3 with the packages
-    /// `tpchgen-cli` and the engine's own
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub(crate) peers: Vec<Peer>,
-    /// Append the JSON lines to this file; the table is standard output then
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-/// An engine to measure beside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Peer {
-    /// DataFusion on Parquet
-    Datafusion,
-    /// DuckDB on Parquet
-    Duckdb,
 }
 
 /// A wire to measure.

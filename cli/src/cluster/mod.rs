@@ -3,8 +3,11 @@
 mod embedded;
 mod file;
 mod loaded;
+pub(crate) mod otherwise;
 mod process;
 mod scratch;
+mod shaped;
+mod shaping;
 mod stage;
 
 pub(crate) use embedded::{Shape, create};
@@ -12,4 +15,6 @@ pub(crate) use file::{ClusterFile, Member, node_config};
 pub(crate) use loaded::{LoadedNodes, LoadedOptions};
 pub(crate) use process::{Lifelines, is_reachable, start_for_command, start_to_stay, wait_until_gone};
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};
+pub(crate) use shaped::{ShapedNodes, ShapedOptions};
+pub(crate) use shaping::{NarrowWire, Quota, Shaped};
 pub(crate) use stage::{Stage, StageOptions};

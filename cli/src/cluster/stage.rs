@@ -10,12 +10,11 @@
 //! - Writes go into scratch areas only: to a file of our own, or to what a node set aside for them.
 //! - A bridge that is asked for is the one that runs, or the replay does not begin.
 
-use super::{ClusterFile, ScratchNodes, ScratchOptions};
-use crate::{
-    args::Global,
-    failure::{Failure, at_path},
-    session::Nodes,
+use super::{
+    ClusterFile, ScratchNodes, ScratchOptions,
+    otherwise::{Setting, check_page_cache, start_otherwise},
 };
+use crate::{args::Global, failure::Failure, session::Nodes};
 use rackscan_device::{Access, Device};
 use rackscan_fabric::{Address, ClusterKey, Wire};
 use rackscan_format::{
@@ -27,7 +26,7 @@ use rackscan_lab::{
     limits::NODE_PATIENCE,
     replay::{Area, Connection, Ground, Place, Routing},
 };
-use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Where a replay shall run.
 pub(crate) struct StageOptions {
@@ -198,7 +197,7 @@ impl Stage {
         let file = found(global)?;
         let nodes = match overrides(options) {
             keys if keys.is_empty() => Nodes::start(&file)?,
-            keys => start_otherwise(&file, &keys)?,
+            keys => start_otherwise(&file, &|_| keys.clone())?,
         };
         let key = file.key()?;
         let (mut places, mut ways, mut pids) = (Vec::new(), BTreeMap::new(), Vec::new());
@@ -294,7 +293,7 @@ fn status_of(node: NodeId, address: &Address, key: &ClusterKey) -> Result<NodeSt
 }
 
 /// What the options change in every node's configuration.
-fn overrides(options: &StageOptions) -> Vec<(&'static str, toml::Value)> {
+fn overrides(options: &StageOptions) -> Vec<Setting> {
     let StageOptions { bridge, io, io_threads, cache_bytes, connections, .. } = options;
     let word = |word: String| toml::Value::String(word);
     let mut keys = Vec::new();
@@ -310,48 +309,13 @@ fn overrides(options: &StageOptions) -> Vec<(&'static str, toml::Value)> {
     keys
 }
 
-/// Starts the cluster's nodes with some keys changed, by a file beside the cluster's that is gone when they run.
-fn start_otherwise(file: &ClusterFile, keys: &[(&'static str, toml::Value)]) -> Result<Nodes, Failure> {
-    let text = fs::read_to_string(&file.path).map_err(at_path(&file.path))?;
-    let wrong = |error: &dyn std::fmt::Display| Failure::Runtime(format!("{}: {error}", file.path.display()));
-    let mut table: toml::Table = toml::from_str(&text).map_err(|error| wrong(&error))?;
-    let nodes = table.get_mut("node").and_then(toml::Value::as_array_mut);
-    for node in nodes.into_iter().flatten().filter_map(toml::Value::as_table_mut) {
-        for (key, value) in keys {
-            node.insert((*key).to_owned(), value.clone());
-        }
-    }
-    let changed = Changed(file.folder.join(format!("replay-{}.toml", std::process::id())));
-    let text = toml::to_string(&table).map_err(|error| wrong(&error))?;
-    fs::write(&changed.0, text).map_err(at_path(&changed.0))?;
-    Nodes::start(&ClusterFile::read(&changed.0)?)
-}
-
-/// A file that is removed when it has been read.
-struct Changed(PathBuf);
-
-impl Drop for Changed {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            tracing::warn!("{}: cannot be removed: {error}", self.0.display());
-        }
-    }
-}
-
 fn check_bridge(status: &NodeStatus, options: &StageOptions, nodes: &Nodes) -> Result<(), Failure> {
     let found = &status.bridge;
     let as_asked = options.bridge.is_none_or(|bridge| bridge == found.kind)
         && options.io.is_none_or(|io| io == found.io)
         && options.io_threads.is_none_or(|threads| threads == found.io_threads || found.io_threads == 0);
-    let cached = status.cache.budget_bytes;
-    if let Some(asked) = options.cache_bytes
-        && asked != cached
-    {
-        return Err(Failure::Runtime(format!(
-            "node {} has a page cache of {cached} bytes, not the {asked} asked for: it ran before; end it with `rackscan \
-             cluster stop`, and the replay starts it as asked",
-            status.node
-        )));
+    if let Some(asked) = options.cache_bytes {
+        check_page_cache(status, asked)?;
     }
     if as_asked {
         return Ok(());

@@ -1,9 +1,12 @@
 //! What does each command do? One file each; `main` holds the only match on them.
 
-pub(crate) mod bench;
+mod bench;
 pub(crate) mod bench_fabric;
 pub(crate) mod bench_io;
+pub(crate) mod bench_placement;
 pub(crate) mod bench_query;
+pub(crate) mod bench_scan;
+pub(crate) mod bench_tpch;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;
 mod compare;

@@ -1,0 +1,123 @@
+//! Which words does `rackscan bench placement` understand?
+
+use super::{bytes, scale, segment_rows};
+use clap::{Args, ValueEnum};
+use rackscan_bench::placement::ScanQuery;
+use std::{path::PathBuf, str::FromStr};
+
+/// `rackscan bench placement`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchPlacement {
+    /// Shares of rows that pass the filter, by comma: above 0, at most 1
+    #[arg(long, value_delimiter = ',', value_name = "SHARE", default_value = "0.0001,0.001,0.01,0.1,0.5,1",
+          value_parser = share)]
+    pub(crate) selectivities: Vec<f64>,
+    /// Percent of all cores' time that the nodes get together, by comma: 1 to 100; less than 100 needs root
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", default_value = "10,25,50,100",
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) cpu_shares: Vec<u32>,
+    /// Megabytes (10^6) per second of the wire, by comma: 1 to 100000, or unlimited; a limit needs root, iproute2 and util-linux
+    #[arg(long, value_delimiter = ',', value_name = "MB/S", default_value = "50,200,1000,unlimited")]
+    pub(crate) bandwidths: Vec<Bandwidth>,
+    /// What is asked of the rows that pass, by comma
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "rows,aggregate")]
+    pub(crate) queries: Vec<PlacementQuery>,
+    /// Turns of each point that count; medians do, and one more turn before them does not
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+    /// Begin no point later than so many minutes after the first
+    #[arg(long, value_name = "N", default_value_t = 30.0, value_parser = minutes)]
+    pub(crate) minutes: f64,
+    /// The scale factor of lineitem
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
+    pub(crate) scale: f64,
+    /// Rows of a segment, a multiple of 1024: each is placed by itself
+    #[arg(long, value_name = "N", default_value_t = rackscan_format::limits::SEGMENT_ROWS_DEFAULT,
+          value_parser = segment_rows)]
+    pub(crate) segment_rows: u32,
+    /// Storage nodes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) nodes: u16,
+    /// Memory of each node that keeps pages, beside what it has for all else [default: enough for the table]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) cache: Option<u64>,
+    /// Let the engine read the nodes' devices, and local take part: what it reads passes by the wire and the nodes' quota
+    #[arg(long)]
+    pub(crate) attached: bool,
+    /// Where the data are made and removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) folder: PathBuf,
+    /// Draw times and ratios into this folder, with a page that opens from disk
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+    /// Append the JSON lines to this file; the table is standard output then
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// How wide a wire is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bandwidth(pub(crate) Option<u32>);
+
+impl FromStr for Bandwidth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<u32>() {
+            _ if text == "unlimited" => Ok(Self(None)),
+            Ok(rate) if (1..=100_000).contains(&rate) => Ok(Self(Some(rate))),
+            _ => Err("expected megabytes per second from 1 to 100000, or unlimited".to_owned()),
+        }
+    }
+}
+
+/// What is asked of lineitem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlacementQuery {
+    /// Four columns of the rows that pass
+    Rows,
+    /// A sum over the rows that pass
+    Aggregate,
+}
+
+impl From<PlacementQuery> for ScanQuery {
+    fn from(query: PlacementQuery) -> Self {
+        match query {
+            PlacementQuery::Rows => Self::Rows,
+            PlacementQuery::Aggregate => Self::Aggregate,
+        }
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("expected a number above 0, at most 1".to_owned()),
+    }
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 10_000.0 => Ok(minutes),
+        _ => Err("expected a number of minutes above 0, at most 10000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wires_and_shares_that_cannot_be_are_refused() {
+        assert_eq!("unlimited".parse(), Ok(Bandwidth(None)));
+        assert_eq!("50".parse(), Ok(Bandwidth(Some(50))));
+        for wrong in ["0", "-1", "100001", "fast", ""] {
+            assert!(wrong.parse::<Bandwidth>().is_err(), "{wrong}");
+        }
+        assert_eq!(share("1"), Ok(1.0));
+        for wrong in ["0", "1.01", "nan", "-0.5", "x"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+        assert!(minutes("0").is_err() && minutes("inf").is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! On which nodes is automatic placement measured? Some of its own, with lineitem, whose processor time and wire can be shaped.
+//!
+//! Invariants
+//! - Everything lies in one folder that this command makes, and removes when it ends, however it ends by itself.
+//! - Unless the devices shall be attached, the engine cannot open them, as if the nodes were on another machine: when the nodes have
+//!   them open, the files are moved to a place that nobody is told of.
+
+use super::{Member, Shape, create, shaping::Quota};
+use crate::{
+    args::{Global, Wire},
+    failure::{Failure, at_path},
+    progress,
+    session::Session,
+};
+use rackscan_datasets::{LoadOptions, tpch};
+use rackscan_fabric::Address;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// The table.
+const TABLE: &str = "lineitem";
+/// Labels, the catalog, and pages that are padded to whole sectors.
+const MARGIN_BYTES: u64 = 256 << 20;
+/// Pages of lineitem for each unit of scale, generously; and what caches need beside them.
+const TABLE_BYTES: f64 = 240e6;
+const CACHE_MARGIN_BYTES: u64 = 16 << 20;
+/// How often a load looks whether it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What is loaded, and where.
+pub(crate) struct ShapedOptions {
+    /// A folder for the devices; made if it is not there.
+    pub(crate) folder: PathBuf,
+    /// The scale factor.
+    pub(crate) scale: f64,
+    /// Rows of a segment.
+    pub(crate) segment_rows: u32,
+    /// Storage nodes.
+    pub(crate) nodes: u16,
+    /// Memory of each node that keeps pages; if absent, enough for all pages.
+    pub(crate) cache_bytes: Option<u64>,
+    /// Whether the engine may read the devices itself.
+    pub(crate) attached: bool,
+    /// Set when the user wants an end.
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// Nodes of our own, and an engine over them.
+pub(crate) struct ShapedNodes {
+    session: Option<Session>,
+    root: PathBuf,
+    /// Where sockets are that have no room below the root.
+    sockets: Option<PathBuf>,
+}
+
+impl ShapedNodes {
+    /// Starts the nodes, lets the quota hold them and loads the table.
+    pub(crate) fn create(
+        global: &Global,
+        options: &ShapedOptions,
+        quota: Option<&Quota>,
+    ) -> Result<Self, Failure> {
+        let ShapedOptions { folder, scale, nodes, attached, .. } = options;
+        fs::create_dir_all(folder).map_err(at_path(folder))?;
+        let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
+        let needed = device_bytes(*scale);
+        let free = rackscan_lab::free_bytes(&folder).map_err(at_path(&folder))?;
+        if free < needed {
+            return Err(Failure::Runtime(format!(
+                "{}: {free} bytes are free, {needed} are needed for lineitem at scale factor {scale}; give a smaller --scale or \
+                 another --folder",
+                folder.display()
+            )));
+        }
+        let root = folder.join(format!("rackscan-placement-{}", std::process::id()));
+        fs::create_dir(&root).map_err(at_path(&root))?;
+        // From here on the folder is removed whatever happens.
+        let mut shaped = Self { session: None, root, sockets: None };
+        let shape = Shape { nodes: *nodes, devices: 1, device_size: format!("{needed}B") };
+        let file = create(&shaped.root, &shape)?;
+        shaped.sockets = file.members.first().and_then(|member| sockets_outside(member, &shaped.root));
+        let global = Global {
+            data: shaped.root.clone(),
+            cluster: None,
+            wire: Some(Wire::Tcp),
+            engine_cache: 0,
+            ..global.clone()
+        };
+        let cache = options.cache_bytes.unwrap_or_else(|| cache_bytes(*scale, *nodes));
+        let session = shaped.session.insert(Session::open_with_cache(&global, Some(cache))?);
+        if let Some(quota) = quota {
+            quota.hold(&session.pids()).map_err(Failure::Runtime)?;
+        }
+        fill(session, &shaped.root, options)?;
+        if !attached {
+            for device in file.members.iter().flat_map(|member| &member.config.devices) {
+                fs::rename(&device.path, device.path.with_extension("away"))
+                    .map_err(at_path(&device.path))?;
+            }
+            session.reconnect(&global)?;
+        }
+        Ok(shaped)
+    }
+
+    /// The engine over them.
+    pub(crate) fn session(&self) -> Result<&Session, Failure> {
+        self.session.as_ref().ok_or_else(|| Failure::Runtime("the nodes have ended".to_owned()))
+    }
+}
+
+impl Drop for ShapedNodes {
+    fn drop(&mut self) {
+        self.session = None;
+        for folder in self.sockets.iter().chain([&self.root]) {
+            if let Err(error) = fs::remove_dir_all(folder) {
+                tracing::warn!("{}: cannot be removed: {error}", folder.display());
+            }
+        }
+    }
+}
+
+/// The folder of a node's socket, if it is not below the root.
+fn sockets_outside(member: &Member, root: &Path) -> Option<PathBuf> {
+    let folder = member.config.listen.iter().find_map(|address| match address {
+        Address::Shm { path } => path.parent(),
+        _ => None,
+    })?;
+    (!folder.starts_with(root)).then(|| folder.to_owned())
+}
+
+/// Loads the table; ends early when the user wants an end.
+fn fill(session: &Session, spill_folder: &Path, options: &ShapedOptions) -> Result<(), Failure> {
+    let spinner = progress::steps();
+    spinner.set_message(format!("loading {TABLE} at scale factor {}", options.scale));
+    let load = LoadOptions {
+        segment_rows: options.segment_rows,
+        spill_folder: spill_folder.to_owned(),
+        ..LoadOptions::default()
+    };
+    let loaded = session.block_on(async {
+        let loading = tpch::load_some(session.cluster(), options.scale, &[TABLE], &[], &load, &|_| ());
+        tokio::select! {
+            loaded = loading => loaded.map(drop).map_err(Failure::from),
+            () = stopped(&options.stop) => Err(Failure::Runtime("stopped while the table was loaded".to_owned())),
+        }?;
+        session.engine().refresh().await.map_err(Failure::from)
+    });
+    spinner.finish_and_clear();
+    loaded
+}
+
+/// Ready when the flag is set.
+async fn stopped(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Room for the whole table on each device, because a hash deals rows as it likes.
+fn device_bytes(scale: f64) -> u64 {
+    // Devices are whole mebibytes.
+    (tpch::raw_bytes(scale) + MARGIN_BYTES).next_multiple_of(1 << 20)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate: rounding is fine")]
+fn cache_bytes(scale: f64, nodes: u16) -> u64 {
+    (TABLE_BYTES * scale / f64::from(nodes)) as u64 + CACHE_MARGIN_BYTES
+}

@@ -1,0 +1,228 @@
+//! `rackscan bench placement`: automatic placement beside the best forced one, for all selectivities, shares of the processor and wires.
+//!
+//! Invariants
+//! - What cannot be shaped here is left out and said; nothing is measured that pretends to be narrower than it was.
+//! - Whatever ends it early, lines, table and report of what was measured are there before the error.
+
+use super::bench::write_lines;
+use crate::{
+    args::{BenchPlacement, Global, Wire},
+    cluster::{NarrowWire, Quota, Shaped, ShapedNodes, ShapedOptions},
+    failure::Failure,
+    output::{Cell, TextTable, bytes},
+    progress,
+    session::threads,
+};
+use rackscan_bench::placement::{
+    self, Conditions, Ended, PlacementLine, PlacementOptions, PlacementOutcome, ScanQuery, report, summary,
+};
+use std::{
+    fmt::Write as _,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// Measures the grid that the options make.
+pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure> {
+    if !matches!(global.wire, None | Some(Wire::Tcp)) {
+        let text = "--wire: bench placement measures over tcp, the only wire that can be made narrow here";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let mut options = options(global, asked);
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
+    }
+    // May start this command anew: nothing that lasts may be done before.
+    let (shaped, left_out) = shaped(&mut options)?;
+    for text in &left_out {
+        eprintln!("{text}");
+    }
+    let outcome = measure(global, asked, &options, shaped, &stop)?;
+    if !outcome.lines.is_empty() {
+        write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines, &options, &left_out))?;
+        if let Some(folder) = &asked.report {
+            let page = report(&outcome.lines).write(folder)?;
+            eprintln!("figures: {}", page.display());
+        }
+    }
+    ended(&outcome, &options)
+}
+
+fn options(global: &Global, asked: &BenchPlacement) -> PlacementOptions {
+    PlacementOptions {
+        scale: asked.scale,
+        queries: asked.queries.iter().map(|&query| query.into()).collect(),
+        selectivities: asked.selectivities.clone(),
+        cpu_shares: asked.cpu_shares.clone(),
+        wires: asked.bandwidths.iter().map(|bandwidth| bandwidth.0).collect(),
+        attached: asked.attached,
+        repeat: asked.repeat,
+        time_max: Duration::from_secs_f64(asked.minutes * 60.0),
+        threads: threads(global),
+    }
+}
+
+/// What can be shaped of what the options ask for. An axis that cannot be is left out of them, in words.
+fn shaped(options: &mut PlacementOptions) -> Result<(Shaped, Vec<String>), Failure> {
+    let mut reasons = Vec::new();
+    let mut wire = None;
+    if options.wires.iter().any(Option::is_some) {
+        wire = NarrowWire::enter().map_err(|text| reasons.push(("--bandwidths", text))).ok();
+    }
+    let mut quota = None;
+    if options.cpu_shares.iter().any(|share| *share < 100) {
+        quota = Quota::create().map_err(|text| reasons.push(("--cpu-shares", text))).ok();
+    }
+    if !reasons.is_empty() && wire.is_none() && quota.is_none() {
+        let reasons: Vec<String> = reasons.iter().map(|(axis, text)| format!("{axis}: {text}")).collect();
+        return Err(Failure::Runtime(format!(
+            "neither the wire nor the nodes' processor time can be shaped as asked: {}; run it as root, or give \
+             --cpu-shares 100 --bandwidths unlimited to measure selectivities only",
+            reasons.join("; ")
+        )));
+    }
+    let left_out = reasons.into_iter().map(|(axis, text)| {
+        if axis == "--bandwidths" {
+            options.wires = vec![None];
+        } else {
+            options.cpu_shares = vec![100];
+        }
+        format!("{axis} is left out: {text}")
+    });
+    let left_out = left_out.collect();
+    Ok((Shaped { quota, wire }, left_out))
+}
+
+/// Runs it with a progress bar over nodes of our own, which are gone afterwards.
+fn measure(
+    global: &Global,
+    asked: &BenchPlacement,
+    options: &PlacementOptions,
+    mut shaped: Shaped,
+    stop: &Arc<AtomicBool>,
+) -> Result<PlacementOutcome, Failure> {
+    let of_nodes = ShapedOptions {
+        folder: asked.folder.clone(),
+        scale: asked.scale,
+        segment_rows: asked.segment_rows,
+        nodes: asked.nodes,
+        cache_bytes: asked.cache,
+        attached: asked.attached,
+        stop: Arc::clone(stop),
+    };
+    // Declared after what shapes them, the nodes end before their control group does.
+    let nodes = ShapedNodes::create(global, &of_nodes, shaped.quota.as_ref())?;
+    let session = nodes.session()?;
+    let bar = progress::turns();
+    let mut on_step = |step: &placement::Step<'_>| {
+        bar.set_length(step.total as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(step.doing.to_owned());
+    };
+    let outcome = session.block_on(async {
+        Ok::<_, Failure>(placement::run(session.engine(), &mut shaped, options, stop, &mut on_step).await)
+    });
+    bar.finish_and_clear();
+    outcome
+}
+
+/// The error, if it failed or was stopped; that time is over is as it was asked for, and only said.
+fn ended(outcome: &PlacementOutcome, options: &PlacementOptions) -> Result<(), Failure> {
+    let (done, all) = (outcome.lines.len(), options.points());
+    match &outcome.ended {
+        None => Ok(()),
+        Some(Ended::NoTime) => {
+            eprintln!("{done} of {all} points were measured, then --minutes were over");
+            Ok(())
+        }
+        Some(Ended::Stopped) => Err(Failure::Runtime(format!(
+            "stopped after {done} of {all} points; the figures above are of these"
+        ))),
+        Some(Ended::Failed(text)) => Err(Failure::Runtime(format!("{text} (after {done} of {all} points)"))),
+    }
+}
+
+/// What was measured, a row for each query under each condition, and what it comes to.
+fn shown(lines: &[PlacementLine], options: &PlacementOptions, left_out: &[String]) -> String {
+    let Some(first) = lines.first() else { return String::new() };
+    let devices =
+        if first.attached { "attached to the engine's host" } else { "not attached, so local has no part" };
+    let mut text = format!(
+        "auto over the best forced placement (F remote-fetch, P remote-process, L local), medians of {} turns: lineitem at scale factor \
+         {} on {} nodes, tcp, {} threads, devices {devices}; the nodes keep up to {} of pages in memory.\n",
+        options.repeat,
+        first.provenance.scale,
+        first.nodes,
+        first.threads,
+        bytes(first.node_cache_bytes)
+    );
+    for reason in left_out {
+        text.push_str(reason);
+        text.push('\n');
+    }
+    text.push_str(&ratios(lines, options).to_string());
+    if let Some(all) = summary(lines) {
+        let worst = &lines[all.worst.1];
+        // Writing to a string cannot fail.
+        let _written = writeln!(
+            text,
+            "{} points: median {:.3}, worst {:.3} ({}, selectivity {}, {} % of the processor, wire {}); at most 1.05 in {}.\n\
+             First runs under new conditions, which do not count: median {:.3}, worst {:.3}.",
+            lines.len(),
+            all.median,
+            all.worst.0,
+            worst.query,
+            worst.selectivity,
+            worst.cpu_share_percent,
+            wire_name(worst.wire_mb_per_s),
+            all.within_goal,
+            all.first_median,
+            all.first_worst,
+        );
+    }
+    text
+}
+
+fn wire_name(wire: Option<u32>) -> String {
+    wire.map_or_else(|| "unlimited".to_owned(), |rate| format!("{rate} MB/s"))
+}
+
+fn ratios(lines: &[PlacementLine], options: &PlacementOptions) -> TextTable {
+    let selectivities: Vec<String> = options.selectivities.iter().map(f64::to_string).collect();
+    let heads: Vec<&str> =
+        ["query", "wire", "cpu %"].into_iter().chain(selectivities.iter().map(String::as_str)).collect();
+    let mut table = TextTable::new(&heads);
+    let mut rows: Vec<(ScanQuery, Conditions)> = Vec::new();
+    for line in lines {
+        let row = (line.query, line.conditions());
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    for (query, conditions) in rows {
+        let cell = |selectivity: &f64| {
+            let line = lines.iter().find(|line| {
+                (line.query, line.conditions()) == (query, conditions)
+                    && line.selectivity.to_bits() == selectivity.to_bits()
+            });
+            Cell::Number(line.map_or_else(String::new, ratio))
+        };
+        let mut row = vec![Cell::from(query.to_string()), Cell::from(wire_name(conditions.wire_mb_per_s))];
+        row.push(Cell::Count(conditions.cpu_share_percent.into()));
+        row.extend(options.selectivities.iter().map(cell));
+        table.push(row);
+    }
+    table
+}
+
+/// The ratio, with a letter for the placement that was best.
+fn ratio(line: &PlacementLine) -> String {
+    let letter = match line.best_forced.as_str() {
+        "local" => "L",
+        "remote-process" => "P",
+        _ => "F",
+    };
+    format!("{:.2} {letter}", line.over_best)
+}

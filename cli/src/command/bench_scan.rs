@@ -1,0 +1,91 @@
+//! `rackscan bench scan`: what a scanned byte costs on one core, kernel by kernel, beside a plain copy.
+//!
+//! Invariants
+//! - Whatever ends it early, lines, table and report of what was measured are there before the error.
+
+use super::bench::write_lines;
+use crate::{
+    args::BenchScan,
+    failure::Failure,
+    output::{Cell, TextTable},
+    progress,
+};
+use rackscan_format::simd::Level;
+use rackscan_lab::{
+    Provenance,
+    kernels::{KernelError, KernelLine, KernelOutcome, Kernels, report, table},
+};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// Measures the kernels that the options name.
+pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
+    let kernels = Kernels {
+        rounds: asked.repeat,
+        turn: Duration::from_millis(asked.turn_ms),
+        levels: levels(asked),
+        only: asked.kernels.clone(),
+        provenance: Provenance::now("scan", asked.scale),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
+    }
+    let bar = progress::turns();
+    let outcome = kernels.run(&stop, &mut |step| {
+        bar.set_length(step.total as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(step.doing.to_owned());
+    });
+    bar.finish_and_clear();
+    if !outcome.lines.is_empty() {
+        write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines))?;
+        if let Some(folder) = &asked.report {
+            let page = report(&outcome.lines, &kernels.provenance).write(folder)?;
+            eprintln!("figures: {}", page.display());
+        }
+    }
+    ended(outcome)
+}
+
+/// Each level once, the plainest first.
+fn levels(asked: &BenchScan) -> Vec<Level> {
+    let mut levels: Vec<Level> = asked.levels.iter().flat_map(|levels| levels.0.clone()).collect();
+    if levels.is_empty() {
+        levels.push(Level::chosen());
+    }
+    levels.sort_unstable();
+    levels.dedup();
+    levels
+}
+
+/// The error, if it ended early.
+fn ended(outcome: KernelOutcome) -> Result<(), Failure> {
+    match outcome {
+        KernelOutcome {
+            failure: Some(error @ (KernelError::Scale { .. } | KernelError::Rounds { .. })),
+            ..
+        } => Err(Failure::Usage(error.to_string())),
+        KernelOutcome { failure: Some(error), .. } => Err(Failure::of(&error)),
+        KernelOutcome { stopped: true, .. } => Err(Failure::Runtime(
+            "stopped before everything was measured; the figures above are partial".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What was measured, and the table.
+fn shown(lines: &[KernelLine]) -> String {
+    let table = table(lines);
+    let heads: Vec<&str> = table.head.iter().map(String::as_str).collect();
+    let mut text = TextTable::new(&heads);
+    for row in table.rows {
+        // The first three columns are words.
+        let cell = |(place, cell)| if place < 3 { Cell::Text(cell) } else { Cell::Number(cell) };
+        text.push(row.into_iter().enumerate().map(cell).collect());
+    }
+    format!("{}.\n{text}", table.caption)
+}
