@@ -7,6 +7,7 @@ mod every_query;
 mod explained;
 mod lost_node;
 mod plans;
+mod reduced;
 mod refused;
 mod traced;
 mod wrong_pages;
