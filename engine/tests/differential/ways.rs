@@ -25,8 +25,7 @@ use rackscan_planner::Policy;
 use rackscan_storage_node::{ByteSize, Config};
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
-const AGGREGATES: [AggregatePushdown; 3] =
-    [AggregatePushdown::Always, AggregatePushdown::Never, AggregatePushdown::WhenSmall];
+const AGGREGATES: [AggregatePushdown; 2] = [AggregatePushdown::Always, AggregatePushdown::Never];
 
 /// All nodes of a run.
 pub(crate) struct Clusters {
@@ -73,20 +72,17 @@ pub(crate) struct Ended {
 
 impl Lane {
     pub(crate) async fn open(clusters: &Clusters) -> Outcome<Self> {
+        let (calm_nodes, bouncing_nodes) =
+            (clusters.calm.connect(Wire::Shm).await?, clusters.bouncing.connect(Wire::Shm).await?);
         let (mut calm, mut bouncing) = (Vec::new(), Vec::new());
         for aggregates in AGGREGATES {
             let plain = EngineOptions { aggregates, ..options(Policy::Auto) };
             let all_at_once = EngineOptions { segments_in_flight: 64, ..plain.clone() };
-            calm.push(clusters.calm.engine(Wire::Shm, plain).await?);
-            let wire = if aggregates == AggregatePushdown::Never { Wire::Tcp } else { Wire::Shm };
-            bouncing.push(clusters.bouncing.engine(wire, all_at_once).await?);
+            calm.push(Engine::open(calm_nodes.clone(), plain).await?);
+            bouncing.push(Engine::open(bouncing_nodes.clone(), all_at_once).await?);
         }
         // Little memory for pages: a segment is scanned in many windows.
-        let narrow = EngineOptions {
-            aggregates: AggregatePushdown::Always,
-            partition_page_bytes: 64 << 10,
-            ..options(Policy::Auto)
-        };
+        let narrow = EngineOptions { partition_page_bytes: 64 << 10, ..options(Policy::Auto) };
         let tcp = clusters.calm.engine(Wire::Tcp, narrow).await?;
         // The engine's own choice of what `1.5` is; all else is as DataFusion comes.
         let mut config = SessionConfig::new().with_target_partitions(2);
@@ -129,7 +125,7 @@ impl Lane {
             ways.push((format!("{policy} shm {:?}", AGGREGATES[at]), &self.calm[at], policy));
         }
         let policy = *random.pick(&Policy::ALL[1..]);
-        ways.push((format!("{policy} tcp, narrow"), &self.tcp, policy));
+        ways.push((format!("{policy} tcp, little memory"), &self.tcp, policy));
         let policy = if random.percent(15) { Policy::Auto } else { Policy::RemoteProcess };
         let at = random.index(AGGREGATES.len());
         ways.push((format!("{policy} bouncing {:?}", AGGREGATES[at]), &self.bouncing[at], policy));

@@ -6,6 +6,7 @@ mod cluster;
 mod every_query;
 mod explained;
 mod lost_node;
+mod over_quota;
 mod plans;
 mod reduced;
 mod refused;
