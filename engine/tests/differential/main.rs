@@ -1,10 +1,14 @@
 //! Does a statement give the same rows wherever its scans run? Goal: one semantics. Method: random tables and statements, each
 //! answered under every placement, by nodes that bounce segments, and by DataFusion alone over the same rows in memory.
 //!
-//! The rule for errors: where DataFusion alone answers, every way answers with its rows. Where it fails (a decimal that
-//! overflows, a cast that does not fit, a division by zero), SQL leaves open which rows an expression is computed for: pruned
-//! pages, the order of conjuncts and the size of batches decide whether anybody meets the value. So each way may fail or
-//! answer, but those that answer agree with each other. A panic is never an answer.
+//! The rule for errors (a decimal that overflows, a cast that does not fit, a division by zero): SQL leaves open for which rows
+//! an expression is computed. Conjuncts that rule a row out before, pages that are pruned and the size of batches decide whether
+//! anybody meets the value that cannot be computed, in DataFusion alone as well. So
+//! - where DataFusion alone fails, each way may fail or answer, and those that answer agree with each other;
+//! - where DataFusion alone answers, each way gives its rows; it may fail only if DataFusion alone fails, too, when it computes
+//!   the same expressions for every row. What fails nowhere in DataFusion fails nowhere else.
+//!
+//! A panic is never an answer.
 //!
 //! `RACKSCAN_CASES` is the number of cases, `RACKSCAN_SEED` the seed of the first round.
 

@@ -21,7 +21,8 @@ const JOINED_ROWS_MAX: u64 = 20_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     expression: Expression,
-    /// The sum or average of the magnitudes that were added, if the order of additions shows.
+    /// If the order of rows shows: how far it may be off, as the sum or average of the magnitudes that were added, or 0 of an
+    /// extreme. Infinite or no number where anything may come out.
     scale: Option<Expression>,
 }
 
@@ -145,6 +146,18 @@ impl Query {
     /// Whether the answer is known without the expected one: all rows or the first ones, and no sum of doubles.
     pub(crate) fn is_exact(&self) -> bool {
         !matches!(self.wanted, Wanted::Any { .. }) && self.outputs.iter().all(|output| output.scale.is_none())
+    }
+
+    /// The same computations of every row, whatever conjuncts, groups and limits kept from them.
+    pub(crate) fn unguarded(&self) -> Vec<String> {
+        let (keys, from) = (self.keys.unwrap_or(self.outputs.len()), &self.from);
+        let aggregates = self.outputs[keys..].iter().map(|output| output.expression.to_string());
+        let plain = self.outputs[..keys].iter().map(|output| output.expression.to_string());
+        // A subquery is nothing to compute by itself.
+        let filter =
+            self.filter.iter().map(ToString::to_string).filter(|conjunct| !conjunct.contains("SELECT"));
+        let each = plain.chain(filter).map(|sql| format!("MIN({sql})")).chain(aggregates);
+        each.map(|sql| format!("SELECT {sql} FROM {from}")).collect()
     }
 
     /// Statements with less in them.
@@ -279,7 +292,11 @@ fn aggregate(random: &mut Random, scope: &Scope<'_>) -> Output {
         number @ (4 | 5) => {
             let class = any_class(random, scope);
             let sql = if number == 4 { "MIN({})" } else { "MAX({})" };
-            exact(sql, class, vec![scope.value(random, class, depth)])
+            let item = scope.value(random, class, depth);
+            // Among groups, DataFusion keeps whatever comes after a NaN.
+            let nan = "SUM(CASE WHEN isnan({}) THEN CAST('NaN' AS DOUBLE) ELSE CAST('0' AS DOUBLE) END)";
+            let scale = (class == Class::Float).then(|| Expression::of(class, nan, [item.clone()]));
+            Output { expression: Expression::of(class, sql, [item]), scale }
         }
         _ => {
             let class = any_class(random, scope);

@@ -1,6 +1,6 @@
 //! Are two answers equal?
 //!
-//! Names, types and rows, bit for bit; but sums and averages of doubles within what another order of additions may change.
+//! Names, types and rows, bit for bit; but sums, averages and extremes of doubles within what another order of rows may change.
 
 use crate::query::{Query, Wanted};
 use rackscan_engine::arrow::{
@@ -156,7 +156,9 @@ fn is_near(found: Option<f64>, expected: Option<f64>, scale: Option<f64>) -> boo
         (None, None, _) => true,
         // Infinite or no numbers: then the order of additions decides what comes out.
         (Some(_), Some(_), Some(scale)) if !scale.is_finite() => true,
-        (Some(found), Some(expected), Some(scale)) => (found - expected).abs() <= scale * SUM_ERROR_MAX,
+        (Some(found), Some(expected), Some(scale)) => {
+            found == expected || (found - expected).abs() <= scale * SUM_ERROR_MAX
+        }
         _ => false,
     }
 }

@@ -146,7 +146,7 @@ async fn lane_of(lane: Arc<Lane>, round: Arc<Round>) {
         let mut random = draw::of_case(round.seed, case);
         let query = Query::draw(&mut random, &round.tables);
         let (expected, ways) = (lane.expected(&query).await, lane.ways(&mut random.clone(), &query).await);
-        let Some(wrong) = wrong(&query, &expected, &ways) else {
+        let Some(wrong) = wrong(&lane, &query, &expected, &ways).await else {
             round.tally.lock().expect("no lane panicked").add(&expected, &ways);
             continue;
         };
@@ -167,17 +167,30 @@ async fn lane_of(lane: Arc<Lane>, round: Arc<Round>) {
 }
 
 /// What is wrong with the ways' answers, if anything is.
-fn wrong(query: &Query, expected: &Result<Answer, String>, ways: &[Ended]) -> Option<String> {
+async fn wrong(
+    lane: &Lane,
+    query: &Query,
+    expected: &Result<Answer, String>,
+    ways: &[Ended],
+) -> Option<String> {
     if let Some(way) = ways.iter().find(|way| way.panicked) {
         return Some(format!("{} panicked", way.way));
     }
     match expected {
-        Ok(expected) => ways.iter().find_map(|way| match &way.answer {
-            Ok(answer) => {
-                answer.difference(expected, query).map(|different| format!("{}: {different}", way.way))
+        Ok(expected) => {
+            let answers = ways.iter().filter_map(|way| Some((&way.way, way.answer.as_ref().ok()?)));
+            let mut wrong = answers.filter_map(|(way, answer)| {
+                answer.difference(expected, query).map(|different| format!("{way}: {different}"))
+            });
+            if let Some(wrong) = wrong.next() {
+                return Some(wrong);
             }
-            Err(error) => Some(format!("{} failed, and DataFusion alone does not: {error}", way.way)),
-        }),
+            let (way, error) = ways.iter().find_map(|way| Some((&way.way, way.answer.as_ref().err()?)))?;
+            if lane.fails_unguarded(query).await {
+                return None;
+            }
+            Some(format!("{way} failed, and DataFusion alone never does: {error}"))
+        }
         Err(_) => {
             let mut answers = ways.iter().filter_map(|way| Some((&way.way, way.answer.as_ref().ok()?)));
             let (first, one) = answers.next()?;
@@ -203,7 +216,7 @@ async fn smallest(lane: &Lane, random: &Random, mut query: Query, mut wrong_now:
             }
             let expected = lane.expected(&candidate).await;
             let ways = lane.ways(&mut random.clone(), &candidate).await;
-            if let Some(still) = wrong(&candidate, &expected, &ways) {
+            if let Some(still) = wrong(lane, &candidate, &expected, &ways).await {
                 (query, wrong_now) = (candidate, still);
                 continue 'smaller;
             }

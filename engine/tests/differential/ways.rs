@@ -116,6 +116,17 @@ impl Lane {
             .unwrap_or_else(|_| Err("DataFusion panicked".to_owned()))
     }
 
+    /// Whether DataFusion alone fails, too, when it computes everything for every row.
+    pub(crate) async fn fails_unguarded(&self, query: &Query) -> bool {
+        for sql in query.unguarded() {
+            let Ok(frame) = self.alone.sql(&sql).await else { continue };
+            if AssertUnwindSafe(frame.collect()).catch_unwind().await.is_ok_and(|rows| rows.is_err()) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Every other way, in turn.
     pub(crate) async fn ways(&self, random: &mut Random, query: &Query) -> Vec<Ended> {
         let sql = query.sql();
