@@ -20,7 +20,8 @@ pub(crate) struct Cut {
 impl Cut {
     pub(crate) fn draw(random: &mut Random, table: &Table) -> Self {
         let by_id = random.percent(75);
-        let partition_by = if by_id { "id".to_owned() } else { random.pick(&table.columns).name.clone() };
+        let column = if by_id { &table.columns[0] } else { random.pick(&table.columns) };
+        let partition_by = column.name.clone();
         let sort_by = random.percent(25).then(|| random.pick(&table.columns).name.clone());
         let options = LoadOptions {
             page_size: *random.pick(&[4 << 10, 4 << 10, 8 << 10, 16 << 10, 128 << 10]),

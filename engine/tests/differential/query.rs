@@ -250,6 +250,10 @@ fn aggregation(random: &mut Random, scope: &Scope<'_>, from: String) -> Query {
         })
         .collect();
     outputs.extend((0..1 + random.index(4)).map(|_| aggregate(random, scope)));
+    // DataFusion plans a lone DISTINCT in another way, with other types of sums, unless a scale stands beside it.
+    if outputs.iter().any(|output| output.scale.is_some()) {
+        outputs.retain(|output| !output.expression.to_string().contains("(DISTINCT "));
+    }
     let having = random.percent(12).then(|| {
         let least = random.pick(&[0, 1, 2, 50]);
         let column = scope.column(random);
@@ -324,15 +328,21 @@ fn joinable<'t>(random: &mut Random, left: &'t Table, right: &'t Table) -> Optio
 }
 
 fn join<'t>(random: &mut Random, table: &Table, tables: &'t [Table]) -> Option<(String, &'t Table)> {
-    let other = random.pick(tables);
+    let other = another(random, table, tables);
     let (left, right) = joinable(random, table, other)?;
     let how = random.pick(&["JOIN", "JOIN", "JOIN", "LEFT JOIN", "FULL JOIN"]);
     let (one, two) = (&table.name, &other.name);
     Some((format!("{one} AS a {how} {two} AS b ON a.{left} = b.{right}"), other))
 }
 
+/// Another table: no column of it has the name of one of `table`'s.
+fn another<'t>(random: &mut Random, table: &Table, tables: &'t [Table]) -> &'t Table {
+    let others: Vec<_> = tables.iter().filter(|other| other.name != table.name).collect();
+    random.pick(&others)
+}
+
 fn subquery(random: &mut Random, table: &Table, tables: &[Table]) -> Option<Expression> {
-    let other = random.pick(tables);
+    let other = another(random, table, tables);
     let (left, right) = joinable(random, table, other)?;
     let inner = Scope { tables: vec![("x", other)] }.predicate(random, 1);
     let name = &other.name;
