@@ -338,7 +338,7 @@ fn join<'t>(random: &mut Random, table: &Table, tables: &'t [Table]) -> Option<(
 /// Another table: no column of it has the name of one of `table`'s.
 fn another<'t>(random: &mut Random, table: &Table, tables: &'t [Table]) -> &'t Table {
     let others: Vec<_> = tables.iter().filter(|other| other.name != table.name).collect();
-    random.pick(&others)
+    others[random.index(others.len())]
 }
 
 fn subquery(random: &mut Random, table: &Table, tables: &[Table]) -> Option<Expression> {
