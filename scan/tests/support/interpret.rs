@@ -193,10 +193,8 @@ pub(crate) fn value(table: &Table, program: &VerifiedProgram, node: NodeIndex, r
 
 /// The two zeros are equal where values are compared, and only there.
 fn positive(value: Datum) -> Datum {
-    match value {
-        Datum::Float(0.0) => Datum::Float(0.0),
-        other => other,
-    }
+    let is_zero = matches!(value, Datum::Float(number) if number == 0.0);
+    if is_zero { Datum::Float(0.0) } else { value }
 }
 
 fn compare(op: Comparison, order: Ordering) -> bool {
