@@ -72,7 +72,8 @@ impl fmt::Display for ValueType {
     }
 }
 
-/// A constant. Text is compared by code point, floats by IEEE total order of `arrow`'s kernels.
+/// A constant. Text is compared by code point, floats by IEEE total order of `arrow`'s kernels, but that comparisons take the
+/// two zeros for equal; a set tells them apart. All of this is DataFusion's way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Literal {
     /// No value, of a type.

@@ -25,6 +25,7 @@ use arrow::{
         kernels::{cmp, numeric, zip::zip},
         like, nilike, nlike, not, or_kleene, take,
     },
+    datatypes::Float64Type,
     error::ArrowError,
 };
 use rackscan_format::program::{
@@ -345,7 +346,9 @@ fn undecided(known: &BooleanArray, decisive: bool) -> BooleanBuffer {
     }
 }
 
+/// Compares as DataFusion does: by arrow's total order of doubles, but that the two zeros are equal.
 fn compare(op: Comparison, left: &Value, right: &Value) -> Result<BooleanArray, ArrowError> {
+    let (left, right) = (&left.map(without_negative_zero)?, &right.map(without_negative_zero)?);
     match op {
         Comparison::Equal => cmp::eq(left, right),
         Comparison::NotEqual => cmp::neq(left, right),
@@ -354,6 +357,16 @@ fn compare(op: Comparison, left: &Value, right: &Value) -> Result<BooleanArray, 
         Comparison::Greater => cmp::gt(left, right),
         Comparison::GreaterOrEqual => cmp::gt_eq(left, right),
     }
+}
+
+fn without_negative_zero(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let negative_zero = |value: &f64| value.to_bits() == (-0.0_f64).to_bits();
+    Ok(match array.as_primitive_opt::<Float64Type>() {
+        Some(doubles) if doubles.values().iter().any(negative_zero) => {
+            Arc::new(doubles.unary::<_, Float64Type>(|value| if value == 0.0 { 0.0 } else { value }))
+        }
+        _ => Arc::clone(array),
+    })
 }
 
 fn pair(left: &Value, right: &Value, result: impl Array + 'static) -> Result<Value, ArrowError> {
@@ -402,6 +415,7 @@ fn characters(value: &str, skip: usize, most: Option<usize>) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow::array::Float64Array;
 
     #[test]
     fn substrings_count_characters() {
@@ -409,5 +423,16 @@ mod tests {
         assert_eq!(characters("abc", 3, None), "");
         assert_eq!(characters("abc", 9, Some(1)), "");
         assert_eq!(characters("abc", 0, Some(9)), "abc");
+    }
+
+    #[test]
+    fn the_two_zeros_are_equal_and_nan_is_above_everything_as_for_datafusion() {
+        let doubles = |values: Vec<f64>| Value::Rows(Arc::new(Float64Array::from(values)));
+        let left = doubles(vec![0.0, -0.0, -0.0, f64::NAN, f64::NAN]);
+        let right = doubles(vec![-0.0, 0.0, 1.0, f64::NAN, f64::INFINITY]);
+        let answers = |op| compare(op, &left, &right).unwrap().iter().flatten().collect::<Vec<_>>();
+        assert_eq!(answers(Comparison::Equal), [true, true, false, true, false]);
+        assert_eq!(answers(Comparison::Less), [false, false, true, false, false]);
+        assert_eq!(answers(Comparison::GreaterOrEqual), [true, true, false, true, true]);
     }
 }

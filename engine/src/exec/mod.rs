@@ -12,6 +12,7 @@
 
 mod capture;
 mod context;
+mod equivalence;
 mod error;
 mod local;
 mod meter;
@@ -42,7 +43,7 @@ use datafusion::{
     common::{Statistics, config::ConfigOptions, stats::Precision, tree_node::TreeNodeRecursion},
     error::{DataFusionError, Result},
     execution::{SendableRecordBatchStream, TaskContext},
-    physical_expr::{EquivalenceProperties, PhysicalExpr},
+    physical_expr::PhysicalExpr,
     physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
         coop::make_cooperative,
@@ -54,6 +55,7 @@ use datafusion::{
         stream::RecordBatchStreamAdapter,
     },
 };
+use equivalence::equivalences;
 use futures::{StreamExt, stream};
 use meter::Meter;
 use rackscan_format::{
@@ -97,7 +99,7 @@ impl ScanExec {
         let verified = request.program.clone().verify(&snapshot.definition);
         let program = verified.map_err(|error| DataFusionError::Internal(error.to_string()))?;
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
+            equivalences(&request.program, schema)?,
             Partitioning::UnknownPartitioning(request.partitions.len()),
             EmissionType::Incremental,
             Boundedness::Bounded,

@@ -20,9 +20,9 @@ use crate::{
 };
 use datafusion::{
     arrow::{
-        array::{ArrayRef, RecordBatch, RecordBatchOptions},
-        compute::cast,
-        datatypes::SchemaRef,
+        array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array},
+        compute::{cast, kernels::cmp, nullif},
+        datatypes::{DataType, SchemaRef},
         error::ArrowError,
     },
     error::{DataFusionError, Result},
@@ -179,6 +179,12 @@ where
     Ok(())
 }
 
+/// The count in the state of an average, the only one that DataFusion counts without a sign: where it counted nothing there
+/// must be no count, because a count of 0 is an average of no values to it, which it computes.
+fn count_of_average(counts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    nullif(counts, &cmp::eq(counts, &UInt64Array::new_scalar(0))?)
+}
+
 /// A scan's batch with the plan's names and types: the state of a partial aggregate may be wider than the scan's.
 pub(super) fn conform(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let shape = |error: ArrowError| DataFusionError::from(ScanError::Result(Arc::new(error)));
@@ -191,7 +197,11 @@ pub(super) fn conform(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBa
         if column.data_type() == field.data_type() {
             return Ok(Arc::clone(column));
         }
-        cast(column, field.data_type())
+        let column = cast(column, field.data_type())?;
+        match column.data_type() {
+            DataType::UInt64 => count_of_average(&column),
+            _ => Ok(column),
+        }
     });
     let columns: Vec<ArrayRef> = columns.collect::<Result<_, _>>().map_err(shape)?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));

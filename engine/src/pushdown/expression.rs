@@ -12,7 +12,7 @@ use datafusion::{
         },
     },
 };
-use rackscan_format::program::{Arithmetic, Comparison, DatePart, Literal, Node, NodeIndex};
+use rackscan_format::program::{Arithmetic, Comparison, DatePart, Literal, Node, NodeIndex, ValueType};
 use std::sync::Arc;
 
 type Expression = Arc<dyn PhysicalExpr>;
@@ -152,6 +152,12 @@ impl ProgramBuilder<'_> {
 
     fn case(&mut self, case: &CaseExpr) -> Translated {
         let subject = case.expr().map(|subject| self.expression(subject)).transpose()?;
+        if let Some(subject) = subject
+            && self.types()?.get(usize::from(subject)) == Some(&ValueType::Float64)
+        {
+            // Elsewhere the two zeros are equal, to DataFusion and to scans.
+            return Untranslatable::because("a CASE that tells 0.0 from -0.0");
+        }
         let mut branches = Vec::with_capacity(case.when_then_expr().len());
         for (when, then) in case.when_then_expr() {
             let mut condition = self.expression(when)?;
@@ -229,10 +235,7 @@ fn arithmetic(op: Operator) -> Option<Arithmetic> {
 }
 
 /// The program's type of `expression` over rows of `schema`.
-pub(crate) fn type_of(
-    expression: &Expression,
-    schema: &Schema,
-) -> Result<rackscan_format::program::ValueType, Untranslatable> {
+pub(crate) fn type_of(expression: &Expression, schema: &Schema) -> Result<ValueType, Untranslatable> {
     let data_type = expression.data_type(schema).map_err(|error| Untranslatable(error.to_string()))?;
     value_type(&data_type).ok_or_else(|| Untranslatable(format!("values of type {data_type}")))
 }

@@ -189,7 +189,8 @@ impl<'a> ProgramBuilder<'a> {
         NodeIndex::try_from(position).or_else(|_| Untranslatable::because("too many expressions"))
     }
 
-    fn check_types(&self) -> Result<(), Untranslatable> {
+    /// The type of each node so far.
+    fn types(&self) -> Result<Vec<ValueType>, Untranslatable> {
         let program = ScanProgram {
             version: PROGRAM_VERSION,
             table: self.table.id,
@@ -201,8 +202,13 @@ impl<'a> ProgramBuilder<'a> {
             key_filters: Vec::new(),
         };
         let verified = program.verify(self.table).map_err(|error| Untranslatable(error.to_string()))?;
+        Ok(verified.node_types().to_vec())
+    }
+
+    fn check_types(&self) -> Result<(), Untranslatable> {
+        let types = self.types()?;
         for &(node, wanted) in &self.expected {
-            match verified.node_types().get(usize::from(node)) {
+            match types.get(usize::from(node)) {
                 Some(found) if *found == wanted => {}
                 found => {
                     return Untranslatable::because(format!(

@@ -137,6 +137,7 @@ async fn conditions_that_stay_above_the_scan() {
         "try_cast(price as int) is null",
         "cast(key as varchar) like '3%'",
         "random() < 0.5",
+        "case weight when cast(0.5 as double) then key else number end = 1",
         "key in (select number from t as other)",
     ] {
         assert_eq!(pushed_text(condition).await, "", "{condition}");

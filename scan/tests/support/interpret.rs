@@ -134,7 +134,7 @@ pub(crate) fn value(table: &Table, program: &VerifiedProgram, node: NodeIndex, r
         Node::Literal(constant) => literal(constant),
         Node::Compare { op, left, right } => match (of(*left), of(*right)) {
             (Datum::Null, _) | (_, Datum::Null) => Datum::Null,
-            (left, right) => Datum::Boolean(compare(*op, order(&left, &right))),
+            (left, right) => Datum::Boolean(compare(*op, order(&positive(left), &positive(right)))),
         },
         Node::And(items) => connect(items.iter().map(|item| of(*item)), false),
         Node::Or(items) => connect(items.iter().map(|item| of(*item)), true),
@@ -196,6 +196,12 @@ pub(crate) fn value(table: &Table, program: &VerifiedProgram, node: NodeIndex, r
             other => other,
         },
     }
+}
+
+/// The two zeros are equal where values are compared, and only there.
+fn positive(value: Datum) -> Datum {
+    let is_zero = matches!(value, Datum::Float(number) if number == 0.0);
+    if is_zero { Datum::Float(0.0) } else { value }
 }
 
 fn compare(op: Comparison, order: Ordering) -> bool {

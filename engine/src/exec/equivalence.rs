@@ -1,0 +1,34 @@
+//! Which columns that a scan puts out are equal, and which are constant?
+//!
+//! A projection knows it of its expressions, and DataFusion leaves a sort out for such a column. So a scan that takes the
+//! projection in must know it, too, or the plan is refused because an order seems to be missing.
+
+use datafusion::{
+    arrow::datatypes::SchemaRef,
+    error::Result,
+    physical_expr::{AcrossPartitions, ConstExpr, EquivalenceProperties, PhysicalExpr, expressions::Column},
+};
+use rackscan_format::program::{Node, NodeIndex, Output, ScanProgram};
+use std::sync::Arc;
+
+/// What is known of the columns of `schema`, which `program` computes.
+pub(super) fn equivalences(program: &ScanProgram, schema: SchemaRef) -> Result<EquivalenceProperties> {
+    let column = |position: usize| -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new(schema.field(position).name(), position))
+    };
+    let mut properties = EquivalenceProperties::new(Arc::clone(&schema));
+    let Output::Rows(outputs) = &program.output else { return Ok(properties) };
+    let is_constant =
+        |node: NodeIndex| matches!(program.nodes.get(usize::from(node)), Some(Node::Literal(_)));
+    for (position, &node) in outputs.iter().enumerate().take(schema.fields().len()) {
+        if is_constant(node) {
+            let constant = ConstExpr::new(column(position), AcrossPartitions::Uniform(None));
+            properties.add_constants([constant])?;
+        }
+        // Equal expressions are one node.
+        if let Some(first) = outputs[..position].iter().position(|&other| other == node) {
+            properties.add_equal_conditions(column(first), column(position))?;
+        }
+    }
+    Ok(properties)
+}

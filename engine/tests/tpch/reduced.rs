@@ -1,0 +1,42 @@
+//! Which statements were once wrong? Goal: none of them is again. Method: what the differential tests found, made small, over
+//! TPC-H: with all that a scan can do inside it, and with as little as possible.
+
+use crate::cluster::{Shape, TestCluster, options};
+use rackscan_engine::{AggregatePushdown, EngineOptions, arrow::util::pretty::pretty_format_batches};
+use rackscan_fabric::Wire;
+use rackscan_planner::Policy;
+
+/// The rows of a statement with aggregates in the scan and without; it says in which order they are.
+async fn both(sql: &str) -> [String; 2] {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    cluster.load(Shape { segment_rows: 8192, page_size: 16 << 10 }).await.expect("data");
+    let mut answers = [String::new(), String::new()];
+    for (answer, aggregates) in answers.iter_mut().zip([AggregatePushdown::Always, AggregatePushdown::Never])
+    {
+        let options = EngineOptions { aggregates, ..options(Policy::RemoteProcess) };
+        let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
+        let outcome = engine.sql(sql).await.expect("it runs");
+        let is_pushed = outcome.report.scans.iter().any(|scan| !scan.pushed_aggregates.is_empty());
+        assert_eq!(is_pushed, aggregates == AggregatePushdown::Always && sql.contains("avg("));
+        *answer = pretty_format_batches(&outcome.batches).expect("it is shown").to_string();
+    }
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_without_values_has_no_average() {
+    let sql = "select l_linenumber, avg(case when l_linenumber < 5 then l_tax end) as decimals, \
+               avg(case when l_linenumber < 3 then l_orderkey end) as doubles \
+               from lineitem group by l_linenumber order by l_linenumber";
+    let [inside, outside] = both(sql).await;
+    assert_eq!(inside, outside);
+    assert!(!inside.contains("NaN") && inside.lines().last().is_some(), "{inside}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_that_is_put_out_twice_can_be_sorted_by_twice() {
+    let sql = "select n_nationkey as one, n_name as two, n_nationkey as three, 7 as four from nation \
+               order by 1, 3, 4, 2 limit 4";
+    let [inside, outside] = both(sql).await;
+    assert_eq!(inside, outside);
+}
