@@ -121,10 +121,10 @@ impl Demand {
     }
 }
 
-/// Of the bytes of the pages that a fetch wants, the share that comes from devices: as this scan found it, as others did lately,
+/// Of the bytes of the pages that a node is asked for, as pages or as rows, the share that comes from devices: as this scan found it, as others did lately,
 /// or as the node's cache lets expect; no more than what is not known to lie in a cache.
 fn from_disk(profile: &ScanProfile, node: &NodeProfile) -> f64 {
-    let found = profile.measured.fetched_from_disk.or(node.pace.from_disk);
+    let found = profile.measured.from_disk.or(node.pace.from_disk);
     let expected = found.unwrap_or(1.0 - node.cached.clamp(0.0, 1.0));
     expected.min(1.0 - profile.cached.clamp(0.0, 1.0))
 }
@@ -142,11 +142,12 @@ pub fn demand(
     let wire_seconds = |bytes: f64| bytes / wire.bytes_per_s.value * node.pace.wire;
     let trip_s = wire.round_trip_us.value * 1e-6;
     let device_s = device_seconds(profile.pages(), calibration) * node.pace.device;
+    let not_cached_s = device_s * from_disk(profile, node);
     let engine_s = scan_seconds(profile, &calibration.engine) * profile.measured.engine_cpu;
     match placement {
         Placement::Local => Demand { device_s, engine_s, ..Demand::default() },
         Placement::RemoteFetch => Demand {
-            device_s: device_s * from_disk(profile, node),
+            device_s: not_cached_s,
             wire_s: wire_seconds(bytes(profile.pages()) * profile.measured.fetched_over_wire),
             engine_s,
             latency_s: f64::from(profile.fetch_round_trips()) * trip_s,
@@ -155,9 +156,9 @@ pub fn demand(
         Placement::RemoteProcess => {
             let node_s = scan_seconds(profile, &calibration.node) * profile.measured.node_cpu * node.pace.cpu;
             Demand {
-                device_s,
+                device_s: not_cached_s,
                 wire_s: wire_seconds(profile.output_bytes()),
-                worker_s: device_s + node_s,
+                worker_s: not_cached_s + node_s,
                 node_s,
                 engine_s: profile.output_bytes() * calibration.engine.output_byte_ns.value * 1e-9,
                 latency_s: trip_s,

@@ -109,7 +109,7 @@ impl Pace {
             let rest_s = observed.wait_s - observed.read_s - costs.round_trip_us.value * 1e-6;
             self.wire.observe(shared_s.min(rest_s).max(0.0), expected_s);
         }
-        if placement == Placement::RemoteFetch {
+        if placement != Placement::Local {
             self.from_disk.observe(observed.disk_bytes as f64, observed.pages.bytes as f64);
         }
     }
@@ -138,7 +138,7 @@ pub struct Course {
     page_bytes: Ratio,
     engine_cpu: Ratio,
     node_cpu: Ratio,
-    fetched_from_disk: Ratio,
+    from_disk: Ratio,
     fetched_over_wire: Ratio,
     tried: BTreeSet<(NodeId, Placement)>,
     decided: u32,
@@ -236,9 +236,11 @@ impl Course {
                 }
             }
         }
+        let wanted = observed.pages.bytes as f64;
+        if placement != Placement::Local {
+            self.from_disk.observe(observed.disk_bytes as f64, wanted);
+        }
         if placement == Placement::RemoteFetch {
-            let wanted = observed.pages.bytes as f64;
-            self.fetched_from_disk.observe(observed.disk_bytes as f64, wanted);
             self.fetched_over_wire.observe(observed.wire_bytes as f64, wanted);
         }
     }
@@ -260,7 +262,7 @@ impl Course {
             measured: Measured {
                 engine_cpu: or(&self.engine_cpu, &self.node_cpu),
                 node_cpu: or(&self.node_cpu, &self.engine_cpu),
-                fetched_from_disk: self.fetched_from_disk.is_known().then(|| self.fetched_from_disk.factor()),
+                from_disk: self.from_disk.is_known().then(|| self.from_disk.factor()),
                 fetched_over_wire: self.fetched_over_wire.factor(),
             },
             ..*profile

@@ -52,14 +52,14 @@ pub struct Measured {
     /// Of a node's.
     pub node_cpu: f64,
     /// Bytes that fetches took from devices to bytes of the pages, if there were any: less than 1 where caches help.
-    pub fetched_from_disk: Option<f64>,
+    pub from_disk: Option<f64>,
     /// Bytes that fetches took over the wire to bytes of the pages.
     pub fetched_over_wire: f64,
 }
 
 impl Default for Measured {
     fn default() -> Self {
-        Self { engine_cpu: 1.0, node_cpu: 1.0, fetched_from_disk: None, fetched_over_wire: 1.0 }
+        Self { engine_cpu: 1.0, node_cpu: 1.0, from_disk: None, fetched_over_wire: 1.0 }
     }
 }
 

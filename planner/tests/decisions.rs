@@ -130,7 +130,7 @@ fn pages_are_fetched_from_a_cache_rather_than_read_from_a_device() {
         let mut cluster = cluster(Wire::Shm, attached(), 0, 0);
         let node = cluster.nodes.get_mut(&NODE).expect("it is there");
         (node.cached, node.pace.from_disk) = (cached, from_disk);
-        let measured = Measured { fetched_from_disk: measured, ..Measured::default() };
+        let measured = Measured { from_disk: measured, ..Measured::default() };
         decided(&ScanProfile { measured, ..selective }, &cluster)
     };
     assert_eq!(with(0.0, None, None), Placement::Local);

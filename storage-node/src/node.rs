@@ -14,6 +14,7 @@ use std::{
     time::Instant,
 };
 
+use rackscan_cache::PageCache;
 use rackscan_device::{BufferPool, BufferRegistration, pin_current_thread};
 use rackscan_fabric::{
     Address, ClusterKey, Listener, Region,
@@ -63,7 +64,10 @@ impl Node {
         let lifecycle = Arc::new(Lifecycle::default());
         let (store, file) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
         let store = Arc::new(store);
-        let cache = NodeCache::new(plan.cache_bytes, config.pollers().into())?;
+        let cache = NodeCache::new(
+            plan.cache_bytes,
+            usize::from(config.pollers()) + usize::from(config.scan_workers),
+        )?;
         if let Some(cache) = &cache {
             store.keep_in_step(Arc::clone(cache.pages()));
             metrics.memory_taken(plan.cache_bytes);
@@ -76,7 +80,8 @@ impl Node {
             reactors: Vec::new(),
             others: Vec::new(),
         };
-        let mut reports = start_workers(&mut handle, &config, &plan, &store, &metrics)?;
+        let pages = cache.as_ref().map(NodeCache::pages);
+        let mut reports = start_workers(&mut handle, (&config, &plan), &store, pages, &metrics)?;
         let (publisher, thread) =
             Publisher::start(&config, Arc::clone(&store), file, Arc::clone(&lifecycle))?;
         handle.others.push(thread);
@@ -201,9 +206,9 @@ fn boot_id() -> Result<String, StartError> {
 
 fn start_workers(
     handle: &mut NodeHandle,
-    config: &Config,
-    plan: &MemoryPlan,
+    (config, plan): (&Config, &MemoryPlan),
     store: &Arc<Store>,
+    cache: Option<&Arc<PageCache>>,
     metrics: &Arc<Metrics>,
 ) -> Result<Vec<BufferRegistration>, StartError> {
     let mut reports = Vec::new();
@@ -212,6 +217,7 @@ fn start_workers(
             quota: config.scan_quota(),
             queue: Arc::clone(&handle.scans),
             devices: store.devices().to_vec(),
+            cache: cache.map(Arc::clone),
             depth: config.scan_depth,
             page_bytes: plan.scan_page_bytes,
             work_bytes: plan.scan_work_bytes,

@@ -144,8 +144,9 @@ impl Meter {
         let workers = together.clamp(1, u32::from(processed.load.scan_workers.max(1)));
         observed.rows_scanned += cost.rows_scanned;
         observed.rows_selected += cost.rows_selected;
-        observed.pages.pages = observed.pages.pages.saturating_add(cost.pages_read);
-        observed.pages.bytes += cost.disk_bytes;
+        let pages = cost.pages_read.saturating_add(cost.pages_cached);
+        observed.pages.pages = observed.pages.pages.saturating_add(pages);
+        observed.pages.bytes += cost.disk_bytes + cost.cached_bytes;
         observed.disk_bytes += cost.disk_bytes;
         observed.wire_bytes += processed.wire_bytes;
         observed.node_cpu_s += seconds(cost.cpu_us);
@@ -159,7 +160,7 @@ impl Meter {
         figures.wire_bytes += processed.wire_bytes;
         figures.requests += u64::from(processed.round_trips);
         figures.round_trips += u64::from(processed.round_trips);
-        figures.pages_read += u64::from(cost.pages_read);
+        figures.pages_read += u64::from(pages);
         figures.pages_skipped_by_zone += u64::from(cost.pages_skipped_by_zone);
         figures.pages_skipped_by_selection += u64::from(cost.pages_skipped_by_selection);
         figures.disk_bytes += cost.disk_bytes;

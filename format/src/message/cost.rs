@@ -18,6 +18,8 @@ pub struct Cost {
     pub pages_skipped_by_selection: u32,
     /// Bytes read from devices.
     pub disk_bytes: u64,
+    /// Bytes that a scan took from the node's cache.
+    pub cached_bytes: u64,
     /// Rows that reached the filter.
     pub rows_scanned: u64,
     /// Rows that passed it.

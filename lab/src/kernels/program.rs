@@ -97,6 +97,7 @@ impl Writer {
             filter: self.filter,
             output,
             limit_rows: None,
+            key_filters: Vec::new(),
         };
         Ok(Arc::new(program.verify(table)?))
     }

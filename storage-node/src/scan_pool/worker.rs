@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! job -> verified program -> SegmentScan
-//!          Step::Read  : direct reads into pool buffers, each checked as it arrives  (read)
+//!          Step::Read  : pages of the cache, or direct reads, into pool buffers; each checked as it arrives  (read)
 //!          Step::Batch : encoded into scratch, copied into the sink                  (fill)
 //!          target full : the answer ends before that batch and says where to go on
 //! ```
@@ -19,10 +19,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rackscan_cache::{Fill, Look, PageCache};
 use rackscan_device::{
     Buffer, BufferPool, Completion, Device, DeviceIndex, DeviceIo, IoFault, IoMemory, Read, Ring, RingConfig,
     RingReport, Token, Wait, pin_current_thread,
 };
+use rackscan_fabric::OutOfBounds;
 use rackscan_format::{
     ids::{ColumnId, PageNumber},
     message::{BounceReason, Cost, Refusal, RefusalCode},
@@ -49,6 +51,7 @@ use crate::{
 pub(crate) struct WorkerParts {
     pub(crate) queue: Arc<ScanQueue>,
     pub(crate) devices: Vec<Arc<Device>>,
+    pub(crate) cache: Option<Arc<PageCache>>,
     pub(crate) depth: u32,
     pub(crate) page_bytes: usize,
     pub(crate) work_bytes: usize,
@@ -107,6 +110,16 @@ struct Worker {
     reads: Option<Reads>,
     /// Microseconds that the present job has waited for devices.
     read_us: u64,
+    /// Pages on their way from a device that the cache keeps, by their place among those asked for.
+    fills: Vec<(usize, Fill)>,
+    cached: Cached,
+}
+
+/// What the present attempt has taken from the cache.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cached {
+    pages: u64,
+    bytes: u64,
 }
 
 /// Why a scan was not finished.
@@ -131,7 +144,16 @@ impl Worker {
         let (depth, devices) = (parts.depth, parts.devices.clone());
         let ring =
             Ring::new(RingConfig { depth, devices, buffers: Some(pool.clone()), ..RingConfig::default() })?;
-        Ok(Self { parts, ring, pool, scratch: Vec::new(), reads: None, read_us: 0 })
+        Ok(Self {
+            parts,
+            ring,
+            pool,
+            scratch: Vec::new(),
+            reads: None,
+            read_us: 0,
+            fills: Vec::new(),
+            cached: Cached::default(),
+        })
     }
 
     fn run(&mut self) {
@@ -251,12 +273,15 @@ impl Worker {
                 Err(error) => break Err(refused(error).into()),
             }
         };
-        let stats = scan.stats();
-        cost.pages_read += u32::try_from(stats.pages_read).unwrap_or(u32::MAX);
+        let (stats, cached) = (scan.stats(), std::mem::take(&mut self.cached));
+        let small = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
+        cost.pages_read += small(stats.pages_read.saturating_sub(cached.pages));
+        cost.pages_cached += small(cached.pages);
+        cost.cached_bytes += cached.bytes;
         cost.pages_skipped_by_zone += u32::try_from(stats.pages_skipped_by_zone).unwrap_or(u32::MAX);
         cost.pages_skipped_by_selection +=
             u32::try_from(stats.pages_skipped_by_selection).unwrap_or(u32::MAX);
-        cost.disk_bytes += stats.bytes_read;
+        cost.disk_bytes += stats.bytes_read.saturating_sub(cached.bytes);
         cost.rows_scanned += stats.rows_scanned;
         cost.rows_selected += stats.rows_selected;
         cost.keys_tested += stats.keys_tested;
@@ -272,11 +297,13 @@ impl Worker {
         loop {
             while outcome.is_ok() && !exhausted && self.ring.in_flight() < self.ring.depth() {
                 match wanted.next() {
-                    Some((index, page)) => outcome = self.submit(index, page),
+                    Some((index, page)) => outcome = self.take(index, page, scan),
                     None => exhausted = true,
                 }
             }
             if self.ring.in_flight() == 0 {
+                // Those of pages that never came.
+                self.fills.clear();
                 return outcome;
             }
             let (mut ended, waiting) = (Vec::new(), Instant::now());
@@ -294,14 +321,35 @@ impl Worker {
         }
     }
 
-    fn submit(&mut self, index: usize, page: &PageWanted) -> Result<(), Refusal> {
+    /// Takes a page out of the cache, or begins to read it.
+    fn take(
+        &mut self,
+        index: usize,
+        page: &PageWanted,
+        scan: &mut SegmentScan<ScanPage>,
+    ) -> Result<(), Refusal> {
         let extent = page.extent;
-        let buffer = self.pool.take(extent.length_bytes as usize).map_err(|error| {
+        let mut buffer = self.pool.take(extent.length_bytes as usize).map_err(|error| {
             let text = format!(
                 "a scan needs more page memory than its worker has: {error}; fetch the segment instead"
             );
             Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text)
         })?;
+        match self.parts.cache.as_ref().map(|cache| cache.look(&extent)) {
+            Some(Look::Hit(pin)) => {
+                let length = extent.length_bytes as usize;
+                let slot = pin.slice().map_err(|error| cache_fault(&error))?;
+                let copied = slot.region().copy_out(slot.offset(), &mut buffer[..length]);
+                copied.map_err(|error| cache_fault(&error))?;
+                drop(pin);
+                self.cached.pages += 1;
+                self.cached.bytes += u64::from(extent.length_bytes);
+                let bytes = ScanPage::new(buffer, length, &self.parts.metrics);
+                return scan.supply(page.column, page.page, bytes).map_err(refused);
+            }
+            Some(Look::Fill(fill)) => self.fills.push((index, fill)),
+            Some(Look::Bypass) | None => {}
+        }
         let read = Read {
             device: DeviceIndex(extent.device.0.into()),
             offset_bytes: extent.offset_bytes,
@@ -318,18 +366,28 @@ impl Worker {
     }
 
     fn supply(
-        &self,
+        &mut self,
         pages: &[PageWanted],
         completion: Completion,
         scan: &mut SegmentScan<ScanPage>,
     ) -> Result<(), Refusal> {
         let Completion::Read { token, memory, outcome } = completion else { return Ok(()) };
-        let page = usize::try_from(token.0).ok().and_then(|index| pages.get(index));
-        let Some(&PageWanted { column, page, extent }) = page else { return Ok(()) };
+        let index = usize::try_from(token.0).unwrap_or(usize::MAX);
+        let Some(&PageWanted { column, page, extent }) = pages.get(index) else { return Ok(()) };
+        let fill = self.fills.iter().position(|(place, _)| *place == index);
+        let fill = fill.map(|place| self.fills.swap_remove(place).1);
         outcome.map_err(|fault| self.storage(column, page, &fault))?;
         let Ok(buffer) = memory.into_buffer() else { return Ok(()) };
         let bytes = ScanPage::new(buffer, extent.length_bytes as usize, &self.parts.metrics);
-        scan.supply(column, page, bytes).map_err(refused)
+        let filled = fill.zip(self.parts.cache.as_ref()).map(|(fill, cache)| {
+            let copied = cache.region().copy_in(fill.place_bytes().0, bytes.as_ref());
+            copied.map(|()| fill).map_err(|error| cache_fault(&error))
+        });
+        let filled = filled.transpose()?;
+        scan.supply(column, page, bytes).map_err(refused)?;
+        // Only what was found right is for others.
+        drop(filled.map(Fill::publish));
+        Ok(())
     }
 
     fn storage(&self, column: ColumnId, page: PageNumber, fault: &IoFault) -> Refusal {
@@ -382,6 +440,11 @@ fn refused(error: ScanError) -> Refusal {
         }),
     };
     Refusal::new(code, error.to_string())
+}
+
+/// A slot that does not lie in its region: never, but not worth a panic.
+fn cache_fault(error: &OutOfBounds) -> Refusal {
+    Refusal::new(RefusalCode::Storage, format!("a page of the cache: {error}"))
 }
 
 fn computation(error: &dyn std::fmt::Display) -> Refusal {
