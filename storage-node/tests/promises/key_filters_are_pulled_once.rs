@@ -77,7 +77,7 @@ fn a_node_searches_in_the_keys_it_is_offered_and_pulls_them_once() {
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut node.shm());
     for ((wire, mut client), step) in node.both().into_iter().zip([7, 9]) {
-        let keys: Vec<i64> = (0..600).map(|key| key * step).collect();
+        let keys: Vec<i64> = (0..1300).map(|key| key * step).collect();
         let filter = Arc::new(KeyFilter::of(&keys));
         let program = searching(&table, &filter);
         let source = offer(&client, &filter.to_bytes());

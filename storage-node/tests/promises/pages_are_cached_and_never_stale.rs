@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rackscan_cache::View;
 use rackscan_fabric::{Event, Operation, Region};
 use rackscan_format::{
+    ids::SegmentId,
     message::{Answer, CachePlace, CacheRegion, CacheStatus, Cost, PageWanted, Request},
     segment::Extent,
 };
@@ -163,6 +164,44 @@ fn the_budget_holds_under_load_and_every_page_stays_right() {
     assert!(now.hits > 0 && now.misses > 0 && now.evictions > 0 && now.pages > 0, "{now:?}");
     let counters = client.status().counters;
     assert!(counters.memory_peak_bytes <= client.status().memory_budget_bytes);
+    node.stop();
+}
+
+#[test]
+fn a_scan_takes_pages_from_the_cache_and_leaves_there_what_it_read() {
+    let home = Home::new();
+    let node = start(&home, 8 << 20);
+    let table = Table::new(1, "t", 2, 5000);
+    table.load(&mut node.shm());
+    let program = table.program(500);
+    for (wire, mut client) in node.both() {
+        // One wire finds what the other has left.
+        for segment in 0..2 {
+            for round in 0..3 {
+                let (program, target) = (program.clone(), client.target(0, 4 << 20));
+                let answer = client.ask(Request::Process {
+                    program,
+                    key_filters: Vec::new(),
+                    segment: SegmentId(segment),
+                    first_block: 0,
+                    target,
+                    report_reads: true,
+                });
+                let Ok(Answer::Processed { cost, reads, rows, .. }) = answer else { panic!("{answer:?}") };
+                let expected = table.scan_at_home(segment as usize, &table.program(500)).num_rows();
+                assert_eq!(rows, expected as u64, "{wire}, round {round}");
+                assert_eq!(reads.len(), cost.pages_read as usize, "only what a device was asked for");
+                let stored = cost.disk_bytes + cost.cached_bytes;
+                assert!(stored > 0 && (cost.cached_bytes > 0) == (cost.pages_cached > 0), "{cost:?}");
+                if round > 0 || wire != "shm" {
+                    assert_eq!((cost.pages_read, cost.disk_bytes), (0, 0), "{wire}, round {round}: {cost:?}");
+                }
+            }
+        }
+        let segment = &table.segments[0];
+        let (cost, _) = fetch_all(&mut client, &table, segment);
+        assert_eq!(cost.pages_read, 0, "fetches find what scans have left: {cost:?}");
+    }
     node.stop();
 }
 
