@@ -67,6 +67,7 @@ class DuckDb:
         if self.connection:
             self.connection.close()
         self.connection = self.module.connect(config={"threads": self.threads})
+        self.connection.execute("set enable_progress_bar = false")
         for table in TABLES:
             self.connection.execute(f"create view {table} as select * from read_parquet('{self.folder / table}.parquet')")
 
@@ -83,6 +84,7 @@ class DuckDbNative(DuckDb):
         if not path.exists():
             self.make(path)
         self.connection = self.module.connect(str(path), read_only=True, config={"threads": self.threads})
+        self.connection.execute("set enable_progress_bar = false")
 
     def make(self, path: pathlib.Path) -> None:
         """Copies the Parquet files into a database; it gets its name when it is whole."""
@@ -90,6 +92,7 @@ class DuckDbNative(DuckDb):
         for left in (unfinished, pathlib.Path(f"{unfinished}.wal")):
             left.unlink(missing_ok=True)
         with self.module.connect(str(unfinished), config={"threads": self.threads}) as connection:
+            connection.execute("set enable_progress_bar = false")
             for table in TABLES:
                 source = self.folder / f"{table}.parquet"
                 connection.execute(f"create table {table} as select * from read_parquet('{source}')")

@@ -30,8 +30,8 @@ pub(crate) fn segment_page_bytes(partition_bytes: usize, in_flight: usize) -> us
 pub(crate) const SKETCH_KEYS_MAX: usize = 1 << 20;
 /// Keys that are sent one by one, so that pages without any of them are not read.
 pub(crate) const SKETCH_SET_MAX: usize = 64;
-/// Rows of the smallest table whose scan is narrowed by a join's keys.
-pub(crate) const NARROWED_ROWS_MIN: u64 = 16_384;
+/// Rows of the smallest table whose scan is narrowed by a join's keys, unless the caller says otherwise.
+pub(crate) const NARROWED_ROWS_MIN_DEFAULT: u64 = 16_384;
 /// Rows that were looked up in key filters before those are judged.
 pub(crate) const KEYS_JUDGED: u64 = 32_768;
 /// Key filters that keep more than this share (numerator, denominator) are given up.

@@ -14,7 +14,10 @@ use crate::{
     error::{EngineError, near_names},
     exec::{Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan},
-    limits::{PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT, SEGMENTS_IN_FLIGHT_MAX},
+    limits::{
+        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT,
+        SEGMENTS_IN_FLIGHT_MAX,
+    },
     report::QueryReport,
     rules::{AggregatePushdown, FloatComparison, KeyFilterRule, PartialAggregateRule},
     trace::TraceSink,
@@ -70,6 +73,8 @@ pub struct EngineOptions {
     /// Bytes of stored pages that the segments of one partition hold together, at most 256 MiB. A segment needs one block of
     /// each column at least, whatever its share.
     pub partition_page_bytes: usize,
+    /// Rows of the smallest table whose scan is narrowed by the keys of joins above it.
+    pub narrowed_rows_min: u64,
 }
 
 impl Default for EngineOptions {
@@ -82,6 +87,7 @@ impl Default for EngineOptions {
             aggregates: AggregatePushdown::default(),
             segments_in_flight: SEGMENTS_IN_FLIGHT_DEFAULT,
             partition_page_bytes: PARTITION_PAGE_BYTES_MAX,
+            narrowed_rows_min: NARROWED_ROWS_MIN_DEFAULT,
         }
     }
 }
@@ -488,7 +494,7 @@ pub(crate) fn session_state(
         .with_default_features()
         .with_analyzer_rules(analyzer_rules)
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
-        .with_physical_optimizer_rule(Arc::new(KeyFilterRule))
+        .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
         .build();
     state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));
     Ok(state)

@@ -13,7 +13,7 @@
 //! - Only joins in which NULL equals nothing are tapped: there a row without a key has no partner.
 //! - A join is tapped only if its filter reached a scan that is worth narrowing.
 
-use crate::{exec::ScanExec, limits::NARROWED_ROWS_MIN, narrowing::KeyTapExec};
+use crate::{exec::ScanExec, narrowing::KeyTapExec};
 use datafusion::{
     common::{
         NullEquality,
@@ -28,7 +28,16 @@ use std::sync::Arc;
 
 /// Puts taps below hash joins.
 #[derive(Debug)]
-pub(crate) struct KeyFilterRule;
+pub(crate) struct KeyFilterRule {
+    rows_min: u64,
+}
+
+impl KeyFilterRule {
+    /// Narrows scans of tables of at least `rows_min` rows.
+    pub(crate) fn new(rows_min: u64) -> Self {
+        Self { rows_min }
+    }
+}
 
 impl PhysicalOptimizerRule for KeyFilterRule {
     fn optimize(
@@ -36,7 +45,7 @@ impl PhysicalOptimizerRule for KeyFilterRule {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(tap).data()
+        plan.transform_up(|plan| tap(plan, self.rows_min)).data()
     }
 
     fn name(&self) -> &'static str {
@@ -48,7 +57,7 @@ impl PhysicalOptimizerRule for KeyFilterRule {
     }
 }
 
-fn tap(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+fn tap(plan: Arc<dyn ExecutionPlan>, rows_min: u64) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(plan)) };
     let ids: Vec<u64> =
         join.dynamic_expressions_produced().iter().filter_map(|filter| filter.expression_id()).collect();
@@ -57,7 +66,7 @@ fn tap(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan
     }
     let is_worth_it = |scan: &ScanExec| {
         let rows = scan.snapshot().rows();
-        rows >= NARROWED_ROWS_MIN && ids.iter().any(|id| scan.narrowing().knows(*id))
+        rows >= rows_min && ids.iter().any(|id| scan.narrowing().knows(*id))
     };
     let mut worth_it = false;
     for_each_scan(join.right(), &mut |scan| worth_it |= is_worth_it(scan))?;

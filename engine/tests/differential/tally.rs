@@ -19,7 +19,7 @@ pub(crate) struct Tally {
 }
 
 /// What each run must meet, if it is not very short.
-const TO_MEET: [&str; 14] = [
+const TO_MEET: [&str; 16] = [
     "filter in the scan",
     "filter above the scan",
     "aggregate in the scan",
@@ -34,6 +34,8 @@ const TO_MEET: [&str; 14] = [
     "bounced: CPU or memory quota",
     "two scans",
     "placed by price",
+    "narrowed by operators above",
+    "keys looked up in a filter",
 ];
 
 impl Tally {
@@ -74,10 +76,12 @@ impl Tally {
             self.meet("aggregate in the scan", !scan.pushed_aggregates.is_empty());
             self.meet("keys in the scan", !scan.pushed_keys.is_empty());
             self.meet("several segments", scan.segments > 1);
+            self.meet("narrowed by operators above", scan.narrowing.segments > 0);
         }
         let total = report.total();
         self.meet("pages skipped by zone maps", total.work.pages_skipped_by_zone > 0);
         self.meet("pages skipped by selection", total.work.pages_skipped_by_selection > 0);
+        self.meet("keys looked up in a filter", total.work.keys_tested > 0);
         self.meet("bounced", total.bounced > 0);
         for count in &total.reasons {
             match count.reason {

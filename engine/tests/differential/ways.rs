@@ -76,13 +76,14 @@ impl Lane {
             (clusters.calm.connect(Wire::Shm).await?, clusters.bouncing.connect(Wire::Shm).await?);
         let (mut calm, mut bouncing) = (Vec::new(), Vec::new());
         for aggregates in AGGREGATES {
-            let plain = EngineOptions { aggregates, ..options(Policy::Auto) };
+            let plain = EngineOptions { aggregates, narrowed_rows_min: 0, ..options(Policy::Auto) };
             let all_at_once = EngineOptions { segments_in_flight: 64, ..plain.clone() };
             calm.push(Engine::open(calm_nodes.clone(), plain).await?);
             bouncing.push(Engine::open(bouncing_nodes.clone(), all_at_once).await?);
         }
         // Little memory for pages: a segment is scanned in many windows.
-        let narrow = EngineOptions { partition_page_bytes: 64 << 10, ..options(Policy::Auto) };
+        let narrow =
+            EngineOptions { partition_page_bytes: 64 << 10, narrowed_rows_min: 0, ..options(Policy::Auto) };
         let tcp = clusters.calm.engine(Wire::Tcp, narrow).await?;
         // The engine's own choice of what `1.5` is; all else is as DataFusion comes.
         let mut config = SessionConfig::new().with_target_partitions(2);
