@@ -33,7 +33,7 @@ const DURING: &str = "process";
 #[derive(Debug)]
 pub enum ProcessAnswer {
     /// Rows or groups.
-    Processed(Processed),
+    Processed(Box<Processed>),
     /// The node is too busy to scan; the segment can be fetched instead, with the same result.
     Bounced {
         /// Why.
@@ -153,7 +153,7 @@ impl Cluster {
                     let decoding = Instant::now();
                     let batches = self.read_batches(node, program, &reply, &written)?;
                     wire_bytes += written_bytes;
-                    return Ok(ProcessAnswer::Processed(Processed {
+                    return Ok(ProcessAnswer::Processed(Box::new(Processed {
                         batches,
                         rows,
                         next_block,
@@ -165,7 +165,7 @@ impl Cluster {
                         waited,
                         decoding: decoding.elapsed(),
                         reads,
-                    }));
+                    })));
                 }
                 Ok(other) => return Err(unexpected(node, DURING, &other, "the result of a scan")),
                 Err(Refusal { code: RefusalCode::Bounced(reason), text, .. }) => {

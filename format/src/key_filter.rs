@@ -155,10 +155,6 @@ fn hash(key: i64) -> u64 {
 
 /// The upper half of the hash, scaled to the number of blocks.
 #[inline(always)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a product of two 32-bit numbers, shifted by 32, is below the second"
-)]
 fn block_of(hash: u64, blocks: usize) -> usize {
     (((hash >> 32) * blocks as u64) >> 32) as usize
 }

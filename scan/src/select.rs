@@ -14,7 +14,9 @@ use crate::{
     text::{LeafMemo, TextLeaf, valid_rows},
 };
 use arrow::array::ArrayRef;
-use rackscan_format::{encoding::integer::IntegerBlock, limits::BLOCK_ROWS, program::NodeIndex};
+use rackscan_format::{
+    encoding::integer::IntegerBlock, key_filter::KeyFilter, limits::BLOCK_ROWS, program::NodeIndex,
+};
 
 /// Everything that evaluating a filter on some blocks needs.
 pub(crate) struct Selector<'a> {
@@ -62,16 +64,7 @@ impl Selector<'_> {
                 leaf_of.select(&located, wanted, &mut self.memos[*leaf], self.room)
             }
             Predicate::Keys { input, position, filter } => {
-                if self.room.searches[*position].given_up() {
-                    return Ok(*wanted);
-                }
-                let located = views[*input].locate(block)?;
-                let kept = narrow::keys(&integers(&located)?, filter, wanted, self.room);
-                let kept = with_value(&located, &kept);
-                let searches = &mut self.room.searches[*position];
-                searches.tested += wanted.count() as u64;
-                searches.kept += kept.count() as u64;
-                Ok(kept)
+                self.keys((*input, *position), filter, block, wanted)
             }
             Predicate::All(items) => {
                 let mut kept = *wanted;
@@ -110,6 +103,25 @@ impl Selector<'_> {
                 self.general((*node, *truth), inputs, block, wanted)
             }
         }
+    }
+
+    /// Rows of `wanted` whose value may be in a filter, as long as looking pays.
+    fn keys(
+        &mut self,
+        (input, position): (usize, usize),
+        filter: &KeyFilter,
+        block: usize,
+        wanted: &Selection,
+    ) -> Result<Selection, Fault> {
+        if self.room.searches[position].given_up() {
+            return Ok(*wanted);
+        }
+        let located = self.views[input].locate(block)?;
+        let kept = with_value(&located, &narrow::keys(&integers(&located)?, filter, wanted, self.room));
+        let searches = &mut self.room.searches[position];
+        searches.tested += wanted.count() as u64;
+        searches.kept += kept.count() as u64;
+        Ok(kept)
     }
 
     /// Rows of a block for which two expressions compare as asked, NULL or not; `None` when they might overflow.

@@ -64,14 +64,7 @@ impl Node {
         let lifecycle = Arc::new(Lifecycle::default());
         let (store, file) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
         let store = Arc::new(store);
-        let cache = NodeCache::new(
-            plan.cache_bytes,
-            usize::from(config.pollers()) + usize::from(config.scan_workers),
-        )?;
-        if let Some(cache) = &cache {
-            store.keep_in_step(Arc::clone(cache.pages()));
-            metrics.memory_taken(plan.cache_bytes);
-        }
+        let cache = make_cache(&config, &plan, &store, &metrics)?;
         let scans = Arc::new(ScanQueue::new(config.scan_queue.into()));
         let mut handle = NodeHandle {
             addresses: Vec::new(),
@@ -202,6 +195,22 @@ fn listen(address: &Address, key: &ClusterKey, inboxes: &[InboxHandle]) -> Resul
 fn boot_id() -> Result<String, StartError> {
     let read = |source| StartError::Os { action: "read /proc/sys/kernel/random/boot_id", source };
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(read)?.trim().to_owned())
+}
+
+/// The page cache, which reactors and scan workers use at the same time.
+fn make_cache(
+    config: &Config,
+    plan: &MemoryPlan,
+    store: &Store,
+    metrics: &Metrics,
+) -> Result<Option<NodeCache>, StartError> {
+    let threads = usize::from(config.pollers()) + usize::from(config.scan_workers);
+    let cache = NodeCache::new(plan.cache_bytes, threads)?;
+    if let Some(cache) = &cache {
+        store.keep_in_step(Arc::clone(cache.pages()));
+        metrics.memory_taken(plan.cache_bytes);
+    }
+    Ok(cache)
 }
 
 fn start_workers(

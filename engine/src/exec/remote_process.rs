@@ -58,12 +58,13 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, S
         work.narrowing.searched(processed.cost.keys_tested, processed.cost.keys_kept);
         work.meter.processed(&processed, together);
         record(work, &processed).await?;
-        for batch in processed.batches {
+        let Processed { batches, next_block, .. } = *processed;
+        for batch in batches {
             if sink.put(work, batch).await.is_err() {
                 return Ok(Ended::Here);
             }
         }
-        match processed.next_block {
+        match next_block {
             Some(next) if next > first_block => first_block = next,
             Some(_) => return Err(ScanError::NoProgress { node: work.node, first_block }),
             None => return Ok(Ended::Here),
