@@ -9,6 +9,8 @@
 //! - Only queries and EXPLAIN are answered. Nothing a statement says changes the engine or its files.
 //! - A query that fails leaves nothing behind: its streams are dropped, and with them its scans.
 
+mod state;
+
 use crate::{
     catalog::{TableDescription, TableInfo, Tables},
     error::{EngineError, near_names},
@@ -19,7 +21,7 @@ use crate::{
         SEGMENTS_IN_FLIGHT_MAX,
     },
     report::QueryReport,
-    rules::{AggregatePushdown, FloatComparison, KeyFilterRule, PartialAggregateRule},
+    rules::AggregatePushdown,
     trace::TraceSink,
 };
 use datafusion::{
@@ -27,14 +29,9 @@ use datafusion::{
         array::{RecordBatch, StringArray},
         datatypes::{DataType, Field, Schema, SchemaRef},
     },
-    catalog::{CatalogProvider, MemoryCatalogProvider},
-    execution::{
-        SendableRecordBatchStream, SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder,
-    },
+    execution::{SendableRecordBatchStream, SessionState},
     logical_expr::{ExplainFormat, LogicalPlan},
-    optimizer::{Analyzer, AnalyzerRule},
     physical_plan::{ExecutionPlan, execute_stream},
-    prelude::SessionConfig,
     sql::{parser::Statement, sqlparser::ast::Statement as SqlStatement},
 };
 use futures::TryStreamExt;
@@ -48,6 +45,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tracing::Instrument;
+
+pub(crate) use state::session_state;
 
 /// The catalog and schema that SQL names are looked up in.
 const CATALOG: &str = "rackscan";
@@ -461,41 +460,4 @@ fn lines(text: &str, started: Instant) -> QueryOutcome {
     let batches = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(rows)]).into_iter().collect();
     let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
     QueryOutcome { schema, batches, report }
-}
-
-pub(crate) fn session_state(
-    options: &EngineOptions,
-    tables: &Arc<Tables>,
-) -> Result<SessionState, EngineError> {
-    let mut config = SessionConfig::new()
-        .with_target_partitions(options.threads.max(1))
-        .with_batch_size(BATCH_ROWS)
-        .with_information_schema(true)
-        .with_default_catalog_and_schema(CATALOG, SCHEMA)
-        .with_create_default_catalog_and_schema(false);
-    let sql = &mut config.options_mut().sql_parser;
-    // `0.06 + 0.01` must be 0.07, or Q6 misses every row with that discount.
-    sql.parse_float_as_decimal = true;
-    // Keys come from taps (`narrowing`); lists of them in DataFusion's own filters would be made for nobody.
-    config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = 0;
-    let mut runtime = RuntimeEnvBuilder::new();
-    if let Some(bytes) = options.memory_bytes {
-        runtime = runtime.with_memory_limit(bytes, 1.0);
-    }
-    let runtime = runtime.build_arc().map_err(EngineError::from_datafusion)?;
-    let catalog = MemoryCatalogProvider::new();
-    let schema = Arc::clone(tables) as Arc<dyn datafusion::catalog::SchemaProvider>;
-    catalog.register_schema(SCHEMA, schema).map_err(EngineError::from_datafusion)?;
-    let mut analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(FloatComparison)];
-    analyzer_rules.extend(Analyzer::new().rules);
-    let state = SessionStateBuilder::new()
-        .with_config(config)
-        .with_runtime_env(runtime)
-        .with_default_features()
-        .with_analyzer_rules(analyzer_rules)
-        .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
-        .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
-        .build();
-    state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    Ok(state)
 }

@@ -1,0 +1,56 @@
+//! How is DataFusion set up?
+//!
+//! Invariants
+//! - Its own optimizer rules come first and unchanged; ours see plans in which dynamic filters have reached the scans.
+
+use super::{BATCH_ROWS, CATALOG, EngineOptions, SCHEMA};
+use crate::{
+    catalog::Tables,
+    error::EngineError,
+    rules::{FloatComparison, KeyFilterRule, PartialAggregateRule},
+};
+use datafusion::{
+    catalog::{CatalogProvider, MemoryCatalogProvider},
+    execution::{SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder},
+    optimizer::{Analyzer, AnalyzerRule},
+    prelude::SessionConfig,
+};
+use std::sync::Arc;
+
+/// DataFusion as an engine with these options uses it, over these tables.
+pub(crate) fn session_state(
+    options: &EngineOptions,
+    tables: &Arc<Tables>,
+) -> Result<SessionState, EngineError> {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(options.threads.max(1))
+        .with_batch_size(BATCH_ROWS)
+        .with_information_schema(true)
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false);
+    let sql = &mut config.options_mut().sql_parser;
+    // `0.06 + 0.01` must be 0.07, or Q6 misses every row with that discount.
+    sql.parse_float_as_decimal = true;
+    // Keys come from taps (`narrowing`); lists of them in DataFusion's own filters would be made for nobody.
+    config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = 0;
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(bytes) = options.memory_bytes {
+        runtime = runtime.with_memory_limit(bytes, 1.0);
+    }
+    let runtime = runtime.build_arc().map_err(EngineError::from_datafusion)?;
+    let catalog = MemoryCatalogProvider::new();
+    let schema = Arc::clone(tables) as Arc<dyn datafusion::catalog::SchemaProvider>;
+    catalog.register_schema(SCHEMA, schema).map_err(EngineError::from_datafusion)?;
+    let mut analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(FloatComparison)];
+    analyzer_rules.extend(Analyzer::new().rules);
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_analyzer_rules(analyzer_rules)
+        .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
+        .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
+        .build();
+    state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    Ok(state)
+}
