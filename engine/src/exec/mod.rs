@@ -59,7 +59,7 @@ use equivalence::equivalences;
 use futures::{StreamExt, stream};
 use meter::Meter;
 use rackscan_format::{
-    ids::NodeId,
+    ids::{ColumnId, NodeId},
     program::{Node, NodeIndex, Output, ScanProgram, VerifiedProgram},
 };
 use rackscan_planner::{Placement, Price, ScanProfile, plan, price_all};
@@ -139,6 +139,12 @@ impl ScanExec {
         let scan = Self::new(request, self.schema(), Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
         let narrowing = Arc::new(narrowing);
         Ok(Self { rows_selected: Arc::clone(&self.rows_selected), narrowing, ..scan })
+    }
+
+    /// The column of the table that is put out there as it is.
+    pub(crate) fn column_of_output(&self, index: usize) -> Option<ColumnId> {
+        let (Output::Rows(nodes) | Output::Groups { keys: nodes, .. }) = &self.request.program.output;
+        profile::column_of(&self.request.program, *nodes.get(index)?)
     }
 
     pub(crate) fn narrowing(&self) -> &Narrowing {

@@ -13,7 +13,8 @@
 //! Invariants
 //! - A narrowed program keeps every row that the operators above would keep: it is the scan's own filter and conjuncts of theirs.
 //! - A segment is scanned by one program from its beginning to its end, wherever it is scanned.
-//! - What cannot be translated narrows nothing.
+//! - What cannot be translated narrows nothing, and neither does a filter that nobody armed: DataFusion passes filters down by the
+//!   names of columns, and only `rules/key_filters` knows whether they arrived where they were meant.
 
 mod sketch;
 mod tap;
@@ -54,8 +55,8 @@ struct Pushed {
     filter: Arc<DynamicFilterPhysicalExpr>,
     /// The columns behind the filter's children, in their order.
     columns: Vec<Option<ColumnId>>,
-    /// The keys of the join that it comes from.
-    sketch: Arc<OnceLock<Arc<KeySketch>>>,
+    /// Set once it is known that the filter is about these columns: to the keys of the join that it comes from, if it is a join's.
+    armed: Arc<OnceLock<Option<Arc<KeySketch>>>>,
 }
 
 /// A program and how it is offered to nodes.
@@ -129,7 +130,7 @@ impl Narrowing {
         let columns = columns.collect();
         let filter = downcast((filter as Arc<dyn PhysicalExpr>).with_new_children(children).ok()?)?;
         let mut pushed = self.pushed.clone();
-        pushed.push(Pushed { filter, columns, sketch: Arc::default() });
+        pushed.push(Pushed { filter, columns, armed: Arc::default() });
         Some(Self::by(Arc::clone(&self.plain.program), pushed))
     }
 
@@ -138,16 +139,25 @@ impl Narrowing {
         self.pushed.iter().map(|pushed| Arc::clone(&pushed.filter) as _)
     }
 
-    /// Whether one of the filters has that id.
-    pub(crate) fn knows(&self, id: u64) -> bool {
-        self.pushed.iter().any(|pushed| pushed.filter.expression_id() == Some(id))
+    /// Whether a filter of that id is here, and about these columns: one for each of its children, out of those that it may be.
+    pub(crate) fn is_about(&self, id: u64, columns: &[Vec<ColumnId>]) -> bool {
+        let same = |pushed: &Pushed| {
+            let each = || pushed.columns.iter().zip(columns);
+            pushed.columns.len() == columns.len()
+                && each().all(|(here, meant)| here.is_some_and(|here| meant.contains(&here)))
+        };
+        self.of_id(id).any(same)
     }
 
-    /// The filter of that id gets its keys from this sketch.
-    pub(crate) fn attach(&self, id: u64, sketch: &Arc<KeySketch>) {
-        for pushed in self.pushed.iter().filter(|pushed| pushed.filter.expression_id() == Some(id)) {
-            pushed.sketch.get_or_init(|| Arc::clone(sketch));
+    /// The filter of that id is used from now on; with the keys of a sketch, if it is a join's.
+    pub(crate) fn arm(&self, id: u64, sketch: Option<&Arc<KeySketch>>) {
+        for pushed in self.of_id(id) {
+            pushed.armed.get_or_init(|| sketch.map(Arc::clone));
         }
+    }
+
+    fn of_id(&self, id: u64) -> impl Iterator<Item = &Pushed> {
+        self.pushed.iter().filter(move |pushed| pushed.filter.expression_id() == Some(id))
     }
 
     /// The scan's own program.
@@ -210,9 +220,10 @@ impl Narrowing {
 
     /// What the program follows from, as numbers that change when it would.
     fn generations(&self) -> Vec<u64> {
-        let of = |pushed: &Pushed| match pushed.sketch.get() {
-            Some(sketch) => u64::from(sketch.keys().is_some()),
-            None => pushed.filter.snapshot_generation(),
+        let of = |pushed: &Pushed| match pushed.armed.get() {
+            Some(Some(sketch)) => u64::from(sketch.keys().is_some()),
+            Some(None) => pushed.filter.snapshot_generation(),
+            None => 0,
         };
         let given_up = u64::from(self.keys_given_up());
         self.pushed.iter().map(of).chain([given_up]).collect()
@@ -221,9 +232,10 @@ impl Narrowing {
     fn make(&self, snapshot: &TableSnapshot) -> Arc<Narrowed> {
         let mut builder = ProgramBuilder::narrowing(&snapshot.definition, self.plain.program.program());
         for pushed in &self.pushed {
-            match pushed.sketch.get() {
-                Some(sketch) => self.add_keys(&mut builder, pushed, sketch),
-                None => add_current(&mut builder, pushed),
+            match pushed.armed.get() {
+                Some(Some(sketch)) => self.add_keys(&mut builder, pushed, sketch),
+                Some(None) => add_current(&mut builder, pushed),
+                None => {}
             }
         }
         let own = self.plain.program.program().filter.len();
@@ -267,10 +279,10 @@ impl Narrowing {
             let column = column.and_then(|column| snapshot.definition.columns.get(column.index()));
             column.map_or_else(|| "an expression".to_owned(), |column| column.name.clone())
         };
-        let sources = self.pushed.iter().map(|pushed| {
+        let sources = self.pushed.iter().filter_map(|pushed| {
             let columns: Vec<String> = pushed.columns.iter().map(name).collect();
-            let what = if pushed.sketch.get().is_some() { "the keys of a join" } else { "a threshold" };
-            format!("{what} on {}", columns.join(", "))
+            let what = if pushed.armed.get()?.is_some() { "the keys of a join" } else { "a threshold" };
+            Some(format!("{what} on {}", columns.join(", ")))
         });
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let last = last.as_ref().map(|(_, narrowed)| narrowed).filter(|narrowed| narrowed.conjuncts > 0);

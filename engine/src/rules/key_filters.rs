@@ -1,4 +1,4 @@
-//! Whose keys does a join's dynamic filter stand for?
+//! Whose keys and thresholds do the dynamic filters stand for that reached scans?
 //!
 //! ```text
 //! HashJoinExec                     HashJoinExec
@@ -10,23 +10,27 @@
 //! Runs after DataFusion has pushed dynamic filters to scans.
 //!
 //! Invariants
+//! - A filter is used only if it reached the very columns that its operator compares (`lineage`).
 //! - Only joins in which NULL equals nothing are tapped: there a row without a key has no partner.
 //! - A join is tapped only if its filter reached a scan that is worth narrowing.
 
+use super::lineage::{origins, position};
 use crate::{exec::ScanExec, narrowing::KeyTapExec};
 use datafusion::{
     common::{
         NullEquality,
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TransformedResult, TreeNode},
     },
     error::Result,
+    physical_expr::PhysicalExpr,
     physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{ExecutionPlan, joins::HashJoinExec},
 };
+use rackscan_format::ids::ColumnId;
 use std::sync::Arc;
 
-/// Puts taps below hash joins.
+/// Puts taps below hash joins, and tells scans whose filters are meant for them.
 #[derive(Debug)]
 pub(crate) struct KeyFilterRule {
     rows_min: u64,
@@ -37,6 +41,63 @@ impl KeyFilterRule {
     pub(crate) fn new(rows_min: u64) -> Self {
         Self { rows_min }
     }
+
+    fn arm(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            return match self.tap(join)? {
+                Some(tapped) => Ok(Transformed::yes(tapped)),
+                None => Ok(Transformed::no(plan)),
+            };
+        }
+        for filter in plan.dynamic_expressions_produced() {
+            if let (Some(id), [input]) = (filter.expression_id(), &plan.children()[..]) {
+                self.meant(input, &filter).iter().for_each(|scan| scan.narrowing().arm(id, None));
+            }
+        }
+        Ok(Transformed::no(plan))
+    }
+
+    /// The scans whose own columns `filter`, over the rows of `plan`, is about.
+    fn meant<'p>(
+        &self,
+        plan: &'p Arc<dyn ExecutionPlan>,
+        filter: &Arc<dyn PhysicalExpr>,
+    ) -> Vec<&'p ScanExec> {
+        let (Some(id), children) = (filter.expression_id(), filter.children()) else { return Vec::new() };
+        let traced: Option<Vec<_>> =
+            children.iter().map(|child| position(child).map(|index| origins(plan, index))).collect();
+        let Some(traced) = traced else { return Vec::new() };
+        let Some((first, _)) = traced.split_first() else { return Vec::new() };
+        let is_meant = |scan: &ScanExec| {
+            let columns = traced.iter().map(|origins| -> Vec<ColumnId> {
+                let here = origins.iter().filter(|(other, _)| std::ptr::eq(*other, scan));
+                here.filter_map(|(_, index)| scan.column_of_output(*index)).collect()
+            });
+            scan.narrowing().is_about(id, &columns.collect::<Vec<_>>())
+        };
+        let scans = first.iter().map(|(scan, _)| *scan);
+        scans.filter(|scan| scan.snapshot().rows() >= self.rows_min && is_meant(scan)).collect()
+    }
+
+    fn tap(&self, join: &HashJoinExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let filters = join.dynamic_expressions_produced();
+        if join.null_aware || join.null_equality() != NullEquality::NullEqualsNothing {
+            return Ok(None);
+        }
+        let meant: Vec<(u64, &ScanExec)> = filters
+            .iter()
+            .filter_map(|filter| Some((filter.expression_id()?, filter)))
+            .flat_map(|(id, filter)| self.meant(join.right(), filter).into_iter().map(move |scan| (id, scan)))
+            .collect();
+        if meant.is_empty() {
+            return Ok(None);
+        }
+        let keys = join.on().iter().map(|(build, _)| Arc::clone(build)).collect();
+        let (tap, sketch) = KeyTapExec::new(Arc::clone(join.left()), keys)?;
+        meant.iter().for_each(|(id, scan)| scan.narrowing().arm(*id, Some(&sketch)));
+        let tapped = join.builder().with_new_children(vec![Arc::new(tap), Arc::clone(join.right())])?;
+        Ok(Some(tapped.build_exec()?))
+    }
 }
 
 impl PhysicalOptimizerRule for KeyFilterRule {
@@ -45,7 +106,7 @@ impl PhysicalOptimizerRule for KeyFilterRule {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|plan| tap(plan, self.rows_min)).data()
+        plan.transform_up(|plan| self.arm(plan)).data()
     }
 
     fn name(&self) -> &'static str {
@@ -55,37 +116,4 @@ impl PhysicalOptimizerRule for KeyFilterRule {
     fn schema_check(&self) -> bool {
         true
     }
-}
-
-fn tap(plan: Arc<dyn ExecutionPlan>, rows_min: u64) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(plan)) };
-    let ids: Vec<u64> =
-        join.dynamic_expressions_produced().iter().filter_map(|filter| filter.expression_id()).collect();
-    if ids.is_empty() || join.null_aware || join.null_equality() != NullEquality::NullEqualsNothing {
-        return Ok(Transformed::no(plan));
-    }
-    let is_worth_it = |scan: &ScanExec| {
-        let rows = scan.snapshot().rows();
-        rows >= rows_min && ids.iter().any(|id| scan.narrowing().knows(*id))
-    };
-    let mut worth_it = false;
-    for_each_scan(join.right(), &mut |scan| worth_it |= is_worth_it(scan))?;
-    if !worth_it {
-        return Ok(Transformed::no(plan));
-    }
-    let keys = join.on().iter().map(|(build, _)| Arc::clone(build)).collect();
-    let (tap, sketch) = KeyTapExec::new(Arc::clone(join.left()), keys)?;
-    for_each_scan(join.right(), &mut |scan| {
-        ids.iter().for_each(|id| scan.narrowing().attach(*id, &sketch));
-    })?;
-    let tapped = join.builder().with_new_children(vec![Arc::new(tap), Arc::clone(join.right())])?;
-    Ok(Transformed::yes(tapped.build_exec()?))
-}
-
-fn for_each_scan(plan: &Arc<dyn ExecutionPlan>, visit: &mut impl FnMut(&ScanExec)) -> Result<()> {
-    let visited = plan.apply(|plan| {
-        plan.downcast_ref::<ScanExec>().into_iter().for_each(&mut *visit);
-        Ok(TreeNodeRecursion::Continue)
-    });
-    visited.map(|_| ())
 }

@@ -2,6 +2,7 @@
 
 mod float_comparison;
 mod key_filters;
+mod lineage;
 mod partial_aggregate;
 
 pub use partial_aggregate::AggregatePushdown;

@@ -145,3 +145,34 @@ async fn joins_that_keep_rows_without_a_partner_are_not_narrowed_by_keys() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_of_one_name_on_both_sides_of_a_join_are_told_apart() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    let never = EngineOptions { narrowed_rows_min: u64::MAX, ..options(Policy::Local) };
+    let plain = cluster.engine(Wire::Shm, never).await.expect("an engine");
+    let always = EngineOptions { narrowed_rows_min: 0, ..options(Policy::Local) };
+    let narrowing = cluster.engine(Wire::Shm, always).await.expect("an engine");
+    // Both sides of the inner join put out l_suppkey and l_linenumber; the outer joins are about one or the other.
+    let inner =
+        "from lineitem a join lineitem b on a.l_orderkey = b.l_orderkey and a.l_linenumber < b.l_linenumber";
+    for side in ["a", "b"] {
+        for outer in [
+            format!(
+                "join orders o on o.o_orderkey = a.l_orderkey join supplier s on s.s_suppkey = {side}.l_suppkey"
+            ),
+            format!(
+                "join supplier s on s.s_suppkey = {side}.l_suppkey join orders o on o.o_orderkey = b.l_orderkey"
+            ),
+        ] {
+            let sql = format!(
+                "select count(*), sum(a.l_suppkey), sum(b.l_suppkey), sum(a.l_linenumber), sum(b.l_linenumber) \
+                 {inner} {outer} where s.s_acctbal < 0 and o.o_orderdate < date '1993-01-01'"
+            );
+            let expected = plain.sql(&sql).await.expect("it runs");
+            let found = narrowing.sql(&sql).await.expect("it runs");
+            assert_eq!(found.batches, expected.batches, "{sql}");
+        }
+    }
+}
