@@ -10,7 +10,7 @@
 //! Runs after DataFusion has pushed dynamic filters to scans.
 //!
 //! Invariants
-//! - A filter is used only if it reached the very columns that its operator compares (`lineage`).
+//! - Only hash joins and top-k narrow scans. A filter is used only if it reached the very columns that its operator compares (`lineage`).
 //! - Only joins in which NULL equals nothing are tapped: there a row without a key has no partner.
 //! - A join is tapped only if its filter reached a scan that is worth narrowing.
 
@@ -25,7 +25,7 @@ use datafusion::{
     error::Result,
     physical_expr::PhysicalExpr,
     physical_optimizer::PhysicalOptimizerRule,
-    physical_plan::{ExecutionPlan, joins::HashJoinExec},
+    physical_plan::{ExecutionPlan, joins::HashJoinExec, sorts::sort::SortExec},
 };
 use rackscan_format::ids::ColumnId;
 use std::sync::Arc;
@@ -49,9 +49,12 @@ impl KeyFilterRule {
                 None => Ok(Transformed::no(plan)),
             };
         }
-        for filter in plan.dynamic_expressions_produced() {
-            if let (Some(id), [input]) = (filter.expression_id(), &plan.children()[..]) {
-                self.meant(input, &filter).iter().for_each(|scan| scan.narrowing().arm(id, None));
+        if let Some(sort) = plan.downcast_ref::<SortExec>() {
+            for filter in sort.dynamic_expressions_produced() {
+                if let Some(id) = filter.expression_id() {
+                    let meant = self.meant(sort.input(), &filter);
+                    meant.iter().for_each(|scan| scan.narrowing().arm(id, None));
+                }
             }
         }
         Ok(Transformed::no(plan))

@@ -3,7 +3,10 @@
 //! and top-k over one cluster, their scans' figures held against those of the same scan alone.
 
 use crate::cluster::{Shape, TestCluster, options};
-use rackscan_engine::{AggregatePushdown, Engine, EngineOptions, ExplainMode, ScanReport};
+use rackscan_engine::{
+    AggregatePushdown, Engine, EngineOptions, ExplainMode, ScanReport,
+    arrow::array::{Array, RecordBatch},
+};
 use rackscan_fabric::Wire;
 use rackscan_planner::Policy;
 
@@ -174,5 +177,26 @@ async fn columns_of_one_name_on_both_sides_of_a_join_are_told_apart() {
             let found = narrowing.sql(&sql).await.expect("it runs");
             assert_eq!(found.batches, expected.batches, "{sql}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn extremes_of_a_column_do_not_narrow_a_scan_that_others_compute_from() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    // The least date of all is found early; the greatest of the expression comes late.
+    let sql = "select max(coalesce(l_shipdate, date '1990-01-01')), min(l_shipdate) from lineitem";
+    let extremes = "select max(l_shipdate), min(l_shipdate) from lineitem";
+    for policy in POLICIES {
+        let rows = EngineOptions { aggregates: AggregatePushdown::Never, ..options(policy) };
+        let engine = cluster.engine(Wire::Shm, rows).await.expect("an engine");
+        let (found, expected) = (engine.sql(sql).await, engine.sql(extremes).await);
+        let (found, expected) = (found.expect("it runs").batches, expected.expect("it runs").batches);
+        let values = |batches: &[RecordBatch]| -> Vec<_> {
+            batches.iter().flat_map(|batch| batch.columns().to_vec()).map(|column| column.to_data()).collect()
+        };
+        assert_eq!(values(&found), values(&expected), "{policy}");
+        let report = scan_of(&engine, sql, "lineitem").await;
+        assert!(report.narrowing.sources.is_empty(), "{policy}: {:?}", report.narrowing);
     }
 }
