@@ -106,13 +106,13 @@ fn the_reads_of_a_query_are_recorded_where_asked() {
     for placement in ["local", "remote-fetch"] {
         let ran = data.run(&format!("query q06 --placement {placement} --trace {csv}"));
         assert!(ran.succeeds().contains(Q06_AT_001));
-        recorded(ran.stderr());
+        recorded(&ran.stderr());
     }
     // Columns that no query has read before: pages out of a cache are not in a trace.
     let count = "select count(*) from lineitem where l_linenumber < 3";
     let ran = data.run_words(&["sql", count, "--placement", "remote-process", "--trace", &csv], "");
     ran.succeeds();
-    recorded(ran.stderr());
+    recorded(&ran.stderr());
     let count = "select count(*) from lineitem where l_tax < 0.05";
     let words = ["sql", count, "--placement", "remote-fetch", "--trace", &iolog, "--trace-format", "fio"];
     data.run_words(&words, "").succeeds();
