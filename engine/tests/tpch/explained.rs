@@ -8,6 +8,7 @@ use rackscan_engine::{
 };
 use rackscan_fabric::Wire;
 use rackscan_planner::{Placement, Policy};
+use rackscan_storage_node::ByteSize;
 
 const SHAPE: Shape = Shape { segment_rows: 8192, page_size: 16 << 10 };
 const SQL: &str =
@@ -23,7 +24,9 @@ async fn figures(cluster: &TestCluster, policy: Policy) -> (Explanation, ScanFig
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn placements_differ_only_in_where_the_work_is_done() {
-    let cluster = TestCluster::start(2).expect("a cluster");
+    // What one placement leaves in a node's cache the next would not read.
+    let uncached = TestCluster::start_with(2, |config| config.cache = Some(ByteSize(0)));
+    let cluster = uncached.expect("a cluster");
     cluster.load(SHAPE).await.expect("data");
     let (explanation, local) = figures(&cluster, Policy::Local).await;
     let (_, fetch) = figures(&cluster, Policy::RemoteFetch).await;

@@ -132,7 +132,7 @@ async fn pages_out_of_a_cache_are_not_in_a_trace() -> Outcome<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trace_for_fio_has_the_same_reads() -> Outcome<()> {
-    let cluster = TestCluster::start(2)?;
+    let cluster = TestCluster::start_with(2, |config| config.cache = Some(ByteSize(0)))?;
     cluster.load(SHAPE).await?;
     let folder = TempDir::new()?;
     let mut extents = Vec::new();
