@@ -139,8 +139,10 @@ async fn there(
             ProcessAnswer::Processed(processed) => {
                 busy_since = None;
                 tally.rows += processed.batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
-                tally.pages += u64::from(processed.cost.pages_read);
-                tally.page_bytes += processed.cost.disk_bytes;
+                // Pages out of the node's cache are looked into, too.
+                let cost = &processed.cost;
+                tally.pages += u64::from(cost.pages_read) + u64::from(cost.pages_cached);
+                tally.page_bytes += cost.disk_bytes + cost.cached_bytes;
                 tally.wire_bytes += processed.wire_bytes;
                 // The client has seen that it is further on.
                 let Some(next) = processed.next_block else { break };
