@@ -256,7 +256,7 @@ impl Sweep<'_> {
             rows += batch.num_rows() as u64;
         }
         let report = stream.report();
-        Ok(line::Run { elapsed: report.elapsed, rows, figures: report.total() })
+        Ok(line::Run { elapsed: report.elapsed, rows, figures: report.total })
     }
 
     /// Ready when the user wants an end.

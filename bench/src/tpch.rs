@@ -255,7 +255,7 @@ async fn run_ours(
         source: Box::new(source),
     })?;
     if counts {
-        let figures = outcome.report.total();
+        let figures = &outcome.report.total;
         for placement in Placement::ALL {
             let count = figures.segments.of(placement);
             if count > 0 {

@@ -16,7 +16,7 @@ use std::{
     hash::BuildHasher,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
 };
 
@@ -45,6 +45,8 @@ const SUMMED_BYTES: usize = 8192;
 struct Slot {
     state: AtomicU64,
     version: AtomicU64,
+    /// Somebody has found the page right since it was filled.
+    is_right: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -123,7 +125,11 @@ impl PageCache {
         let frames_per_shard = geometry.frames() / parts;
         let shards = (0..parts).map(|part| Mutex::new(Shard::new(part * frames_per_shard, frames_per_shard)));
         let region = Region::allocate(geometry.region_bytes())?;
-        let slot = || Slot { state: AtomicU64::new(0), version: AtomicU64::new(1) };
+        let slot = || Slot {
+            state: AtomicU64::new(0),
+            version: AtomicU64::new(1),
+            is_right: AtomicBool::new(false),
+        };
         for frame in 0..geometry.frames() {
             region.store_u64(geometry.header_offset(frame), 1)?;
         }
@@ -210,7 +216,9 @@ impl PageCache {
             subtract(&self.counters.used_frames, frames.count.into());
         };
         let Some(frames) = shard.admit(extent, may_go, gone) else { return Look::Bypass };
-        self.slots[frames.first as usize].state.store(FILLING, Ordering::Release);
+        let slot = &self.slots[frames.first as usize];
+        slot.is_right.store(false, Ordering::Relaxed);
+        slot.state.store(FILLING, Ordering::Release);
         add(&self.counters.pages, 1);
         add(&self.counters.used_frames, frames.count.into());
         Look::Fill(Fill { cache: Arc::clone(self), frames, extent: *extent, is_published: false })
@@ -321,6 +329,17 @@ impl Pin {
     /// Never: a slot lies inside of its region.
     pub fn slice(&self) -> Result<RegionSlice, OutOfBounds> {
         self.cache.slice(self.frames, self.length_bytes)
+    }
+
+    /// Whether somebody has said so ([`Self::found_right`]) of these bytes, which have not changed since.
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        self.cache.slots[self.frames.first as usize].is_right.load(Ordering::Relaxed)
+    }
+
+    /// The caller has looked at the bytes while it had this pin, and found their checksum and identity right.
+    pub fn found_right(&self) {
+        self.cache.slots[self.frames.first as usize].is_right.store(true, Ordering::Relaxed);
     }
 
     /// Where others find it; `None` if it was withdrawn before it was published.
@@ -434,6 +453,18 @@ mod tests {
         assert_eq!((cache.status().pages, cache.status().used_bytes), (0, 0));
         let pin = fill(&cache, 1).publish();
         assert!(is_hit(&cache, 1) && pin.place().is_some());
+    }
+
+    #[test]
+    fn what_was_found_right_is_so_until_other_bytes_come() {
+        let cache = cache();
+        let pin = fill(&cache, 1).publish();
+        assert!(!pin.is_right());
+        pin.found_right();
+        assert!(matches!(cache.look(&extent(1)), Look::Hit(again) if again.is_right()));
+        drop(pin);
+        cache.withdraw(&extent(1));
+        assert!(!fill(&cache, 1).publish().is_right());
     }
 
     #[test]

@@ -22,6 +22,11 @@ use failure::Failure;
 use session::Session;
 use std::process::ExitCode;
 
+/// Joins and groupings allocate large pieces for short times, from every thread: the system's allocator gives them back to the
+/// kernel each time (docs/decisions/0018-allocator.md).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,

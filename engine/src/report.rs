@@ -381,11 +381,11 @@ pub struct ScanReport {
     pub actual: Option<ScanFigures>,
 }
 
-/// The scans of one query, for the line that says where they ran.
+/// What one query took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct QueryReport {
-    /// In the order of the plan, depth first.
-    pub scans: Vec<ScanReport>,
+    /// All its scans together.
+    pub total: ScanFigures,
     /// Time from the statement to the plan.
     pub planning: Duration,
     /// Time from the statement to the last row.
@@ -393,19 +393,11 @@ pub struct QueryReport {
 }
 
 impl QueryReport {
-    /// What all scans took together.
-    #[must_use]
-    pub fn total(&self) -> ScanFigures {
-        let mut total = ScanFigures::default();
-        self.scans.iter().filter_map(|scan| scan.actual.as_ref()).for_each(|figures| total.add(figures));
-        total
-    }
-
     /// One line, such as
     /// `scans: 46 segments remote-process (4 nodes), 0 bounced; 34.5 MB from disk, 1.2 KB on the wire`.
     #[must_use]
     pub fn summary(&self) -> String {
-        let total = self.total();
+        let total = &self.total;
         let counts: Vec<String> = Placement::ALL
             .into_iter()
             .map(|placement| (placement, total.segments.of(placement)))

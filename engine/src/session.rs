@@ -15,12 +15,12 @@ use crate::{
     catalog::{TableDescription, TableInfo, Tables},
     error::{EngineError, near_names},
     exec::{Loads, QueryContext},
-    explain::{ExplainMode, Explanation, explain_plan},
+    explain::{ExplainMode, Explanation, explain_plan, total_of},
     limits::{
         NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT,
         SEGMENTS_IN_FLIGHT_MAX,
     },
-    report::QueryReport,
+    report::{QueryReport, ScanReport},
     rules::AggregatePushdown,
     trace::TraceSink,
 };
@@ -131,6 +131,7 @@ pub struct QueryOutcome {
     pub batches: Vec<RecordBatch>,
     /// What the scans did, and how long it all took.
     pub report: QueryReport,
+    plan: Option<Arc<dyn ExecutionPlan>>,
 }
 
 impl QueryOutcome {
@@ -138,6 +139,12 @@ impl QueryOutcome {
     #[must_use]
     pub fn rows(&self) -> usize {
         self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+
+    /// Everything that can be said of each scan, in the order of the plan: worked out anew by each call.
+    #[must_use]
+    pub fn scans(&self) -> Vec<ScanReport> {
+        self.plan.as_ref().map(|plan| explain_plan(plan).scans).unwrap_or_default()
     }
 }
 
@@ -170,11 +177,13 @@ impl QueryStream {
     /// What the scans have done so far.
     #[must_use]
     pub fn report(&self) -> QueryReport {
-        QueryReport {
-            scans: explain_plan(&self.plan).scans,
-            planning: self.planning,
-            elapsed: self.started.elapsed(),
-        }
+        QueryReport { elapsed: self.started.elapsed(), planning: self.planning, total: total_of(&self.plan) }
+    }
+
+    /// As [`QueryOutcome::scans`], so far.
+    #[must_use]
+    pub fn scans(&self) -> Vec<ScanReport> {
+        explain_plan(&self.plan).scans
     }
 }
 
@@ -312,7 +321,8 @@ impl Engine {
         }
         let report = stream.report();
         tracing::info!(parent: &stream.span, elapsed_us = report.elapsed.as_micros(), "{}", report.summary());
-        Ok(QueryOutcome { schema: Arc::clone(&stream.schema), batches, report })
+        let plan = Some(Arc::clone(&stream.plan));
+        Ok(QueryOutcome { schema: Arc::clone(&stream.schema), batches, report, plan })
     }
 
     /// Plans a query and starts it: some operators read ahead from then on.
@@ -459,5 +469,5 @@ fn lines(text: &str, started: Instant) -> QueryOutcome {
     // One column of the schema's only type and length: this cannot fail, and an empty answer would be visible.
     let batches = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(rows)]).into_iter().collect();
     let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
-    QueryOutcome { schema, batches, report }
+    QueryOutcome { schema, batches, report, plan: None }
 }

@@ -1,11 +1,13 @@
 //! Which keys does a join still want? A set of 64-bit keys that may say yes too often, and never says no wrongly.
 //!
-//! A split-block Bloom filter, as Apache Parquet's `BloomFilter.md` describes it: a key names one block of 256 bits by the
-//! upper half of its hash, and one bit in each of the block's eight words by the lower half. Keys are stored integers
-//! (`i64`: days, microseconds, unscaled decimals), so no bytes are hashed.
+//! Keys are stored integers (`i64`: days, microseconds, unscaled decimals). Where they lie close together the set is a bitmap from
+//! the least to the greatest key, which is exact. Otherwise it is a split-block Bloom filter, as Apache Parquet's
+//! `BloomFilter.md` describes it: a key names one block of 256 bits by the upper half of its hash, and one bit in each of the
+//! block's eight words by the lower half.
 //!
 //! Invariants
-//! - A key that was inserted is contained; of others about one in a hundred is, at [`KEY_BITS`] bits per key.
+//! - A key that was inserted is contained; of others none is in a bitmap, and in a Bloom filter about one in a hundred at
+//!   [`KEY_BITS`] bits per key.
 //! - Its digest is worked out from its bytes wherever it arrives, so nobody runs another filter than a program names.
 
 use crate::{
@@ -15,8 +17,11 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Bits that each key gets while the filter stays within its limit.
+/// Bits that each key of a Bloom filter gets while the filter stays within its limit.
 pub const KEY_BITS: usize = 10;
+/// Bits for each key that a bitmap may take: more than a Bloom filter, because it is looked into faster, is built without
+/// sorting, and tells whether any key of a page's range is wanted.
+pub const BITMAP_KEY_BITS: u64 = 64;
 /// Words of a block.
 const WORDS: usize = 8;
 /// Bytes of a block.
@@ -25,9 +30,20 @@ const SPLIT_BYTES: usize = WORDS * 4;
 const SALTS: [u32; WORDS] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
+/// How a filter's bytes are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum KeyFilterForm {
+    /// One bit for each key from the least to the greatest one.
+    Bitmap,
+    /// Blocks of a Bloom filter.
+    Blocks,
+}
+
 /// A filter that a program names without holding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyFilterName {
+    /// What its bytes are.
+    pub form: KeyFilterForm,
     /// Worked out from its bytes.
     pub digest: u64,
     /// How many there are.
@@ -40,10 +56,17 @@ pub struct KeyFilterName {
     pub high: i64,
 }
 
+#[derive(Clone, PartialEq, Eq)]
+enum Members {
+    /// Bit `key - low`, from the lowest bit of the first word.
+    Bitmap(Vec<u64>),
+    Blocks(Vec<[u32; WORDS]>),
+}
+
 /// The set of keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyFilter {
-    blocks: Vec<[u32; WORDS]>,
+    members: Members,
     name: KeyFilterName,
 }
 
@@ -57,6 +80,26 @@ impl KeyFilter {
     /// The set of `keys`, which may repeat, in at most `KEY_FILTER_BYTES_MAX` bytes.
     #[must_use]
     pub fn of(keys: &[i64]) -> Self {
+        Self::bitmap_of(keys).unwrap_or_else(|| Self::blocks_of(keys))
+    }
+
+    /// The set of `keys` as a bitmap, if they lie close enough together for one.
+    #[must_use]
+    pub fn bitmap_of(keys: &[i64]) -> Option<Self> {
+        let (low, high) = bounds_of(keys);
+        let most = (keys.len() as u64 * BITMAP_KEY_BITS).min(KEY_FILTER_BYTES_MAX as u64 * 8);
+        let range = width_of(low, high).filter(|range| *range <= most)?;
+        let mut words = vec![0_u64; usize::try_from(range.div_ceil(64)).ok()?];
+        for &key in keys {
+            let bit = key.abs_diff(low);
+            // The key lies in the range, so its word is there, and 64-bit targets are all we build for.
+            words[(bit / 64) as usize] |= 1 << (bit % 64);
+        }
+        let distinct: u32 = words.iter().map(|word| word.count_ones()).sum();
+        Some(Self::named(Members::Bitmap(words), distinct, (low, high)))
+    }
+
+    fn blocks_of(keys: &[i64]) -> Self {
         let bytes = (keys.len() * KEY_BITS).div_ceil(8).clamp(SPLIT_BYTES, KEY_FILTER_BYTES_MAX);
         let mut blocks = vec![[0; WORDS]; bytes.div_ceil(SPLIT_BYTES)];
         for &key in keys {
@@ -64,9 +107,8 @@ impl KeyFilter {
             let block = block_of(hash, blocks.len());
             blocks[block].iter_mut().zip(bits_of(hash)).for_each(|(word, bit)| *word |= bit);
         }
-        let low = keys.iter().min().copied().unwrap_or(i64::MAX);
-        let high = keys.iter().max().copied().unwrap_or(i64::MIN);
-        Self::named(blocks, u32::try_from(keys.len()).unwrap_or(u32::MAX), (low, high))
+        let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        Self::named(Members::Blocks(blocks), count, bounds_of(keys))
     }
 
     /// The filter that bytes from a peer hold, if they are those that `name` means.
@@ -74,11 +116,22 @@ impl KeyFilter {
     /// # Errors
     /// When there are too few or too many bytes, or other ones.
     pub fn from_bytes(bytes: &[u8], name: &KeyFilterName) -> Result<Self, CodecError> {
-        let (words, rest) = bytes.as_chunks::<4>();
-        let blocks: Vec<[u32; WORDS]> =
-            words.as_chunks().0.iter().map(|block| block.map(u32::from_le_bytes)).collect();
-        let whole = rest.is_empty() && blocks.len() * SPLIT_BYTES == bytes.len() && !blocks.is_empty();
-        let found = Self::named(blocks, name.keys, (name.low, name.high));
+        let (members, whole) = match name.form {
+            KeyFilterForm::Bitmap => {
+                let (words, rest) = bytes.as_chunks();
+                let expected = width_of(name.low, name.high).map(|range| range.div_ceil(64));
+                let whole = rest.is_empty() && expected == Some(words.len() as u64);
+                (Members::Bitmap(words.iter().map(|word| u64::from_le_bytes(*word)).collect()), whole)
+            }
+            KeyFilterForm::Blocks => {
+                let (words, rest) = bytes.as_chunks::<4>();
+                let (blocks, more) = words.as_chunks();
+                let whole = rest.is_empty() && more.is_empty() && !blocks.is_empty();
+                let blocks = blocks.iter().map(|block| block.map(u32::from_le_bytes));
+                (Members::Blocks(blocks.collect()), whole)
+            }
+        };
+        let found = Self::named(members, name.keys, (name.low, name.high));
         if whole && bytes.len() <= KEY_FILTER_BYTES_MAX && found.name == *name {
             return Ok(found);
         }
@@ -90,7 +143,10 @@ impl KeyFilter {
     /// Its bytes, the same on every machine.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.blocks.iter().flatten().flat_map(|word| word.to_le_bytes()).collect()
+        match &self.members {
+            Members::Bitmap(words) => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+            Members::Blocks(blocks) => blocks.iter().flatten().flat_map(|word| word.to_le_bytes()).collect(),
+        }
     }
 
     /// What programs call it.
@@ -99,45 +155,141 @@ impl KeyFilter {
         self.name
     }
 
+    /// The keys, ascending; `None` if the filter is one that does not know them.
+    pub fn keys(&self) -> Option<impl Iterator<Item = i64> + '_> {
+        let Members::Bitmap(words) = &self.members else { return None };
+        let set = |bit: &u64| words[(bit / 64) as usize] & (1 << (bit % 64)) != 0;
+        let bits = (0..words.len() as u64 * 64).filter(set);
+        Some(bits.map(|bit| self.name.low.wrapping_add_unsigned(bit)))
+    }
+
     /// Whether the key may have been inserted.
     #[must_use]
     #[inline(always)]
     pub fn contains(&self, key: i64) -> bool {
-        let hash = hash(key);
-        let block = &self.blocks[block_of(hash, self.blocks.len())];
-        let missing = block.iter().zip(bits_of(hash)).fold(0, |missing, (word, bit)| missing | (bit & !word));
-        missing == 0 && self.name.low <= key && key <= self.name.high
+        match &self.members {
+            Members::Bitmap(words) => in_bitmap(words, self.name.low, key) == 1,
+            Members::Blocks(blocks) => {
+                in_blocks(blocks, key) && self.name.low <= key && key <= self.name.high
+            }
+        }
+    }
+
+    /// Whether a key from `min` to `max` may have been inserted; looks up single keys of a Bloom filter if they are at most
+    /// `single_keys_max`.
+    #[must_use]
+    pub fn contains_between(&self, min: i64, max: i64, single_keys_max: u64) -> bool {
+        let (min, max) = (min.max(self.name.low), max.min(self.name.high));
+        if min > max {
+            return false;
+        }
+        match &self.members {
+            Members::Bitmap(words) => {
+                let (first, last) = (min.abs_diff(self.name.low), max.abs_diff(self.name.low));
+                let (from_first, to_last) = (u64::MAX << (first % 64), u64::MAX >> (63 - last % 64));
+                let (first, last) = ((first / 64) as usize, (last / 64) as usize);
+                if first == last {
+                    return words[first] & from_first & to_last != 0;
+                }
+                let between = words[first + 1..last].iter().any(|word| *word != 0);
+                between || words[first] & from_first != 0 || words[last] & to_last != 0
+            }
+            Members::Blocks(_) if max.abs_diff(min) < single_keys_max => {
+                (min..=max).any(|key| self.contains(key))
+            }
+            Members::Blocks(_) => true,
+        }
     }
 
     /// Writes 1 for each key that may have been inserted, 0 for others.
     pub fn probe(&self, level: Level, keys: &[i64; BLOCK_ROWS], answers: &mut [u8; BLOCK_ROWS]) {
-        level.run(Probe { filter: self, keys, answers });
+        match &self.members {
+            Members::Bitmap(words) => {
+                level.run(ProbeBitmap { words, low: self.name.low, keys, answers });
+            }
+            Members::Blocks(_) => level.run(ProbeBlocks { filter: self, keys, answers }),
+        }
     }
 
-    fn named(blocks: Vec<[u32; WORDS]>, keys: u32, (low, high): (i64, i64)) -> Self {
-        let length_bytes = u32::try_from(blocks.len() * SPLIT_BYTES).unwrap_or(u32::MAX);
-        let digest = blocks.iter().flatten().fold(u64::from(length_bytes), |digest, word| {
-            mix(digest ^ u64::from(*word)).wrapping_add(digest.rotate_left(17))
-        });
-        Self { blocks, name: KeyFilterName { digest, length_bytes, keys, low, high } }
+    fn named(members: Members, keys: u32, (low, high): (i64, i64)) -> Self {
+        let (form, bytes) = match &members {
+            Members::Bitmap(words) => (KeyFilterForm::Bitmap, words.len() * 8),
+            Members::Blocks(blocks) => (KeyFilterForm::Blocks, blocks.len() * SPLIT_BYTES),
+        };
+        let length_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let with = |digest: u64, word: u64| mix(digest ^ word).wrapping_add(digest.rotate_left(17));
+        let start = u64::from(length_bytes);
+        let digest = match &members {
+            Members::Bitmap(words) => words.iter().fold(start, |digest, word| with(digest, *word)),
+            Members::Blocks(blocks) => {
+                blocks.iter().flatten().fold(start, |digest, word| with(digest, u64::from(*word)))
+            }
+        };
+        Self { members, name: KeyFilterName { form, digest, length_bytes, keys, low, high } }
     }
 }
 
-struct Probe<'a> {
-    filter: &'a KeyFilter,
+struct ProbeBitmap<'a> {
+    words: &'a [u64],
+    low: i64,
     keys: &'a [i64; BLOCK_ROWS],
     answers: &'a mut [u8; BLOCK_ROWS],
 }
 
-impl Kernel for Probe<'_> {
+impl Kernel for ProbeBitmap<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
         for (key, answer) in self.keys.iter().zip(self.answers) {
-            *answer = u8::from(self.filter.contains(*key));
+            *answer = in_bitmap(self.words, self.low, *key);
         }
     }
+}
+
+struct ProbeBlocks<'a> {
+    filter: &'a KeyFilter,
+    keys: &'a [i64; BLOCK_ROWS],
+    answers: &'a mut [u8; BLOCK_ROWS],
+}
+
+impl Kernel for ProbeBlocks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Members::Blocks(blocks) = &self.filter.members else { return };
+        let (low, high) = (self.filter.name.low, self.filter.name.high);
+        for (key, answer) in self.keys.iter().zip(self.answers) {
+            *answer = u8::from(in_blocks(blocks, *key) & (low <= *key) & (*key <= high));
+        }
+    }
+}
+
+/// 1 if the key's bit is there and set. Distances are taken modulo 2^64: a key outside of the bitmap's range is too far away
+/// to have a bit.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "what is cast is checked against a length, or one bit")]
+fn in_bitmap(words: &[u64], low: i64, key: i64) -> u8 {
+    let bit = key.wrapping_sub(low).cast_unsigned();
+    words.get((bit / 64) as usize).map_or(0, |word| (word >> (bit % 64)) as u8 & 1)
+}
+
+#[inline(always)]
+fn in_blocks(blocks: &[[u32; WORDS]], key: i64) -> bool {
+    let hash = hash(key);
+    let block = &blocks[block_of(hash, blocks.len())];
+    block.iter().zip(bits_of(hash)).fold(0, |missing, (word, bit)| missing | (bit & !word)) == 0
+}
+
+/// The least and the greatest key; the other way round if there are none.
+fn bounds_of(keys: &[i64]) -> (i64, i64) {
+    keys.iter().fold((i64::MAX, i64::MIN), |(low, high), key| (low.min(*key), high.max(*key)))
+}
+
+/// How many integers there are from `low` to `high`; `None` for none, or 2^64.
+fn width_of(low: i64, high: i64) -> Option<u64> {
+    if low > high { None } else { high.abs_diff(low).checked_add(1) }
 }
 
 /// The finaliser of `SplitMix64`: every bit of the key reaches every bit of the hash.
@@ -171,15 +323,23 @@ fn bits_of(hash: u64) -> [u32; WORDS] {
 mod tests {
     use super::*;
 
-    fn odd_keys() -> Vec<i64> {
-        (0..20_000).map(|key| key * 2 + 1).collect()
+    fn near_keys() -> Vec<i64> {
+        (0..20_000).map(|key| key * 3 + i64::from(key % 7 == 0)).collect()
+    }
+
+    /// Too far apart for a bitmap.
+    fn far_keys() -> Vec<i64> {
+        (0..20_000).map(|key| key * 100_003 - 7).collect()
     }
 
     #[test]
     fn every_inserted_key_is_found_and_few_others_are() {
-        let filter = KeyFilter::of(&odd_keys());
-        assert!(odd_keys().iter().all(|key| filter.contains(*key)));
-        let wrong = (0..20_000).filter(|key| filter.contains(key * 2)).count();
+        let (near, far) = (KeyFilter::of(&near_keys()), KeyFilter::of(&far_keys()));
+        assert_eq!((near.name().form, far.name().form), (KeyFilterForm::Bitmap, KeyFilterForm::Blocks));
+        assert!(near_keys().iter().all(|key| near.contains(*key)));
+        assert!(far_keys().iter().all(|key| far.contains(*key)));
+        assert_eq!((-9..70_000).filter(|key| near.contains(*key)).count(), 20_000);
+        let wrong = far_keys().iter().filter(|key| far.contains(*key + 1)).count();
         assert!(wrong < 400, "{wrong} of 20000");
     }
 
@@ -187,41 +347,100 @@ mod tests {
     fn nothing_is_in_a_filter_of_no_keys() {
         let filter = KeyFilter::of(&[]);
         assert!((-500..500).all(|key| !filter.contains(key)));
+        assert!(!filter.contains_between(i64::MIN, i64::MAX, 0));
+    }
+
+    #[test]
+    fn a_bitmap_at_the_ends_of_what_is_stored_holds_its_keys_alone() {
+        for low in [i64::MIN, -100, i64::MAX - 200] {
+            let keys: Vec<i64> = [0, 3, 64, 127, 128, 200].map(|key| low + key).into();
+            let filter = KeyFilter::of(&keys);
+            assert_eq!((filter.name().form, filter.name().keys), (KeyFilterForm::Bitmap, 6));
+            assert_eq!(filter.keys().map(Iterator::collect), Some(keys.clone()));
+            let others = [i64::MIN, i64::MIN + 77, -1, 0, 1, 5, i64::MAX - 9, i64::MAX];
+            for key in others.into_iter().chain(keys.iter().copied()) {
+                assert_eq!(filter.contains(key), keys.contains(&key), "{key} of {low}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_hold_a_key_exactly_when_one_of_them_is_set() {
+        let keys = [5, 70, 71, 130, 260, 300, 400, 511];
+        let filter = KeyFilter::of(&keys);
+        assert_eq!(filter.name().form, KeyFilterForm::Bitmap);
+        for min in -3..520 {
+            for max in min..520 {
+                let expected = keys.iter().any(|key| (min..=max).contains(key));
+                assert_eq!(filter.contains_between(min, max, 0), expected, "{min} to {max}");
+            }
+        }
+        assert!(filter.contains_between(i64::MIN, i64::MAX, 0) && !filter.contains_between(512, i64::MAX, 0));
+    }
+
+    #[test]
+    fn ranges_of_a_bloom_filter_are_looked_into_while_they_are_short() {
+        let filter = KeyFilter::of(&far_keys());
+        assert!(filter.contains_between(99_990, 99_999, 64) && filter.contains_between(1, 99_000, 64));
+        let ruled_out = (0..1000).filter(|at| !filter.contains_between(at * 50, at * 50 + 3, 64)).count();
+        assert!(ruled_out > 900, "{ruled_out} of 1000");
     }
 
     #[test]
     fn every_level_answers_alike() {
-        let filter = KeyFilter::of(&odd_keys());
-        let keys: [i64; BLOCK_ROWS] = std::array::from_fn(|row| i64::try_from(row).unwrap() * 3 - 100);
-        for level in Level::available() {
-            let mut answers = [9; BLOCK_ROWS];
-            filter.probe(level, &keys, &mut answers);
-            let expected = keys.map(|key| u8::from(filter.contains(key)));
-            assert_eq!(answers, expected, "{level}");
+        for keys in [near_keys(), far_keys()] {
+            let filter = KeyFilter::of(&keys);
+            let step = keys[1] - keys[0];
+            let asked: [i64; BLOCK_ROWS] =
+                std::array::from_fn(|row| keys[row] + row as i64 % 3 * step / 2 - step);
+            for level in Level::available() {
+                let mut answers = [9; BLOCK_ROWS];
+                filter.probe(level, &asked, &mut answers);
+                let expected = asked.map(|key| u8::from(filter.contains(key)));
+                assert_eq!(answers, expected, "{level}");
+            }
         }
     }
 
     #[test]
     fn a_filter_arrives_as_it_was_sent_or_not_at_all() {
-        let filter = KeyFilter::of(&odd_keys());
-        let bytes = filter.to_bytes();
-        assert_eq!(KeyFilter::from_bytes(&bytes, &filter.name()), Ok(filter.clone()));
-        for wrong in [&bytes[1..], &bytes[SPLIT_BYTES..], &[]] {
-            assert!(KeyFilter::from_bytes(wrong, &filter.name()).is_err());
+        for keys in [near_keys(), far_keys()] {
+            let filter = KeyFilter::of(&keys);
+            let (bytes, name) = (filter.to_bytes(), filter.name());
+            assert_eq!(KeyFilter::from_bytes(&bytes, &name), Ok(filter.clone()));
+            for wrong in [&bytes[1..], &bytes[SPLIT_BYTES..], &[]] {
+                assert!(KeyFilter::from_bytes(wrong, &name).is_err());
+            }
+            let mut changed = bytes.clone();
+            changed[77] ^= 4;
+            assert!(KeyFilter::from_bytes(&changed, &name).is_err());
+            let mut swapped = bytes.clone();
+            swapped[..80].rotate_left(7);
+            assert!(KeyFilter::from_bytes(&swapped, &name).is_err());
+            for form in [KeyFilterForm::Bitmap, KeyFilterForm::Blocks] {
+                let other = KeyFilterName { form, high: name.high + 64, ..name };
+                assert!(form != KeyFilterForm::Bitmap || KeyFilter::from_bytes(&bytes, &other).is_err());
+                let found = KeyFilter::from_bytes(&bytes, &KeyFilterName { form, ..name });
+                assert_eq!(found.is_ok(), form == name.form);
+            }
         }
-        let mut changed = bytes.clone();
-        changed[77] ^= 4;
-        assert!(KeyFilter::from_bytes(&changed, &filter.name()).is_err());
-        let mut swapped = bytes;
-        swapped.swap(3, 40);
-        assert!(KeyFilter::from_bytes(&swapped, &filter.name()).is_err());
     }
 
     #[test]
     fn a_filter_of_many_keys_stays_within_its_limit() {
-        let keys: Vec<i64> = (0..1_200_000).collect();
-        let filter = KeyFilter::of(&keys);
-        assert_eq!(filter.to_bytes().len(), KEY_FILTER_BYTES_MAX);
-        assert!(keys.iter().all(|key| filter.contains(*key)));
+        let far: Vec<i64> = (0..1_200_000).map(|key| key * 1000).collect();
+        let filter = KeyFilter::of(&far);
+        assert_eq!(
+            (filter.name().form, filter.to_bytes().len()),
+            (KeyFilterForm::Blocks, KEY_FILTER_BYTES_MAX)
+        );
+        assert!(far.iter().all(|key| filter.contains(*key)));
+        let most = KEY_FILTER_BYTES_MAX as i64 * 8;
+        let near: Vec<i64> = (0..most).step_by(7).chain([most - 1]).collect();
+        let filter = KeyFilter::of(&near);
+        assert_eq!(
+            (filter.name().form, filter.to_bytes().len()),
+            (KeyFilterForm::Bitmap, KEY_FILTER_BYTES_MAX)
+        );
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
 /// The instruction set's version, the first thing in an encoded program.
-pub const PROGRAM_VERSION: u16 = 2;
+pub const PROGRAM_VERSION: u16 = 3;
 /// Digits of a computed decimal: its unscaled value fits 128 bits.
 pub const COMPUTED_DIGITS_MAX: u8 = 38;
 

@@ -15,7 +15,7 @@ use rackscan_format::{
     program::{Comparison, VerifiedProgram},
     segment::SegmentDirectory,
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 /// What zone maps say about a scan before any page is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -46,57 +46,97 @@ pub struct ScanEstimate {
 const EQUAL_SHARE: f64 = 0.1;
 const OTHER_SHARE: f64 = 0.33;
 
-/// Prunes by zone maps alone. An estimate of nothing when program and directory do not belong together.
-#[must_use]
-pub fn estimate(program: &VerifiedProgram, directory: &SegmentDirectory) -> ScanEstimate {
-    let empty = ScanEstimate { rows_total: u64::from(directory.rows), ..ScanEstimate::default() };
-    if check(program, directory).is_err() {
-        return empty;
+/// A program, prepared for estimates of many segments.
+pub struct Estimator {
+    /// `None` for a program that cannot run.
+    plan: Option<Plan>,
+}
+
+impl std::fmt::Debug for Estimator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Estimator").finish_non_exhaustive()
     }
-    let Ok(plan) = Plan::new(Arc::new(program.clone())) else { return empty };
-    let blocks = directory.blocks();
+}
+
+impl Estimator {
+    /// Prepares a program.
+    #[must_use]
+    pub fn new(program: &Arc<VerifiedProgram>) -> Self {
+        Self { plan: Plan::new(Arc::clone(program)).ok() }
+    }
+
+    /// Prunes by zone maps alone. An estimate of nothing when program and directory do not belong together.
+    #[must_use]
+    pub fn estimate(&self, directory: &SegmentDirectory) -> ScanEstimate {
+        let plan = self.plan.as_ref().filter(|plan| check(plan.program(), directory).is_ok());
+        let nothing = ScanEstimate { rows_total: u64::from(directory.rows), ..ScanEstimate::default() };
+        plan.map_or(nothing, |plan| estimate(plan, directory))
+    }
+}
+
+fn estimate(plan: &Plan, directory: &SegmentDirectory) -> ScanEstimate {
+    let (program, blocks) = (plan.program(), directory.blocks());
     let inputs: Vec<InputPages<Vec<u8>>> = program
         .program()
         .inputs
         .iter()
         .filter_map(|input| Some(InputPages::new(input, &directory.chunk(input.column)?.pages, blocks)))
         .collect();
-    let verdicts = prune(&plan, directory, &inputs, 0..blocks);
-    let (mut filter_pages, mut payload_pages) = (BTreeSet::new(), BTreeSet::new());
-    let mut estimate = empty;
-    for block in (0..blocks).filter(|block| verdicts.alive(*block)) {
-        let rows = (directory.rows as usize - block * BLOCK_ROWS).min(BLOCK_ROWS);
+    let verdicts = prune(plan, directory, &inputs, 0..blocks);
+    let unused = || inputs.iter().map(|input| vec![false; input.slots().len()]).collect::<Vec<_>>();
+    let (mut filter_pages, mut payload_pages) = (unused(), unused());
+    let mut estimate = ScanEstimate { rows_total: u64::from(directory.rows), ..ScanEstimate::default() };
+    for run in runs(&inputs, blocks) {
+        let block = run.start;
+        if !verdicts.alive(block) {
+            continue;
+        }
+        let rows = (directory.rows as usize).min(run.end * BLOCK_ROWS) - block * BLOCK_ROWS;
         estimate.rows_max += rows as u64;
         let mut share = 1.0;
         for (index, conjunct) in plan.filter.conjuncts.iter().enumerate() {
             if verdicts.of(block)[index] == Verdict::Maybe {
-                let pages =
-                    plan.conjunct_inputs[index].iter().map(|input| (*input, inputs[*input].page_of(block)));
-                filter_pages.extend(pages);
+                for &input in &plan.conjunct_inputs[index] {
+                    filter_pages[input][inputs[input].page_of(block)] = true;
+                }
                 share *= share_of(conjunct, directory, &inputs, block);
             }
         }
         estimate.rows_selected += share * f64::from(u32::try_from(rows).unwrap_or(u32::MAX));
-        payload_pages.extend(plan.payload_inputs.iter().map(|input| (*input, inputs[*input].page_of(block))));
+        for &input in &plan.payload_inputs {
+            payload_pages[input][inputs[input].page_of(block)] = true;
+        }
     }
-    let bytes_of = |(input, page): &(usize, usize)| {
-        let chunk = directory.chunk(inputs[*input].column);
-        chunk.and_then(|chunk| chunk.pages.get(*page)).map_or(0, |page| u64::from(page.extent.length_bytes))
-    };
-    let further = || payload_pages.difference(&filter_pages);
-    estimate.pages_filter = filter_pages.len() as u64;
-    estimate.bytes_filter = filter_pages.iter().map(bytes_of).sum();
-    estimate.pages_payload = further().count() as u64;
-    estimate.bytes_payload = further().map(bytes_of).sum();
     for (index, input) in inputs.iter().enumerate() {
-        estimate.pages_total += input.slots().len() as u64;
-        estimate.bytes_total += (0..input.slots().len()).map(|page| bytes_of(&(index, page))).sum::<u64>();
+        let entries = directory.chunk(input.column).map_or(&[][..], |chunk| &chunk.pages);
+        for (page, entry) in entries.iter().enumerate() {
+            let bytes = u64::from(entry.extent.length_bytes);
+            estimate.pages_total += 1;
+            estimate.bytes_total += bytes;
+            if filter_pages[index][page] {
+                estimate.pages_filter += 1;
+                estimate.bytes_filter += bytes;
+            } else if payload_pages[index][page] {
+                estimate.pages_payload += 1;
+                estimate.bytes_payload += bytes;
+            }
+        }
     }
     estimate.row_bytes = row_bytes(program, directory);
     if let Some(most) = program.program().limit_rows {
         estimate.rows_selected = estimate.rows_selected.min(f64::from(most));
     }
     estimate
+}
+
+/// Blocks in a row of which every input has one page: zone maps say the same of all of them.
+fn runs<P: AsRef<[u8]>>(inputs: &[InputPages<P>], blocks: usize) -> Vec<Range<usize>> {
+    let mut ends: Vec<usize> = inputs.iter().flat_map(InputPages::first_blocks).collect();
+    ends.push(0);
+    ends.push(blocks);
+    ends.sort_unstable();
+    ends.dedup();
+    ends.windows(2).map(|ends| ends[0]..ends[1]).collect()
 }
 
 /// The share of a block's rows that a predicate keeps, if values are spread evenly.

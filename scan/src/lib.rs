@@ -47,7 +47,7 @@ mod types;
 pub mod wire;
 
 pub use error::ScanError;
-pub use estimate::{ScanEstimate, estimate};
+pub use estimate::{Estimator, ScanEstimate};
 pub use limits::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN, MEMORY_BYTES_DEFAULT, ScanLimits};
 pub use quota::{Bounced, CpuQuota, Quota, QuotaKind};
 pub use run::SegmentScan;

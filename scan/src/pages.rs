@@ -59,6 +59,11 @@ impl<P: AsRef<[u8]>> InputPages<P> {
         usize::from(self.page_of_block[block])
     }
 
+    /// The first block of each page.
+    pub(crate) fn first_blocks(&self) -> impl Iterator<Item = usize> {
+        self.first_block.iter().copied()
+    }
+
     /// The pages that hold some of these blocks.
     pub(crate) fn pages_of(&self, blocks: Range<usize>) -> Range<usize> {
         if blocks.is_empty() {

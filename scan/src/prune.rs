@@ -131,14 +131,10 @@ pub(crate) fn verdict<'z>(predicate: &Predicate, bounds: &impl Fn(usize) -> Boun
     }
 }
 
-/// Of values between `known` bounds, which may be in a filter? Ranges of a few values are looked up one by one.
+/// Of values between `known` bounds, may one be in a filter?
 pub(crate) fn keys(known: Option<(i64, i64)>, filter: &KeyFilter) -> Verdict {
-    let name = filter.name();
     match known {
-        Some((min, max)) if max < name.low || min > name.high => Verdict::Never,
-        Some((min, max)) if max.abs_diff(min) < RANGE_LOOKED_UP_MAX => {
-            if (min..=max).any(|key| filter.contains(key)) { Verdict::Maybe } else { Verdict::Never }
-        }
+        Some((min, max)) if !filter.contains_between(min, max, RANGE_LOOKED_UP_MAX) => Verdict::Never,
         _ => Verdict::Maybe,
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - Time is looked at between pages, so a program overruns by what it does with the pages of one step at most.
-//! - Only time spent inside the scan counts, on whatever clock the caller gives; the caller's reads are not its own.
+//! - Only time spent in steps counts, on whatever clock the caller gives: the caller's reads are not the scan's own, and what
+//!   checking a page takes depends on its size alone.
 //! - Batches that were put out before stay right: [`Bounced::next_block`] is where another scan goes on.
 
 use std::{fmt, time::Duration};

@@ -28,7 +28,7 @@ use arrow::{array::RecordBatch, datatypes::SchemaRef};
 use rackscan_format::{
     ids::{ColumnId, PageNumber},
     limits::BLOCK_ROWS,
-    page::CheckedPage,
+    page::{CheckedPage, PageFault, PageIdentity},
     program::{Output, VerifiedProgram},
     segment::SegmentDirectory,
     simd::Level,
@@ -186,6 +186,30 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     /// # Errors
     /// When the page is wrong (it may be supplied again, from another copy) or was not asked for.
     pub fn supply(&mut self, column: ColumnId, page: PageNumber, bytes: P) -> Result<(), ScanError> {
+        self.supply_with(column, page, bytes, CheckedPage::open)
+    }
+
+    /// [`Self::supply`] of a copy of bytes that a scan has found right before, and that nobody has written since: their
+    /// checksum is not worked out again.
+    ///
+    /// # Errors
+    /// As [`Self::supply`], but for changed bytes.
+    pub fn supply_unchanged(
+        &mut self,
+        column: ColumnId,
+        page: PageNumber,
+        bytes: P,
+    ) -> Result<(), ScanError> {
+        self.supply_with(column, page, bytes, CheckedPage::open_unchanged)
+    }
+
+    fn supply_with(
+        &mut self,
+        column: ColumnId,
+        page: PageNumber,
+        bytes: P,
+        open: impl FnOnce(P, &PageIdentity) -> Result<CheckedPage<P>, PageFault>,
+    ) -> Result<(), ScanError> {
         let SegmentDirectory { table, segment, .. } = *self.directory;
         let not_wanted = ScanError::NotWanted { table, segment, column, page };
         let Some(input) = self.inputs.iter().position(|input| input.column == column) else {
@@ -196,10 +220,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         let slot = self.inputs[input].slot_mut(place.page);
         let (Some(entry), Some(slot @ Slot::Wanted)) = (entry, slot) else { return Err(not_wanted) };
         let stored_bytes = bytes.as_ref().len();
-        self.meter.start();
-        let checked = CheckedPage::open(bytes, &self.directory.identity(column, page))
+        let checked = open(bytes, &self.directory.identity(column, page))
             .and_then(|checked| checked.view().expect_rows(entry.first_row, entry.rows).map(|()| checked));
-        self.meter.stop();
         match checked {
             Ok(checked) => *slot = Slot::Held(checked),
             Err(fault) => return Err(ScanError::of(place.fault(fault), &self.directory, |_| column)),

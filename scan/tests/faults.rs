@@ -48,6 +48,21 @@ fn every_flipped_byte_of_a_page_is_noticed_and_names_the_page() {
 }
 
 #[test]
+fn of_bytes_said_to_be_unchanged_all_but_the_checksum_is_looked_at() {
+    let table = two_columns();
+    let wanted = (ColumnId(1), PageNumber(0));
+    let page = &table.pages[&wanted];
+    let supply = |bytes: Vec<u8>| {
+        let mut scan = scan_of(&table);
+        assert!(matches!(scan.step().unwrap(), Step::Read(_)));
+        scan.supply_unchanged(wanted.0, wanted.1, bytes)
+    };
+    assert!(supply(page.clone()).is_ok());
+    assert!(supply(table.pages[&(ColumnId(0), PageNumber(0))].clone()).is_err(), "another page");
+    assert!(supply(page[..page.len() - 512].to_vec()).is_err(), "a part of the page");
+}
+
+#[test]
 fn a_wrong_page_may_be_supplied_again_from_another_copy() {
     let table = two_columns();
     let mut scan = scan_of(&table);

@@ -9,7 +9,7 @@ use rackscan_format::{
     schema::ColumnType,
     simd::Level,
 };
-use rackscan_scan::{ScanLimits, SegmentScan, estimate};
+use rackscan_scan::{Estimator, ScanLimits, SegmentScan};
 use std::sync::Arc;
 use support::{Column, Datum, Table, rows_of};
 
@@ -111,7 +111,7 @@ fn without_its_filter_a_search_keeps_everything() {
 fn few_keys_of_many_are_estimated_as_few_rows() {
     let table = three();
     let (program, filter) = search(&table, 1, &[100, 2000, 9000]);
-    let guess = estimate(&program, &table.directory).rows_selected;
+    let guess = Estimator::new(&program).estimate(&table.directory).rows_selected;
     let found = expected(&table, 1, &filter).len();
     assert!(guess < 200.0 && found < 200, "{guess} of {found}");
 }

@@ -8,7 +8,7 @@ use rackscan_format::{
     schema::ColumnType,
     zone::Zone,
 };
-use rackscan_scan::{ScanLimits, estimate};
+use rackscan_scan::{Estimator, ScanLimits};
 use std::sync::Arc;
 use support::{
     Column, Datum, Table,
@@ -111,7 +111,7 @@ fn an_estimate_bounds_what_the_scan_then_does() {
         let filter = (0..draw.below(3)).map(|_| nodes.predicate(&mut draw, &table, 2)).collect();
         let output = nodes.value(&mut draw, &table, 1);
         let program = table.program(nodes.nodes, filter, Output::Rows(vec![output]));
-        let guess = estimate(&program, &table.directory);
+        let guess = Estimator::new(&program).estimate(&table.directory);
         let (_, stats) = table.scan(&program, ScanLimits::default()).unwrap();
         assert!(
             stats.pages_read <= guess.pages_filter + guess.pages_payload,
@@ -129,7 +129,7 @@ fn an_estimate_bounds_what_the_scan_then_does() {
 fn a_tenth_of_a_sorted_range_is_estimated_as_about_a_tenth() {
     let table = sorted();
     let program = table.program(between(0, 10_240), vec![4, 5], Output::Rows(vec![1]));
-    let guess = estimate(&program, &table.directory);
+    let guess = Estimator::new(&program).estimate(&table.directory);
     assert!((9_000.0..12_000.0).contains(&guess.rows_selected), "{guess:?}");
 }
 

@@ -97,7 +97,7 @@ impl Runs {
                 Err(error) => return Err(error.into()),
             };
         self.times.push(outcome.report.elapsed);
-        self.figures = outcome.report.total();
+        self.figures = outcome.report.total;
         let answer = Answer::of(&outcome.batches);
         self.answers
             .push(answer.map_err(|error| Failure::Runtime(format!("cannot read the answer: {error}")))?);

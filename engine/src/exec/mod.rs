@@ -19,6 +19,7 @@ mod meter;
 mod profile;
 mod remote_fetch;
 mod remote_process;
+mod report;
 mod segment;
 mod steering;
 mod tally;
@@ -31,9 +32,9 @@ pub(crate) use profile::groups_max;
 use self::capture::Capture;
 use crate::{
     limits::{SEGMENTS_FOR_NODES_MAX, SEGMENTS_PER_NODE, segment_page_bytes},
-    narrowing::{Narrowing, Report},
+    narrowing::Narrowing,
     pushdown::{ProgramBuilder, type_of},
-    report::{ConjunctZones, NarrowingConjunct, NarrowingReport, PlacementPrice, ScanReport, SegmentCounts},
+    report::ScanFigures,
     request::{ScanRequest, SegmentPlace},
     snapshot::TableSnapshot,
     sql_text::SqlText,
@@ -60,12 +61,12 @@ use futures::{StreamExt, stream};
 use meter::Meter;
 use rackscan_format::{
     ids::{ColumnId, NodeId},
-    program::{Node, NodeIndex, Output, ScanProgram, VerifiedProgram},
+    program::{Output, ScanProgram, VerifiedProgram},
 };
-use rackscan_planner::{Placement, Price, ScanProfile, plan, price_all};
+use rackscan_scan::Estimator;
 use segment::SegmentWork;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
 };
@@ -155,109 +156,18 @@ impl ScanExec {
         &self.snapshot
     }
 
-    /// Rows that are expected to pass the filter, per segment and in all.
+    /// Rows that are expected to pass the filter in all.
     pub(crate) fn rows_selected(&self) -> f64 {
         let directories = self.snapshot.segments.values();
-        directories
-            .map(|(_, directory)| rackscan_scan::estimate(&self.program, directory).rows_selected)
-            .sum()
+        *self.rows_selected.get_or_init(|| {
+            let estimator = Estimator::new(&self.program);
+            directories.map(|(_, directory)| estimator.estimate(directory).rows_selected).sum()
+        })
     }
 
-    /// What EXPLAIN shows of this scan.
-    pub(crate) fn report(&self) -> ScanReport {
-        let text = SqlText::new(&self.request.program, &self.snapshot.definition);
-        let (pushed_aggregates, pushed_keys) = text.groups().unwrap_or_default();
-        let (planned, prices) = self.prices();
-        ScanReport {
-            table: self.request.table.clone(),
-            columns: text.columns(),
-            pushed_filter: text.filter(),
-            remaining_filter: Vec::new(),
-            pushed_aggregates,
-            pushed_keys,
-            policy: self.request.policy,
-            segments: self.request.segments() as u64,
-            partitions: self.request.partitions.len() as u64,
-            rows: self.snapshot.rows(),
-            estimated_rows: rounded(self.rows_selected()),
-            planned,
-            zone_maps: self.zone_maps(&self.program, 0),
-            narrowing: self.narrowing_report(),
-            prices,
-            actual: self.tally.figures(),
-        }
-    }
-
-    /// What would be chosen for each segment, and what each placement would cost for all of them: at first, and with what
-    /// was learned since.
-    fn prices(&self) -> (SegmentCounts, BTreeMap<Placement, PlacementPrice>) {
-        let (idle, calibration) = (self.query.cluster_profile().idle(), &self.query.calibration);
-        let profiles: Vec<ScanProfile> = self
-            .snapshot
-            .segments
-            .values()
-            .map(|(node, directory)| profile::profile(&self.program, *node, directory, &self.snapshot))
-            .collect();
-        let unknown = idle.unknown();
-        let mut planned = SegmentCounts::default();
-        // What cannot be placed is missing in the counts, and its reason stands beside the prices.
-        for decision in plan(&profiles, &unknown, calibration, self.request.policy).unwrap_or_default() {
-            *planned.of_mut(decision.placement) += 1;
-        }
-        let course = self.steering.course();
-        let corrected: Vec<ScanProfile> = profiles.iter().map(|profile| course.corrected(profile)).collect();
-        let first = price_all(&profiles, &unknown, calibration);
-        let last = price_all(&corrected, &idle, calibration);
-        let ms = |price: &Price| price.as_ref().ok().map(|seconds| seconds * 1e3);
-        let has_run = self.tally.figures().is_some();
-        let prices = Placement::ALL.map(|placement| {
-            let price = PlacementPrice {
-                milliseconds: ms(first.of(placement)),
-                corrected_milliseconds: ms(last.of(placement)).filter(|_| has_run),
-                why_not: last.of(placement).as_ref().err().map(ToString::to_string),
-            };
-            (placement, price)
-        });
-        (planned, prices.into())
-    }
-
-    /// What operators above wanted of the scan.
-    fn narrowing_report(&self) -> NarrowingReport {
-        let Report { sources, last, segments, keys_given_up } = self.narrowing.report(&self.snapshot);
-        let conjuncts = last.map(|(program, conjuncts)| {
-            let own = program.program().filter.len() - conjuncts;
-            let text = SqlText::new(program.program(), &self.snapshot.definition).filter();
-            let zones = self.zone_maps(&program, own);
-            let conjunct = |(sql, zone_maps)| NarrowingConjunct { sql, zone_maps };
-            text.into_iter().skip(own).zip(zones).map(conjunct).collect()
-        });
-        NarrowingReport { sources, conjuncts: conjuncts.unwrap_or_default(), segments, keys_given_up }
-    }
-
-    /// What the zone maps of each conjunct from `first` on rule out by themselves, of all columns that the scan may read.
-    fn zone_maps(&self, program: &VerifiedProgram, first: usize) -> Vec<ConjunctZones> {
-        let (key_filters, program) = (program.key_filters(), program.program());
-        let columns = (0..).zip(&program.nodes).filter(|(_, node)| matches!(node, Node::Column(_)));
-        let columns: Vec<NodeIndex> = columns.map(|(index, _)| index).collect();
-        let alone = |&conjunct: &NodeIndex| {
-            let output = Output::Rows(columns.clone());
-            let alone = ScanProgram { filter: vec![conjunct], output, limit_rows: None, ..program.clone() };
-            // One conjunct of a program that verifies does, too; if not, nothing is said to be ruled out.
-            let alone = alone.verify(&self.snapshot.definition);
-            let Ok(alone) = alone.and_then(|alone| alone.with_key_filters(key_filters.to_vec())) else {
-                return ConjunctZones::default();
-            };
-            let directories = self.snapshot.segments.values();
-            let mut zones = ConjunctZones::default();
-            for (_, directory) in directories {
-                let estimate = rackscan_scan::estimate(&alone, directory);
-                let pages_needed = estimate.pages_filter + estimate.pages_payload;
-                zones.rows_ruled_out += estimate.rows_total.saturating_sub(estimate.rows_max);
-                zones.pages_ruled_out += estimate.pages_total.saturating_sub(pages_needed);
-            }
-            zones
-        };
-        program.filter.iter().skip(first).map(alone).collect()
+    /// What it has done so far, if it has begun.
+    pub(crate) fn figures(&self) -> Option<ScanFigures> {
+        self.tally.figures()
     }
 
     /// Segments of one partition that are on their way at a time: enough that every node has some to do.

@@ -10,10 +10,10 @@ use rackscan_format::{
     ids::{ColumnId, NodeId},
     program::{Node, NodeIndex, Output, ScanProgram, ValueType, VerifiedProgram},
     schema::ColumnType,
-    segment::SegmentDirectory,
     zone::ZoneValue,
 };
 use rackscan_planner::{Measured, PageDemand, ScanProfile};
+use rackscan_scan::ScanEstimate;
 
 /// Bytes assumed for a text value where nothing better is known: a view and some of its text.
 const TEXT_BYTES: usize = 32;
@@ -23,10 +23,9 @@ const TEXT_BYTES: usize = 32;
 pub(super) fn profile(
     program: &VerifiedProgram,
     node: NodeId,
-    directory: &SegmentDirectory,
+    estimate: &ScanEstimate,
     table: &TableSnapshot,
 ) -> ScanProfile {
-    let estimate = rackscan_scan::estimate(program, directory);
     let selectivity = if estimate.rows_max == 0 {
         0.0
     } else {

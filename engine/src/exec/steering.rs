@@ -46,7 +46,12 @@ impl Steering {
         let expected = match work.policy {
             Policy::Auto => ScanProfile {
                 cached: cached(work),
-                ..profile::profile(&work.narrowed.program, work.node, &work.directory, &work.snapshot)
+                ..profile::profile(
+                    &work.narrowed.program,
+                    work.node,
+                    &work.narrowed.estimate(&work.directory),
+                    &work.snapshot,
+                )
             },
             _ => ScanProfile::of_nothing(work.node),
         };

@@ -40,7 +40,9 @@ use rackscan_client::{Cluster, OfferedProgram};
 use rackscan_format::{
     ids::ColumnId,
     program::{Node, Output, ScanProgram, VerifiedProgram},
+    segment::SegmentDirectory,
 };
+use rackscan_scan::{Estimator, ScanEstimate};
 use std::{
     any::Any,
     sync::{
@@ -66,11 +68,17 @@ pub(crate) struct Narrowed {
     /// Conjuncts that are not the scan's own.
     conjuncts: usize,
     offered: OnceLock<Arc<OfferedProgram>>,
+    estimator: OnceLock<Estimator>,
 }
 
 impl Narrowed {
     fn of(program: Arc<VerifiedProgram>, conjuncts: usize) -> Arc<Self> {
-        Arc::new(Self { program, conjuncts, offered: OnceLock::new() })
+        Arc::new(Self { program, conjuncts, offered: OnceLock::new(), estimator: OnceLock::new() })
+    }
+
+    /// What a scan of the segment would read and put out.
+    pub(crate) fn estimate(&self, directory: &SegmentDirectory) -> ScanEstimate {
+        self.estimator.get_or_init(|| Estimator::new(&self.program)).estimate(directory)
     }
 }
 

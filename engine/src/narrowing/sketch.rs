@@ -150,6 +150,12 @@ impl Collected {
         if self.too_many {
             return Keys::Between(self.low, self.high);
         }
+        // Most keys are numbers given out in a row: those need not be sorted.
+        if let Some(bitmap) = KeyFilter::bitmap_of(&self.keys) {
+            let few = bitmap.name().keys as usize <= SKETCH_SET_MAX;
+            let keys = bitmap.keys().filter(|_| few).map(Iterator::collect);
+            return keys.map_or_else(|| Keys::Many(Arc::new(bitmap)), Keys::Few);
+        }
         self.keys.sort_unstable();
         self.keys.dedup();
         if self.keys.len() <= SKETCH_SET_MAX {

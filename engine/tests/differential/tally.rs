@@ -4,7 +4,7 @@
 //! grow.
 
 use crate::{rows::Answer, ways::Ended};
-use rackscan_engine::{QueryReport, ScanReason};
+use rackscan_engine::{QueryReport, ScanReason, ScanReport};
 use std::{collections::BTreeMap, fmt};
 
 /// What happened in all cases so far.
@@ -58,7 +58,7 @@ impl Tally {
             Err(_) => self.errors_of_some += 1,
         }
         let mut here = Self::default();
-        ways.iter().for_each(|way| here.look(&way.report));
+        ways.iter().for_each(|way| here.look(&way.report, &way.scans));
         for what in here.met.into_keys() {
             self.meet(what, true);
         }
@@ -70,9 +70,9 @@ impl Tally {
         }
     }
 
-    fn look(&mut self, report: &QueryReport) {
-        self.meet("two scans", report.scans.len() > 1);
-        for scan in &report.scans {
+    fn look(&mut self, report: &QueryReport, scans: &[ScanReport]) {
+        self.meet("two scans", scans.len() > 1);
+        for scan in scans {
             self.meet("filter in the scan", !scan.pushed_filter.is_empty());
             self.meet("filter above the scan", !scan.remaining_filter.is_empty());
             self.meet("aggregate in the scan", !scan.pushed_aggregates.is_empty());
@@ -80,7 +80,7 @@ impl Tally {
             self.meet("several segments", scan.segments > 1);
             self.meet("narrowed by operators above", scan.narrowing.segments > 0);
         }
-        let total = report.total();
+        let total = &report.total;
         self.meet("pages skipped by zone maps", total.work.pages_skipped_by_zone > 0);
         self.meet("pages skipped by selection", total.work.pages_skipped_by_selection > 0);
         self.meet("keys looked up in a filter", total.work.keys_tested > 0);

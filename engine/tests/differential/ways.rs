@@ -19,7 +19,7 @@ use datafusion::{
 };
 use futures::FutureExt;
 use rackscan_client::Cluster;
-use rackscan_engine::{AggregatePushdown, Engine, EngineOptions, QueryReport};
+use rackscan_engine::{AggregatePushdown, Engine, EngineOptions, QueryReport, ScanReport};
 use rackscan_fabric::{Wire, sim::Random};
 use rackscan_planner::Policy;
 use rackscan_storage_node::{ByteSize, Config};
@@ -67,6 +67,7 @@ pub(crate) struct Ended {
     pub(crate) way: String,
     pub(crate) answer: Result<Answer, String>,
     pub(crate) report: QueryReport,
+    pub(crate) scans: Vec<ScanReport>,
     pub(crate) panicked: bool,
 }
 
@@ -153,13 +154,14 @@ async fn one_way(way: String, engine: &Engine, policy: Policy, sql: &str) -> End
     engine.set_policy(policy);
     let outcome = AssertUnwindSafe(engine.sql(sql)).catch_unwind().await;
     let panicked = outcome.is_err();
-    let (answer, report) = match outcome {
+    let (answer, report, scans) = match outcome {
         Ok(Ok(outcome)) => {
             let answer = Answer::new(&outcome.schema, &outcome.batches).map_err(|error| error.to_string());
-            (answer, outcome.report)
+            let scans = outcome.scans();
+            (answer, outcome.report, scans)
         }
-        Ok(Err(error)) => (Err(error.to_string()), QueryReport::default()),
-        Err(_) => (Err("it panicked".to_owned()), QueryReport::default()),
+        Ok(Err(error)) => (Err(error.to_string()), QueryReport::default(), Vec::new()),
+        Err(_) => (Err("it panicked".to_owned()), QueryReport::default(), Vec::new()),
     };
-    Ended { way, answer, report, panicked }
+    Ended { way, answer, report, scans, panicked }
 }

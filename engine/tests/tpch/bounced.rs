@@ -25,11 +25,11 @@ async fn segments_that_a_busy_node_bounces_are_fetched_and_nothing_is_lost() {
         let local = engine.sql(sql).await.expect("it runs");
         assert_eq!(bounced.batches, local.batches, "{aggregates:?}");
 
-        let figures = bounced.report.total();
+        let figures = &bounced.report.total;
         assert!(figures.bounced > 0, "{aggregates:?}: {figures:?}");
         assert_eq!(figures.bounced, figures.segments.remote_fetch);
-        assert_eq!(figures.segments.total(), bounced.report.scans[0].segments);
-        assert_eq!(figures.work.rows_scanned, local.report.total().work.rows_scanned);
+        assert_eq!(figures.segments.total(), bounced.scans()[0].segments);
+        assert_eq!(figures.work.rows_scanned, local.report.total.work.rows_scanned);
         assert!(
             figures
                 .bounces

@@ -358,7 +358,7 @@ async fn pages_of_segments_on_their_way_are_bounded_in_bytes() {
         };
         let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
         let outcome = engine.sql("select l_orderkey, l_comment, l_extendedprice from lineitem").await;
-        let work = outcome.expect("it runs").report.total().work;
+        let work = outcome.expect("it runs").report.total.work;
         let share = (partition_page_bytes as u64 / 16).min(64 << 20);
         // A sixteenth at a time: no fetch brings more.
         assert!(work.wire_bytes / work.round_trips.max(1) <= share, "{partition_page_bytes}: {work:?}");

@@ -102,8 +102,8 @@ async fn an_automatic_scan_goes_on_without_a_lost_node_whose_devices_are_attache
         cluster.stop(1).expect("it stops");
         let (rows, sum) = rest(&mut stream).await;
         assert_eq!((first.len() + rows, first.iter().sum::<i64>() + sum), whole, "no row is lost or doubled");
-        let figures = stream.report().scans[0].actual.clone().expect("it ran");
-        assert_eq!(figures.segments.total(), stream.report().scans[0].segments);
+        let figures = stream.scans()[0].actual.clone().expect("it ran");
+        assert_eq!(figures.segments.total(), stream.scans()[0].segments);
         let why = |reason| figures.reasons.iter().find(|count| count.reason == reason);
         let lost = why(ScanReason::NodeLost).expect("segments of the lost node were left");
         assert!(lost.placement == Placement::Local && lost.segments > 0, "{:?}", figures.reasons);

@@ -32,7 +32,7 @@ async fn is_bounced_and_right(engine: &Engine, sql: &str, reason: ScanReason, na
     let fetched = ReasonCount { placement: Placement::RemoteFetch, reason, segments: figures.bounced };
     assert!(figures.reasons.contains(&fetched), "{figures:?}");
     assert_eq!(figures.segments.remote_fetch, figures.bounced);
-    assert_eq!(figures.work.rows_scanned, local.report.total().work.rows_scanned);
+    assert_eq!(figures.work.rows_scanned, local.report.total.work.rows_scanned);
     let text = explanation.to_string();
     let why = format!("{} segments remote-fetch (bounced: {named})", figures.bounced);
     assert!(text.contains(&why), "{why} in\n{text}");
@@ -44,7 +44,7 @@ async fn is_bounced_and_right(engine: &Engine, sql: &str, reason: ScanReason, na
 /// The node scans every segment itself.
 async fn is_scanned_there(engine: &Engine, sql: &str) {
     engine.set_policy(Policy::RemoteProcess);
-    let figures = engine.sql(sql).await.expect("it runs").report.total();
+    let figures = engine.sql(sql).await.expect("it runs").report.total;
     assert_eq!((figures.bounced, figures.segments.remote_fetch), (0, 0), "{figures:?}");
 }
 

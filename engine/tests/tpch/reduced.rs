@@ -16,7 +16,7 @@ async fn both(sql: &str) -> [String; 2] {
         let options = EngineOptions { aggregates, ..options(Policy::RemoteProcess) };
         let engine = cluster.engine(Wire::Shm, options).await.expect("an engine");
         let outcome = engine.sql(sql).await.expect("it runs");
-        let is_pushed = outcome.report.scans.iter().any(|scan| !scan.pushed_aggregates.is_empty());
+        let is_pushed = outcome.scans().iter().any(|scan| !scan.pushed_aggregates.is_empty());
         assert_eq!(is_pushed, aggregates == AggregatePushdown::Always && sql.contains("avg("));
         *answer = pretty_format_batches(&outcome.batches).expect("it is shown").to_string();
     }

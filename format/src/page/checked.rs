@@ -21,6 +21,16 @@ impl<P: AsRef<[u8]>> CheckedPage<P> {
         Ok(Self { bytes, header, encoding })
     }
 
+    /// Checks all but the checksum: for a copy of bytes that were found right before, and that nobody has written since.
+    ///
+    /// # Errors
+    /// As [`PageView::open`], but for changed bytes.
+    pub fn open_unchanged(bytes: P, expected: &PageIdentity) -> Result<Self, PageFault> {
+        let opened = PageView::open_with(bytes.as_ref(), expected, |_, header| header.checksum);
+        let PageView { header, encoding, .. } = opened?;
+        Ok(Self { bytes, header, encoding })
+    }
+
     /// The page. Empty content if the owner changed its mind about the number of bytes.
     #[must_use]
     pub fn view(&self) -> PageView<'_> {

@@ -132,7 +132,7 @@ impl Direct {
             lanes: expression::Room::default(),
             slots: Box::new([0; BLOCK_ROWS]),
             class_slots: Box::new([0; BLOCK_ROWS]),
-            few: Vec::new(),
+            few: Vec::with_capacity(BLOCK_ROWS / SPARSE_SHARE),
             spread: Vec::new(),
             hashed: Vec::new(),
             hashed_until: 0,

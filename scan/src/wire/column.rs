@@ -16,7 +16,7 @@ use arrow::{
 use rackscan_format::encoding::integer::Stored;
 use std::sync::Arc;
 
-/// What a column's buffers hold: 64 bytes on the wire.
+/// What a column's buffers hold: 40 bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Descriptor {
     /// Whether a validity bitmap comes first.
@@ -40,23 +40,25 @@ impl Descriptor {
         bytes[4..8].copy_from_slice(&self.entries.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.text_bytes.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.lanes.reference.to_le_bytes());
-        bytes[32..48].copy_from_slice(&self.entry_lanes.reference.to_le_bytes());
+        // The least length of an entry: never negative, and far below 2^64.
+        let least = u64::try_from(self.entry_lanes.reference).unwrap_or(u64::MAX);
+        bytes[32..40].copy_from_slice(&least.to_le_bytes());
         bytes
     }
 
     pub(super) fn from_bytes(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
-        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| i128::from_le_bytes(*word));
+        let reference = bytes[16..].first_chunk().map_or(0, |word| i128::from_le_bytes(*word));
         Self {
             nullable: bytes[0] != 0,
-            lanes: Lanes { width: bytes[1], reference: word(16) },
-            entry_lanes: Lanes { width: bytes[2], reference: word(32) },
+            lanes: Lanes { width: bytes[1], reference },
+            entry_lanes: Lanes { width: bytes[2], reference: super::word64(bytes, 32).into() },
             entries: super::word32(bytes, 4),
             text_bytes: super::word64(bytes, 8),
         }
     }
 }
 
-const _: () = assert!(DESCRIPTOR_BYTES == 64 && ALIGNMENT.is_multiple_of(8));
+const _: () = assert!(DESCRIPTOR_BYTES == 40 && ALIGNMENT.is_multiple_of(8));
 
 pub(super) fn encode(column: &ArrayRef, writer: &mut Writer<'_>) -> Result<Descriptor, WireError> {
     let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);

@@ -1,12 +1,12 @@
 //! How does a batch travel from a node to a client?
 //!
 //! ```text
-//! header (32 bytes) | one descriptor per column (64 bytes) | buffers, each at a multiple of 64 bytes
+//! header (24 bytes) | one descriptor per column (40 bytes) | buffers, each at a multiple of 8 bytes
 //! ```
 //! Buffers follow one another in column order: validity bits if a row is null, then the lanes of integers, the bits
 //! of booleans, the doubles, or a text's lanes of lengths (of rows, or of dictionary entries after the rows' codes)
-//! and its bytes. Their places follow from counts, so there is no offset to get wrong. A batch takes a multiple of 64
-//! bytes: batches stand one behind the other.
+//! and its bytes. Their places follow from counts, so there is no offset to get wrong. A batch takes a multiple of 8
+//! bytes: batches stand one behind the other, and those of a few groups are mostly what describes them.
 //!
 //! Integers and decimals travel as the difference to the smallest value in 1, 2, 4 or 8 bytes (`lanes`); a text
 //! travels once per distinct value when few are distinct (`text`).
@@ -28,10 +28,10 @@ use arrow::{
 use column::Descriptor;
 use std::sync::Arc;
 
-const MAGIC: [u8; 4] = *b"RSB\x01";
-const HEADER_BYTES: usize = 32;
-const DESCRIPTOR_BYTES: usize = 64;
-const ALIGNMENT: usize = 64;
+const MAGIC: [u8; 4] = *b"RSB\x02";
+const HEADER_BYTES: usize = 24;
+const DESCRIPTOR_BYTES: usize = 40;
+const ALIGNMENT: usize = 8;
 /// Magic and checksum: what the checksum does not cover.
 const UNCOVERED_BYTES: usize = 8;
 

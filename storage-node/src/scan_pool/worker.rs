@@ -341,11 +341,15 @@ impl Worker {
                 let slot = pin.slice().map_err(|error| cache_fault(&error))?;
                 let copied = slot.region().copy_out(slot.offset(), &mut buffer[..length]);
                 copied.map_err(|error| cache_fault(&error))?;
-                drop(pin);
                 self.cached.pages += 1;
                 self.cached.bytes += u64::from(extent.length_bytes);
                 let bytes = ScanPage::new(buffer, length, &self.parts.metrics);
-                return scan.supply(page.column, page.page, bytes).map_err(refused);
+                if pin.is_right() {
+                    return scan.supply_unchanged(page.column, page.page, bytes).map_err(refused);
+                }
+                scan.supply(page.column, page.page, bytes).map_err(refused)?;
+                pin.found_right();
+                return Ok(());
             }
             Some(Look::Fill(fill)) => self.fills.push((index, fill)),
             Some(Look::Bypass) | None => {}
@@ -386,7 +390,9 @@ impl Worker {
         let filled = filled.transpose()?;
         scan.supply(column, page, bytes).map_err(refused)?;
         // Only what was found right is for others.
-        drop(filled.map(Fill::publish));
+        if let Some(fill) = filled {
+            fill.publish().found_right();
+        }
         Ok(())
     }
 

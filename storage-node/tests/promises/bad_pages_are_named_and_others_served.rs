@@ -10,6 +10,7 @@ use rackscan_format::{
     page::{PageFault, PageView},
     segment::{Extent, SegmentDirectory},
 };
+use rackscan_storage_node::ByteSize;
 
 use crate::support::{
     client::Client,
@@ -106,5 +107,31 @@ fn a_page_in_the_place_of_another_is_seen_by_its_identity() {
     }
     let found = fetch(&mut client, &table, &table.segments[0], 0);
     assert!(matches!(found, Err(PageFault::Misdirected { .. })), "{found:?}");
+    node.stop();
+}
+
+#[test]
+fn a_changed_page_that_fetches_left_in_the_cache_is_noticed_by_every_scan() {
+    let home = Home::new();
+    let mut config = home.config();
+    config.cache = Some(ByteSize(8 << 20));
+    config.memory_budget = ByteSize(config.memory_budget.0 + (8 << 20));
+    let node = home.start_with(config).expect("the node starts");
+    let mut client = node.shm();
+    let table = Table::new(1, "t", 1, 5000);
+    table.load(&mut client);
+    let directory = client.catalog(1 << 20).tables[0].segments[0].clone();
+    let segment = &table.segments[0];
+    let index = segment.names().iter().position(|name| *name == (ColumnId(1), PageNumber(0)));
+    let good = segment.page(ColumnId(1), PageNumber(0))[3000];
+    change(&home, extent(&directory, 1, 0), &[good ^ 1], 3000);
+    // A fetch asks for bytes, whatever they are.
+    let found = fetch(&mut client, &table, segment, index.expect("it has that page"));
+    assert!(matches!(found, Err(PageFault::Checksum { .. })), "{found:?}");
+    for _ in 0..2 {
+        let refusal = process(&mut client, &table, 0).unwrap_err();
+        assert!(refusal.text.contains("checksum"), "{}", refusal.text);
+    }
+    assert!(client.status().cache.hits >= 2, "the scans found it in the cache: {:?}", client.status().cache);
     node.stop();
 }

@@ -2,6 +2,7 @@
 //! Method: a table of two columns with known bounds and stored bytes.
 
 use super::*;
+use rackscan_format::segment::SegmentDirectory;
 use rackscan_format::{
     ids::{DeviceId, SegmentId, TableId},
     program::{Aggregate, AggregateFunction, DatePart, Input, PROGRAM_VERSION},
@@ -9,6 +10,7 @@ use rackscan_format::{
     segment::{ChunkDirectory, Extent, PageEntry},
     zone::Zone,
 };
+use rackscan_scan::Estimator;
 use std::sync::Arc;
 
 const ROWS: u32 = 131_072;
@@ -106,7 +108,9 @@ fn a_scan_without_filter_reads_every_page_and_passes_every_row() {
     program.output = Output::Rows(vec![0]);
     let program = program.verify(&table.definition).unwrap();
     let (node, directory) = table.segments.values().next().unwrap();
-    let profile = profile(&program, *node, directory, &table);
+    let program = Arc::new(program);
+    let estimate = Estimator::new(&program).estimate(directory);
+    let profile = profile(&program, *node, &estimate, &table);
     assert_eq!((profile.filter.pages, profile.payload.pages), (0, 1));
     assert_eq!(profile.payload.bytes, 48 * 4096);
     assert_eq!(profile.rows, u64::from(ROWS));

@@ -1,0 +1,116 @@
+//! What does EXPLAIN say of a scan?
+//!
+//! Worked out when asked for, from directories and what was counted: a query that nobody explains pays nothing for it.
+
+use super::{ScanExec, profile, rounded};
+use crate::{
+    narrowing::Report,
+    report::{ConjunctZones, NarrowingConjunct, NarrowingReport, PlacementPrice, ScanReport, SegmentCounts},
+    sql_text::SqlText,
+};
+use rackscan_format::{
+    ids::NodeId,
+    program::{Node, NodeIndex, Output, ScanProgram, VerifiedProgram},
+    segment::SegmentDirectory,
+};
+use rackscan_planner::{Placement, Price, ScanProfile, plan, price_all};
+use rackscan_scan::Estimator;
+use std::{collections::BTreeMap, sync::Arc};
+
+impl ScanExec {
+    /// What EXPLAIN shows of this scan.
+    pub(crate) fn report(&self) -> ScanReport {
+        let text = SqlText::new(&self.request.program, &self.snapshot.definition);
+        let (pushed_aggregates, pushed_keys) = text.groups().unwrap_or_default();
+        let (planned, prices) = self.prices();
+        ScanReport {
+            table: self.request.table.clone(),
+            columns: text.columns(),
+            pushed_filter: text.filter(),
+            remaining_filter: Vec::new(),
+            pushed_aggregates,
+            pushed_keys,
+            policy: self.request.policy,
+            segments: self.request.segments() as u64,
+            partitions: self.request.partitions.len() as u64,
+            rows: self.snapshot.rows(),
+            estimated_rows: rounded(self.rows_selected()),
+            planned,
+            zone_maps: self.zone_maps(&self.program, 0),
+            narrowing: self.narrowing_report(),
+            prices,
+            actual: self.figures(),
+        }
+    }
+
+    /// What would be chosen for each segment, and what each placement would cost for all of them: at first, and with what
+    /// was learned since.
+    fn prices(&self) -> (SegmentCounts, BTreeMap<Placement, PlacementPrice>) {
+        let (idle, calibration) = (self.query.cluster_profile().idle(), &self.query.calibration);
+        let estimator = Estimator::new(&self.program);
+        let profile = |(node, directory): &(NodeId, Arc<SegmentDirectory>)| {
+            profile::profile(&self.program, *node, &estimator.estimate(directory), &self.snapshot)
+        };
+        let profiles: Vec<ScanProfile> = self.snapshot.segments.values().map(profile).collect();
+        let unknown = idle.unknown();
+        let mut planned = SegmentCounts::default();
+        // What cannot be placed is missing in the counts, and its reason stands beside the prices.
+        for decision in plan(&profiles, &unknown, calibration, self.request.policy).unwrap_or_default() {
+            *planned.of_mut(decision.placement) += 1;
+        }
+        let course = self.steering.course();
+        let corrected: Vec<ScanProfile> = profiles.iter().map(|profile| course.corrected(profile)).collect();
+        let first = price_all(&profiles, &unknown, calibration);
+        let last = price_all(&corrected, &idle, calibration);
+        let ms = |price: &Price| price.as_ref().ok().map(|seconds| seconds * 1e3);
+        let has_run = self.tally.figures().is_some();
+        let prices = Placement::ALL.map(|placement| {
+            let price = PlacementPrice {
+                milliseconds: ms(first.of(placement)),
+                corrected_milliseconds: ms(last.of(placement)).filter(|_| has_run),
+                why_not: last.of(placement).as_ref().err().map(ToString::to_string),
+            };
+            (placement, price)
+        });
+        (planned, prices.into())
+    }
+
+    /// What operators above wanted of the scan.
+    fn narrowing_report(&self) -> NarrowingReport {
+        let Report { sources, last, segments, keys_given_up } = self.narrowing.report(&self.snapshot);
+        let conjuncts = last.map(|(program, conjuncts)| {
+            let own = program.program().filter.len() - conjuncts;
+            let text = SqlText::new(program.program(), &self.snapshot.definition).filter();
+            let zones = self.zone_maps(&program, own);
+            let conjunct = |(sql, zone_maps)| NarrowingConjunct { sql, zone_maps };
+            text.into_iter().skip(own).zip(zones).map(conjunct).collect()
+        });
+        NarrowingReport { sources, conjuncts: conjuncts.unwrap_or_default(), segments, keys_given_up }
+    }
+
+    /// What the zone maps of each conjunct from `first` on rule out by themselves, of all columns that the scan may read.
+    fn zone_maps(&self, program: &VerifiedProgram, first: usize) -> Vec<ConjunctZones> {
+        let (key_filters, program) = (program.key_filters(), program.program());
+        let columns = (0..).zip(&program.nodes).filter(|(_, node)| matches!(node, Node::Column(_)));
+        let columns: Vec<NodeIndex> = columns.map(|(index, _)| index).collect();
+        let alone = |&conjunct: &NodeIndex| {
+            let output = Output::Rows(columns.clone());
+            let alone = ScanProgram { filter: vec![conjunct], output, limit_rows: None, ..program.clone() };
+            // One conjunct of a program that verifies does, too; if not, nothing is said to be ruled out.
+            let alone = alone.verify(&self.snapshot.definition);
+            let Ok(alone) = alone.and_then(|alone| alone.with_key_filters(key_filters.to_vec())) else {
+                return ConjunctZones::default();
+            };
+            let directories = self.snapshot.segments.values();
+            let (mut zones, estimator) = (ConjunctZones::default(), Estimator::new(&Arc::new(alone)));
+            for (_, directory) in directories {
+                let estimate = estimator.estimate(directory);
+                let pages_needed = estimate.pages_filter + estimate.pages_payload;
+                zones.rows_ruled_out += estimate.rows_total.saturating_sub(estimate.rows_max);
+                zones.pages_ruled_out += estimate.pages_total.saturating_sub(pages_needed);
+            }
+            zones
+        };
+        program.filter.iter().skip(first).map(alone).collect()
+    }
+}
