@@ -37,6 +37,9 @@ pub(crate) const KEYS_JUDGED: u64 = 32_768;
 /// Key filters that keep more than this share (numerator, denominator) are given up.
 pub(crate) const KEYS_KEPT_MAX: (u64, u64) = (7, 8);
 
+/// Pages read past caches that are remembered, by segment and columns.
+pub(crate) const REPEATS_MAX: usize = 1 << 16;
+
 const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT <= SEGMENTS_FOR_NODES_MAX);
 const _: () = assert!(SEGMENTS_FOR_NODES_MAX <= SEGMENTS_IN_FLIGHT_MAX);
 const _: () = assert!(SKETCH_SET_MAX <= PROGRAM_SET_MAX);

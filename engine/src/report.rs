@@ -44,6 +44,9 @@ pub enum ScanReason {
     /// Nothing was known of the placement, and it did not look much dearer.
     #[serde(rename = "explored")]
     Explored,
+    /// It would end first in the engine, past the node's cache, as it did before: this time the cache is to keep its pages.
+    #[serde(rename = "to be cached")]
+    Kept,
     /// Its node's queue of scans was full.
     #[serde(rename = "bounced: queue")]
     BouncedQueue,
@@ -67,6 +70,7 @@ impl From<Reason> for ScanReason {
             Reason::Forced => Self::Forced,
             Reason::Price => Self::Price,
             Reason::Explored => Self::Explored,
+            Reason::Kept => Self::Kept,
             Reason::NodeLost => Self::NodeLost,
         }
     }
@@ -89,6 +93,7 @@ impl fmt::Display for ScanReason {
             Self::Forced => Reason::Forced.fmt(f),
             Self::Price => Reason::Price.fmt(f),
             Self::Explored => Reason::Explored.fmt(f),
+            Self::Kept => Reason::Kept.fmt(f),
             Self::NodeLost => Reason::NodeLost.fmt(f),
             Self::BouncedQueue => write!(f, "bounced: {}", BounceReason::Queue),
             Self::BouncedMemory => write!(f, "bounced: {}", BounceReason::Memory),

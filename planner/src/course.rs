@@ -13,6 +13,8 @@
 //! - Of a scan's segments at most one in [`EXPLORE_EVERY`] goes elsewhere than the prices say, to a placement not yet tried
 //!   that costs at most [`EXPLORE_PRICE_MAX`] times as much and would be faster if its wire took nothing, and none of the
 //!   last [`EXPLORE_LEFT_MIN`].
+//! - Pages that would be read past a cache that may keep them, and were before, go through it once, at most at
+//!   [`KEEP_PRICE_MAX`] times the price: what is read again and again must not stay the slowest way.
 
 use crate::{
     calibration::Calibration,
@@ -31,10 +33,16 @@ pub const EXPLORE_EVERY: u32 = 16;
 pub const EXPLORE_PRICE_MAX: f64 = 3.0;
 /// What is learned must serve at least so many segments.
 pub const EXPLORE_LEFT_MIN: usize = 16;
+/// A node reads pages that it is to keep only at less than this many times the price of reading them past it.
+pub const KEEP_PRICE_MAX: f64 = 2.0;
 /// How many times earlier a segment must end elsewhere than where most go: to change sides costs more than is known.
 const ASIDE_GAIN_MIN: f64 = 1.5;
 /// Transfers of fewer bytes say more about round trips than about the wire.
 const WIRE_BYTES_MIN: u64 = 128 << 10;
+/// Of rows from a scan in a node: until the engine hears of them they wait for processors, too.
+const WIRE_ROW_BYTES_MIN: u64 = 256 << 10;
+/// Reads of fewer bytes say more about a single read than about the devices.
+const DISK_BYTES_MIN: u64 = 128 << 10;
 /// For so many seconds nobody asks a node again how fast it is.
 const KNOWN_FOR_S: f64 = 60.0;
 /// Results of fewer rows say nothing about the bytes of a row.
@@ -57,7 +65,7 @@ pub struct Observed {
     pub disk_bytes: u64,
     /// Bytes that crossed the wire.
     pub wire_bytes: u64,
-    /// Seconds that a thread of the engine scanned.
+    /// CPU seconds that a thread of the engine scanned.
     pub engine_s: f64,
     /// CPU seconds that a scan worker computed.
     pub node_cpu_s: f64,
@@ -95,19 +103,28 @@ impl Pace {
         if observed.node_cpu_s >= CPU_S_MIN {
             self.cpu.observe(observed.node_s, observed.node_cpu_s);
         }
-        if observed.disk_bytes > 0 && observed.device_s > 0.0 {
+        if observed.disk_bytes >= DISK_BYTES_MIN && observed.device_s > 0.0 {
             // What came out of a cache took no device.
             let from_disk = observed.disk_bytes as f64 / observed.pages.bytes.max(1) as f64;
             let expected_s = device_seconds(observed.pages, calibration) * from_disk.min(1.0);
             self.device.observe(observed.device_s, expected_s);
         }
-        if observed.wire_bytes >= WIRE_BYTES_MIN && observed.wait_s > 0.0 {
+        let wire_bytes_min = match placement {
+            Placement::RemoteProcess => WIRE_ROW_BYTES_MIN,
+            Placement::Local | Placement::RemoteFetch => WIRE_BYTES_MIN,
+        };
+        if observed.wire_bytes >= wire_bytes_min && observed.wait_s > 0.0 {
             let costs = calibration.wire(wire);
             let expected_s = observed.wire_bytes as f64 / costs.bytes_per_s.value;
             // Who waits alone waits for each in turn; many wait for the slowest, each for its share.
             let shared_s = observed.wait_s / f64::from(observed.waiting.max(1));
             let rest_s = observed.wait_s - observed.read_s - costs.round_trip_us.value * 1e-6;
-            self.wire.observe(shared_s.min(rest_s).max(0.0), expected_s);
+            let found_s = match wire {
+                // Memory of one machine is as fast as calibrated; who waits longer waits for a processor.
+                Wire::Shm => expected_s,
+                Wire::Tcp | Wire::Verbs => shared_s.min(rest_s).max(0.0),
+            };
+            self.wire.observe(found_s, expected_s);
         }
         if placement != Placement::Local {
             self.from_disk.observe(observed.disk_bytes as f64, observed.pages.bytes as f64);
@@ -165,9 +182,15 @@ impl Course {
         {
             let choice = Choice::new(&decision, &profile, node, cluster, calibration, left);
             let explored = self.worth_trying(&choice, node, left);
-            let reason = if explored.is_some() { Reason::Explored } else { Reason::Price };
             self.explored += u32::from(explored.is_some());
-            let placement = explored.or(choice.best()).unwrap_or(decision.placement);
+            let best = choice.best().unwrap_or(decision.placement);
+            let (placement, reason) = match explored {
+                Some(explored) => (explored, Reason::Explored),
+                None if best == Placement::Local && profile.repeated && choice.may_be_kept() => {
+                    (Placement::RemoteFetch, Reason::Kept)
+                }
+                None => (best, Reason::Price),
+            };
             let demand = demand(&profile, node, calibration, placement);
             decision = Decision { placement, reason, demand, ..decision };
         }
@@ -324,6 +347,15 @@ impl Choice {
         let pace_s = options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
         let left = f64::from(u32::try_from(left).unwrap_or(u32::MAX));
         Self { node: profile.node, options, left_s: left * pace_s }
+    }
+
+    /// Whether it costs little to have the node read the segment's pages, and keep them for the next time.
+    fn may_be_kept(&self) -> bool {
+        let alone_s = |placement| {
+            let options = self.options.iter().filter(|option| option.placement == placement);
+            options.map(|option| option.alone_s).fold(f64::INFINITY, f64::min)
+        };
+        alone_s(Placement::RemoteFetch) <= KEEP_PRICE_MAX * alone_s(Placement::Local)
     }
 
     /// The placement in which the segment ends first. Another than the one in which all together would must be known, worth

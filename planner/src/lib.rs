@@ -32,7 +32,8 @@ mod ratio;
 pub use calibration::{Calibration, CalibrationError, Constant, CpuCosts, DeviceCosts, WireCosts};
 pub use cost::{Demand, Price, Prices, WhyNot, demand, price};
 pub use course::{
-    Course, EXPLORE_EVERY, EXPLORE_LEFT_MIN, EXPLORE_PRICE_MAX, Observed, Pace, plan, price_all,
+    Course, EXPLORE_EVERY, EXPLORE_LEFT_MIN, EXPLORE_PRICE_MAX, KEEP_PRICE_MAX, Observed, Pace, plan,
+    price_all,
 };
 pub use placement::{Decision, Placement, PlacementError, Policy, Reason, UnknownPolicy, place};
 pub use profile::{

@@ -109,6 +109,8 @@ pub enum Reason {
     Price,
     /// Nothing was known of the placement, and it did not look much dearer.
     Explored,
+    /// It would end first in the engine, past the node's cache, as it did before: this time the cache is to keep its pages.
+    Kept,
     /// Its node was lost, and its devices can be read without it.
     NodeLost,
 }
@@ -119,6 +121,7 @@ impl fmt::Display for Reason {
             Self::Forced => "forced",
             Self::Price => "price",
             Self::Explored => "explored",
+            Self::Kept => "to be cached",
             Self::NodeLost => "node lost",
         })
     }

@@ -40,6 +40,8 @@ pub struct ScanProfile {
     pub output_row_bytes: f64,
     /// Of its pages' bytes, the share that is known to lie in the engine's cache or its node's.
     pub cached: f64,
+    /// Whether its pages were read past all caches lately, and its node has a cache that may keep them.
+    pub repeated: bool,
     /// What was measured where a plain estimate has nothing to say.
     pub measured: Measured,
 }
@@ -78,6 +80,7 @@ impl ScanProfile {
             output_rows: 0.0,
             output_row_bytes: 0.0,
             cached: 0.0,
+            repeated: false,
             measured: Measured::default(),
         }
     }
@@ -161,6 +164,7 @@ impl Ahead {
         self.demand.worker_s += demand.worker_s;
         self.demand.node_s += demand.node_s;
         self.demand.engine_s += demand.engine_s;
+        self.demand.messages_s += demand.messages_s;
     }
 
     /// Counts one that has ended. When the last has, nothing is left, whatever was rounded.
@@ -173,6 +177,7 @@ impl Ahead {
             worker_s: less(self.demand.worker_s, demand.worker_s),
             node_s: less(self.demand.node_s, demand.node_s),
             engine_s: less(self.demand.engine_s, demand.engine_s),
+            messages_s: less(self.demand.messages_s, demand.messages_s),
             latency_s: 0.0,
         };
     }

@@ -26,6 +26,7 @@ fn expected(selectivity: f64) -> ScanProfile {
         output_rows: 131_072.0 * selectivity,
         output_row_bytes: 24.0,
         cached: 0.0,
+        repeated: false,
         measured: Measured::default(),
     }
 }
@@ -106,9 +107,9 @@ proptest! {
         prop_assert!((0.0..=131_072.0).contains(&corrected.output_rows));
         let node = &cluster().nodes[&NODE];
         for placement in Placement::ALL {
-            let Demand { device_s, wire_s, worker_s, node_s, engine_s, latency_s } =
+            let Demand { device_s, wire_s, worker_s, node_s, engine_s, latency_s, messages_s } =
                 demand(&corrected, node, &calibration, placement);
-            for seconds in [device_s, wire_s, worker_s, node_s, engine_s, latency_s] {
+            for seconds in [device_s, wire_s, worker_s, node_s, engine_s, latency_s, messages_s] {
                 prop_assert!(seconds.is_finite() && seconds >= 0.0, "{placement}: {seconds}");
             }
         }
@@ -195,6 +196,23 @@ fn a_segment_goes_elsewhere_to_learn_only_now_and_then_and_never_at_the_end() {
         );
         assert_ne!(decided.expect("it is placed").reason, Reason::Explored);
     }
+}
+
+#[test]
+fn pages_that_are_read_past_a_cache_again_go_through_it_unless_that_is_dear() {
+    let (mut calibration, mut cluster) = (Calibration::default(), cluster());
+    let node = cluster.nodes.get_mut(&NODE).expect("it is there");
+    (node.attachment, node.wire) = (Attachment::Attached, Wire::Shm);
+    let decided = |repeated: bool, calibration: &Calibration| {
+        let segment = ScanProfile { repeated, ..expected(0.5) };
+        let decision = Course::default().decide(&segment, &cluster, calibration, Policy::Auto, 3);
+        let decision = decision.expect("it is placed");
+        (decision.placement, decision.reason)
+    };
+    assert_eq!(decided(false, &calibration), (Placement::Local, Reason::Price));
+    assert_eq!(decided(true, &calibration), (Placement::RemoteFetch, Reason::Kept));
+    calibration.shm.bytes_per_s.value /= 100.0;
+    assert_eq!(decided(true, &calibration), (Placement::Local, Reason::Price));
 }
 
 #[test]

@@ -27,6 +27,7 @@ fn scan(filter_kib: u64, payload_kib: u64, selectivity: f64, row_bytes: f64) -> 
         output_rows: 131_072.0 * selectivity,
         output_row_bytes: row_bytes,
         cached: 0.0,
+        repeated: false,
         measured: Measured::default(),
     }
 }

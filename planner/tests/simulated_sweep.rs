@@ -46,6 +46,7 @@ fn profile(node: NodeId, selectivity: f64) -> ScanProfile {
         output_rows: 131_072.0 * selectivity,
         output_row_bytes: 32.0,
         cached: 0.0,
+        repeated: false,
         measured: Measured::default(),
     }
 }

@@ -7,7 +7,7 @@
 mod support;
 
 use proptest::{prelude::*, test_runner::Config};
-use rackscan_format::program::{Aggregate, AggregateFunction, Node, Output, VerifiedProgram};
+use rackscan_format::program::{Aggregate, AggregateFunction, Arithmetic, Node, Output, VerifiedProgram};
 use rackscan_scan::{ScanBatch, ScanLimits};
 use std::collections::BTreeMap;
 use support::{
@@ -136,6 +136,25 @@ fn a_sum_beyond_64_bits_of_values_within_them_is_exact() {
 }
 
 #[test]
+fn sums_of_products_that_pass_128_bits_on_the_way_are_right_where_they_end_within() {
+    let column_type = rackscan_format::schema::ColumnType::Decimal { precision: 18, scale: 0 };
+    let large = 999_999_999_999_999_999;
+    let column = |value: &dyn Fn(i128) -> i128| support::Column {
+        column_type,
+        values: (0..4096).map(|row| Datum::Number(value(row))).collect(),
+    };
+    // 2,048 products of 10^36 are 12 times what fits; then come as many of the other sign, and a few more.
+    let sign = |row: i128| if row < 2048 { large } else { -large };
+    let table = Table::new(vec![column(&|row| large - row % 3), column(&sign)], 4096);
+    let aggregates = vec![Aggregate { function: AggregateFunction::Sum, argument: Some(2) }];
+    let product = Node::Arithmetic { op: Arithmetic::Multiply, left: 0, right: 1 };
+    let nodes = vec![Node::Column(0), Node::Column(1), product];
+    let program = table.program(nodes, vec![], Output::Groups { keys: vec![], aggregates });
+    let expected: i128 = (0..4096).map(|row| -(row % 3) * sign(row)).sum();
+    assert_eq!(found(&table, &program, ScanLimits::default()), [[Datum::Number(expected)]]);
+}
+
+#[test]
 fn a_small_memory_bound_puts_groups_out_early() {
     let values = (0..20_000).map(Datum::Number).collect();
     let column = support::Column { column_type: rackscan_format::schema::ColumnType::Int64, values };
@@ -190,8 +209,7 @@ fn null_keys_are_groups_and_null_values_count_for_nothing_where_keys_are_address
     for scale in [1, 1 << 33, 1 << 50] {
         let table = with_nulls(5000, scale);
         for keys in [vec![], vec![0], vec![1], vec![0, 1]] {
-            let product =
-                Node::Arithmetic { op: rackscan_format::program::Arithmetic::Multiply, left: 2, right: 1 };
+            let product = Node::Arithmetic { op: Arithmetic::Multiply, left: 2, right: 1 };
             let nodes = vec![Node::Column(0), Node::Column(1), Node::Column(2), product];
             let key_count = keys.len();
             let program = table.program(nodes, vec![], each_aggregate_by(keys));

@@ -3,6 +3,7 @@
 //! Invariants
 //! - What a segment adds to the work that is ahead of others is taken away again when its scan ends, however it ends.
 
+use super::repeats::Repeats;
 use crate::trace::TraceSink;
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_fabric::Address;
@@ -49,11 +50,14 @@ pub(crate) struct Loads {
 struct State {
     engine: Ahead,
     nodes: BTreeMap<NodeId, NodeLoad>,
+    repeats: Repeats,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeLoad {
     scan_workers: u16,
+    /// Whether it has a page cache.
+    caches: bool,
     /// Of the bytes that the node stores, the share that its cache held when this engine began.
     cached: f64,
     /// Scans of others, as of the last reply.
@@ -85,6 +89,7 @@ impl Loads {
     pub(crate) fn new<'a>(nodes: impl IntoIterator<Item = &'a NodeStatus>) -> Self {
         let load = |status: &NodeStatus| NodeLoad {
             scan_workers: status.scan_workers,
+            caches: status.cache.budget_bytes > 0,
             cached: cached_share(status),
             ..NodeLoad::default()
         };
@@ -109,6 +114,17 @@ impl Loads {
     /// A node was lost.
     pub(crate) fn lost(&self, node: NodeId) {
         self.state().nodes.entry(node).or_default().lost_at = Some(Instant::now());
+    }
+
+    /// Whether these pages of the node were read past its cache before, and are still to be read through it.
+    pub(crate) fn is_repeated(&self, node: NodeId, pages: u64) -> bool {
+        let state = self.state();
+        state.nodes.get(&node).is_some_and(|load| load.caches) && state.repeats.is_due(pages, Instant::now())
+    }
+
+    /// These pages are read past their node's cache (or, if not, through it, so that it keeps them).
+    pub(crate) fn read_past(&self, pages: u64, is_past: bool) {
+        self.state().repeats.note(pages, is_past, Instant::now());
     }
 
     /// Learns from a segment of the node that ended.

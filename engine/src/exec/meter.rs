@@ -82,9 +82,11 @@ impl Meter {
     /// The engine's thread scanned since `began`.
     pub(super) fn engine_scanned(&self, began: &Busy) {
         let mut state = self.state();
-        state.observed.engine_s += began.clock.elapsed().as_secs_f64();
+        let cpu_us = thread_cpu_us().saturating_sub(began.cpu_us);
+        // Processor time, as nodes report theirs: how long threads waited for processors says nothing of the program.
+        state.observed.engine_s += seconds(cpu_us);
         state.figures.engine_scan_us += micros(began.clock.elapsed());
-        state.figures.engine_cpu_us += thread_cpu_us().saturating_sub(began.cpu_us);
+        state.figures.engine_cpu_us += cpu_us;
     }
 
     /// The segment waited for devices or a node since `began`.

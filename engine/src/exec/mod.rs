@@ -19,6 +19,7 @@ mod meter;
 mod profile;
 mod remote_fetch;
 mod remote_process;
+mod repeats;
 mod report;
 mod segment;
 mod steering;

@@ -65,6 +65,7 @@ pub(super) fn profile(
         output_rows: groups.unwrap_or(estimate.rows_selected.min(limit)),
         output_row_bytes: estimate.row_bytes,
         cached: 0.0,
+        repeated: false,
         measured: Measured::default(),
     }
 }

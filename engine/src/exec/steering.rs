@@ -3,10 +3,14 @@
 //! The planner decides with what the segments before have taught; here is what it must remember between them.
 
 use super::{ScanError, meter::Meter, profile, segment::SegmentWork};
-use rackscan_format::ids::{NodeId, PageNumber};
-use rackscan_planner::{Course, Decision, Policy, ScanProfile};
+use rackscan_format::{
+    ids::{NodeId, PageNumber},
+    segment::SegmentDirectory,
+};
+use rackscan_planner::{Course, Decision, Placement, Policy, Reason, ScanProfile};
 use std::{
     collections::BTreeMap,
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -46,6 +50,7 @@ impl Steering {
         let expected = match work.policy {
             Policy::Auto => ScanProfile {
                 cached: cached(work),
+                repeated: work.query.loads.is_repeated(work.node, pages_name(work)),
                 ..profile::profile(
                     &work.narrowed.program,
                     work.node,
@@ -61,6 +66,12 @@ impl Steering {
         *left = left.saturating_sub(1);
         let decision =
             state.course.decide(&expected, &cluster, &work.query.calibration, work.policy, *left)?;
+        if work.policy == Policy::Auto {
+            let is_kept = decision.reason == Reason::Kept;
+            if is_kept || decision.placement == Placement::Local {
+                work.query.loads.read_past(pages_name(work), !is_kept);
+            }
+        }
         Ok(Placed { decision, expected })
     }
 
@@ -79,6 +90,13 @@ impl Steering {
     pub(super) fn course(&self) -> Course {
         self.state().course.clone()
     }
+}
+
+/// A name for the pages that the scan of the segment may read.
+fn pages_name(work: &SegmentWork) -> u64 {
+    let SegmentDirectory { table, segment, .. } = *work.directory;
+    let columns: Vec<_> = work.narrowed.program.program().inputs.iter().map(|input| input.column).collect();
+    BuildHasherDefault::<DefaultHasher>::default().hash_one((table, segment, columns))
 }
 
 /// The share of the bytes of the segment's pages that is known to lie in a cache.

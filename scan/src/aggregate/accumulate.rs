@@ -1,7 +1,8 @@
 //! How do the values of a group become one?
 //!
 //! Invariants
-//! - Integer sums wrap, as DataFusion's do; decimal sums are exact or an error; float sums are made in row order.
+//! - Sums of integers and decimals wrap, as DataFusion's do: what cancels out in the end is right, however a table is cut
+//!   into segments and a segment into groups. Float sums are made in row order.
 //! - The smallest and largest double are those of IEEE total order, as in arrow's kernels; texts compare by code point.
 //! - A group without a value has a count of 0 and no sum, smallest or largest value.
 
@@ -57,15 +58,11 @@ impl Combine {
         }
     }
 
-    fn decimals(self, known: i128, value: i128) -> Result<i128, ArrowError> {
+    fn decimals(self, known: i128, value: i128) -> i128 {
         match self {
-            Self::Sum => known.checked_add(value).ok_or_else(|| {
-                ArrowError::ArithmeticOverflow(format!(
-                    "a sum of decimals beyond 128 bits: {known} + {value}"
-                ))
-            }),
-            Self::Min => Ok(known.min(value)),
-            Self::Max => Ok(known.max(value)),
+            Self::Sum => known.wrapping_add(value),
+            Self::Min => known.min(value),
+            Self::Max => known.max(value),
         }
     }
 
@@ -161,7 +158,7 @@ impl Accumulator {
                 let decimals = array.as_primitive_opt::<Decimal128Type>().ok_or_else(|| foreign(array))?;
                 for (row, group) in rows {
                     let value = decimals.value(row);
-                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
+                    values[group] = if seen[group] { combine.decimals(values[group], value) } else { value };
                     seen[group] = true;
                 }
             }
@@ -200,7 +197,7 @@ impl Accumulator {
             Self::Decimals { combine, values, seen, .. } => {
                 for (group, value) in rows {
                     let value = value.wide();
-                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
+                    values[group] = if seen[group] { combine.decimals(values[group], value) } else { value };
                     seen[group] = true;
                 }
             }
@@ -236,7 +233,7 @@ impl Accumulator {
             }
             Self::Decimals { combine, values, seen, .. } => {
                 for (group, value) in rows {
-                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
+                    values[group] = if seen[group] { combine.decimals(values[group], value) } else { value };
                     seen[group] = true;
                 }
             }

@@ -1,0 +1,78 @@
+//! Which pages does the engine read again and again, past the caches of their nodes?
+//!
+//! Pages are named by a hash of what is read together: a segment's columns.
+//!
+//! Invariants
+//! - At most `REPEATS_MAX` names are remembered; beyond them all are forgotten, which costs nothing but time.
+//! - Pages are due for a cache once; if it did not keep them, not again before `KEEP_AGAIN_AFTER`.
+
+use crate::limits::REPEATS_MAX;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+/// How long pages that a cache did not keep are read past it.
+const KEEP_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// When pages were read, and whether past their node's cache.
+#[derive(Clone, Copy, Debug)]
+enum Read {
+    Past,
+    Through(Instant),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    reads: HashMap<u64, Read>,
+}
+
+impl Repeats {
+    /// Whether these pages were read past the cache and are to go through it now.
+    pub(super) fn is_due(&self, pages: u64, now: Instant) -> bool {
+        match self.reads.get(&pages) {
+            None => false,
+            Some(Read::Past) => true,
+            Some(Read::Through(at)) => now.saturating_duration_since(*at) >= KEEP_AGAIN_AFTER,
+        }
+    }
+
+    /// The pages are read now.
+    pub(super) fn note(&mut self, pages: u64, is_past: bool, now: Instant) {
+        if self.reads.len() >= REPEATS_MAX && !self.reads.contains_key(&pages) {
+            self.reads.clear();
+        }
+        if !is_past {
+            self.reads.insert(pages, Read::Through(now));
+        } else {
+            self.reads.entry(pages).or_insert(Read::Past);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_due_when_they_are_read_past_the_cache_a_second_time_and_then_once() {
+        let (mut repeats, now) = (Repeats::default(), Instant::now());
+        assert!(!repeats.is_due(7, now));
+        repeats.note(7, true, now);
+        assert!(repeats.is_due(7, now) && !repeats.is_due(8, now));
+        repeats.note(7, false, now);
+        repeats.note(7, true, now);
+        assert!(!repeats.is_due(7, now + KEEP_AGAIN_AFTER / 2), "the cache did not keep them");
+        assert!(repeats.is_due(7, now + KEEP_AGAIN_AFTER), "it may now");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (mut repeats, now) = (Repeats::default(), Instant::now());
+        for pages in 0..3 * REPEATS_MAX as u64 {
+            repeats.note(pages, true, now);
+            assert!(repeats.reads.len() <= REPEATS_MAX && repeats.is_due(pages, now));
+        }
+    }
+}
