@@ -4,9 +4,11 @@ mod float_comparison;
 mod key_filters;
 mod lineage;
 mod partial_aggregate;
+mod total_order;
 
 pub use partial_aggregate::AggregatePushdown;
 
 pub(crate) use float_comparison::FloatComparison;
 pub(crate) use key_filters::KeyFilterRule;
 pub(crate) use partial_aggregate::PartialAggregateRule;
+pub(crate) use total_order::TotalOrderRule;

@@ -7,7 +7,7 @@ use super::{BATCH_ROWS, CATALOG, EngineOptions, SCHEMA};
 use crate::{
     catalog::Tables,
     error::EngineError,
-    rules::{FloatComparison, KeyFilterRule, PartialAggregateRule},
+    rules::{FloatComparison, KeyFilterRule, PartialAggregateRule, TotalOrderRule},
 };
 use datafusion::{
     catalog::{CatalogProvider, MemoryCatalogProvider},
@@ -50,6 +50,7 @@ pub(crate) fn session_state(
         .with_runtime_env(runtime)
         .with_default_features()
         .with_analyzer_rules(analyzer_rules)
+        .with_optimizer_rule(Arc::new(TotalOrderRule::default()))
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
         .build();

@@ -29,7 +29,7 @@ mod ways;
 use run::Run;
 
 /// Cases unless the environment asks for another number.
-const CASES_DEFAULT: u64 = 160;
+const CASES_DEFAULT: u64 = 320;
 
 #[test]
 fn every_placement_gives_the_rows_that_datafusion_gives_alone() {

@@ -12,7 +12,7 @@ use crate::{
     table::{Class, Table},
 };
 use rackscan_fabric::sim::Random;
-use std::fmt::Write;
+use std::{fmt::Write, ops::Range};
 
 /// The most rows that a join may give before its filter.
 const JOINED_ROWS_MAX: u64 = 20_000;
@@ -82,9 +82,18 @@ impl Query {
         self.text(false)
     }
 
-    /// The statement whose answer is the expected one: with all rows where any may come, and with scales at the end.
+    /// The statement whose answer is the expected one, once it is `cut`: with all rows, and with scales at the end.
     pub(crate) fn reference(&self) -> String {
         self.text(true)
+    }
+
+    /// The wanted rows among `rows` of the reference, if those are in order. DataFusion alone need not do it: its top-k loses rows
+    /// with 0.0 where others have -0.0.
+    pub(crate) fn cut(&self, rows: usize) -> Range<usize> {
+        let Wanted::InOrder { limit, offset, .. } = &self.wanted else { return 0..rows };
+        let number = |of: u64| usize::try_from(of).unwrap_or(usize::MAX);
+        let first = number(*offset).min(rows);
+        first..first.saturating_add(limit.map_or(usize::MAX, number)).min(rows)
     }
 
     fn text(&self, is_reference: bool) -> String {
@@ -117,8 +126,8 @@ impl Query {
                     format!("{} {way} NULLS {nulls}", number + 1)
                 });
                 let _ = write!(sql, " ORDER BY {}", exact.collect::<Vec<_>>().join(", "));
-                limit.iter().for_each(|limit| _ = write!(sql, " LIMIT {limit}"));
-                if *offset > 0 {
+                limit.iter().filter(|_| !is_reference).for_each(|limit| _ = write!(sql, " LIMIT {limit}"));
+                if *offset > 0 && !is_reference {
                     let _ = write!(sql, " OFFSET {offset}");
                 }
             }

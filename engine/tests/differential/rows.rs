@@ -11,6 +11,7 @@ use rackscan_engine::arrow::{
     row::{RowConverter, Rows, SortField},
     util::display::array_value_to_string,
 };
+use std::ops::Range;
 
 /// Of the magnitudes' sum: more than the roundings of `JOINED_ROWS_MAX` additions in any order, and in both answers.
 const SUM_ERROR_MAX: f64 = 2.0 * 20_000.0 * f64::EPSILON;
@@ -34,6 +35,11 @@ impl Answer {
 
     pub(crate) fn rows(&self) -> usize {
         self.rows.num_rows()
+    }
+
+    /// Some of the rows.
+    pub(crate) fn part(&self, rows: Range<usize>) -> Self {
+        Self { rows: self.rows.slice(rows.start, rows.len()) }
     }
 
     /// What differs first from the answer that is expected of `query`, if anything does.

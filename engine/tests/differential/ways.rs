@@ -110,7 +110,9 @@ impl Lane {
             let plan = frame.create_physical_plan().await.map_err(|error| error.strip_backtrace())?;
             let (schema, running) = (plan.schema(), collect(plan, Arc::new(context)));
             let batches = running.await.map_err(|error| error.strip_backtrace())?;
-            Answer::new(&schema, &batches).map_err(|error| error.to_string())
+            let answer = Answer::new(&schema, &batches).map_err(|error| error.to_string())?;
+            let wanted = query.cut(answer.rows());
+            Ok(answer.part(wanted))
         };
         AssertUnwindSafe(answer)
             .catch_unwind()

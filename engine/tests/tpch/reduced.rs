@@ -40,3 +40,14 @@ async fn a_column_that_is_put_out_twice_can_be_sorted_by_twice() {
     let [inside, outside] = both(sql).await;
     assert_eq!(inside, outside);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_top_k_by_doubles_keeps_the_same_rows_as_a_sort_of_all_among_them_both_zeros() {
+    let sql = "select case l_linenumber % 3 when 0 then 0.0::double when 1 then -(0.0::double) end as zero, l_orderkey, \
+               l_linenumber from lineitem order by 1 desc nulls last, 2, 3";
+    let [all, _] = both(sql).await;
+    let [inside, outside] = both(&format!("{sql} limit 5000")).await;
+    let first = |shown: &str| shown.lines().take(5_003).collect::<Vec<_>>().join("\n");
+    assert!(first(&inside) == first(&all) && first(&outside) == first(&all));
+    assert!(all.contains("| -0.0 |") && all.contains("| 0.0  |"), "both zeros");
+}
