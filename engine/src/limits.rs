@@ -6,6 +6,7 @@
 
 use rackscan_format::limits::{PAGE_BYTES_MAX, PROGRAM_SET_MAX};
 use rackscan_scan::MEMORY_BYTES_DEFAULT;
+use std::time::Duration;
 
 /// Segments of a partition that are on their way at a time, unless the caller or the number of nodes asks for more.
 pub(crate) const SEGMENTS_IN_FLIGHT_DEFAULT: usize = 4;
@@ -32,6 +33,10 @@ pub(crate) const SKETCH_KEYS_MAX: usize = 1 << 20;
 pub(crate) const SKETCH_SET_MAX: usize = 64;
 /// Rows of the smallest table whose scan is narrowed by a join's keys, unless the caller says otherwise.
 pub(crate) const NARROWED_ROWS_MIN_DEFAULT: u64 = 16_384;
+/// Rows of the largest table whose rows a join collects so soon that scans wait for their keys.
+pub(crate) const QUICK_BUILD_ROWS_MAX: u64 = 16_384;
+/// How long they wait at most, all segments of a scan together.
+pub(crate) const KEYS_AWAITED_MAX: Duration = Duration::from_millis(20);
 /// Rows that were looked up in key filters before those are judged.
 pub(crate) const KEYS_JUDGED: u64 = 32_768;
 /// Key filters that keep more than this share (numerator, denominator) are given up.

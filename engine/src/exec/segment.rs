@@ -87,8 +87,7 @@ impl Sink {
 }
 
 /// Scans one segment wherever the planner says. The work is done as the stream is polled, on the caller's thread.
-pub(super) fn batches(mut work: SegmentWork) -> impl Stream<Item = Result<RecordBatch, ScanError>> {
-    work.narrowed = work.narrowing.now(&work.snapshot);
+pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatch, ScanError>> {
     let (sender, receiver) = mpsc::channel(0);
     let parent = work.query.span.clone();
     let span = tracing::debug_span!(
@@ -103,7 +102,9 @@ pub(super) fn batches(mut work: SegmentWork) -> impl Stream<Item = Result<Record
     stream::select(receiver.map(Ok), errors)
 }
 
-async fn run(work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
+async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
+    work.narrowing.awaited().await;
+    work.narrowed = work.narrowing.now(&work.snapshot);
     let placed = work.steering.decide(&work)?;
     let decision = &placed.decision;
     tracing::Span::current().record("placement", decision.placement.name());

@@ -23,7 +23,7 @@ pub(crate) use sketch::{KeySketch, Keys};
 pub(crate) use tap::KeyTapExec;
 
 use crate::{
-    limits::{KEYS_JUDGED, KEYS_KEPT_MAX},
+    limits::{KEYS_AWAITED_MAX, KEYS_JUDGED, KEYS_KEPT_MAX},
     pushdown::{ProgramBuilder, Untranslatable},
     snapshot::TableSnapshot,
 };
@@ -49,6 +49,7 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 /// A dynamic filter that reached a scan, over all columns of its table.
@@ -57,8 +58,22 @@ struct Pushed {
     filter: Arc<DynamicFilterPhysicalExpr>,
     /// The columns behind the filter's children, in their order.
     columns: Vec<Option<ColumnId>>,
-    /// Set once it is known that the filter is about these columns: to the keys of the join that it comes from, if it is a join's.
-    armed: Arc<OnceLock<Option<Arc<KeySketch>>>>,
+    /// Set once it is known that the filter is about these columns.
+    armed: Arc<OnceLock<Source>>,
+}
+
+/// Where a filter's content comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// The keys of a join's build side; whether those come so soon that a scan waits for them.
+    Join {
+        /// The keys.
+        sketch: Arc<KeySketch>,
+        /// See above.
+        is_quick: bool,
+    },
+    /// What a top-k still takes: the filter itself.
+    Threshold,
 }
 
 /// A program and how it is offered to nodes.
@@ -92,6 +107,8 @@ pub(crate) struct Narrowing {
     keys_tested: AtomicU64,
     keys_kept: AtomicU64,
     segments: AtomicU64,
+    /// Set when the first segment begins.
+    await_until: OnceLock<Instant>,
 }
 
 impl Narrowing {
@@ -108,6 +125,7 @@ impl Narrowing {
             keys_tested: AtomicU64::new(0),
             keys_kept: AtomicU64::new(0),
             segments: AtomicU64::new(0),
+            await_until: OnceLock::new(),
         }
     }
 
@@ -158,9 +176,22 @@ impl Narrowing {
     }
 
     /// The filter of that id is used from now on; with the keys of a sketch, if it is a join's.
-    pub(crate) fn arm(&self, id: u64, sketch: Option<&Arc<KeySketch>>) {
+    pub(crate) fn arm(&self, id: u64, source: &Source) {
         for pushed in self.of_id(id) {
-            pushed.armed.get_or_init(|| sketch.map(Arc::clone));
+            pushed.armed.get_or_init(|| source.clone());
+        }
+    }
+
+    /// Waits for the keys of joins whose build sides end soon, but not long: a scan is right without them.
+    pub(crate) async fn awaited(&self) {
+        let deadline = *self.await_until.get_or_init(|| Instant::now() + KEYS_AWAITED_MAX);
+        for pushed in &self.pushed {
+            if let Some(Source::Join { sketch, is_quick: true }) = pushed.armed.get()
+                && sketch.keys().is_none()
+                && tokio::time::timeout_at(deadline.into(), sketch.ended()).await.is_err()
+            {
+                tracing::debug!("the keys of a join did not come in time");
+            }
         }
     }
 
@@ -229,8 +260,8 @@ impl Narrowing {
     /// What the program follows from, as numbers that change when it would.
     fn generations(&self) -> Vec<u64> {
         let of = |pushed: &Pushed| match pushed.armed.get() {
-            Some(Some(sketch)) => u64::from(sketch.keys().is_some()),
-            Some(None) => pushed.filter.snapshot_generation(),
+            Some(Source::Join { sketch, .. }) => u64::from(sketch.keys().is_some()),
+            Some(Source::Threshold) => pushed.filter.snapshot_generation(),
             None => 0,
         };
         let given_up = u64::from(self.keys_given_up());
@@ -241,8 +272,8 @@ impl Narrowing {
         let mut builder = ProgramBuilder::narrowing(&snapshot.definition, self.plain.program.program());
         for pushed in &self.pushed {
             match pushed.armed.get() {
-                Some(Some(sketch)) => self.add_keys(&mut builder, pushed, sketch),
-                Some(None) => add_current(&mut builder, pushed),
+                Some(Source::Join { sketch, .. }) => self.add_keys(&mut builder, pushed, sketch),
+                Some(Source::Threshold) => add_current(&mut builder, pushed),
                 None => {}
             }
         }
@@ -289,7 +320,10 @@ impl Narrowing {
         };
         let sources = self.pushed.iter().filter_map(|pushed| {
             let columns: Vec<String> = pushed.columns.iter().map(name).collect();
-            let what = if pushed.armed.get()?.is_some() { "the keys of a join" } else { "a threshold" };
+            let what = match pushed.armed.get()? {
+                Source::Join { .. } => "the keys of a join",
+                Source::Threshold => "a threshold",
+            };
             Some(format!("{what} on {}", columns.join(", ")))
         });
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

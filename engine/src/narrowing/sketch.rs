@@ -17,6 +17,7 @@ use datafusion::arrow::{
 };
 use rackscan_format::key_filter::KeyFilter;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::Notify;
 
 /// The keys of one column of a build side, as scans store them.
 #[derive(Clone, Debug)]
@@ -51,6 +52,7 @@ impl Default for Collected {
 pub(crate) struct KeySketch {
     state: Mutex<State>,
     keys: OnceLock<Vec<Option<Keys>>>,
+    ended: Notify,
 }
 
 #[derive(Debug)]
@@ -64,7 +66,16 @@ impl KeySketch {
     pub(crate) fn new(types: &[DataType], partitions: usize) -> Self {
         let columns = types.iter().map(|found| is_integer(found).then(Collected::default)).collect();
         let state = Mutex::new(State { partitions_left: partitions, columns });
-        Self { state, keys: OnceLock::new() }
+        Self { state, keys: OnceLock::new(), ended: Notify::new() }
+    }
+
+    /// Waits until all partitions have ended; for ever, if one of them was dropped before.
+    pub(crate) async fn ended(&self) {
+        // Made before the look, so that no end between the two is missed.
+        let ended = self.ended.notified();
+        if self.keys.get().is_none() {
+            ended.await;
+        }
     }
 
     /// Begins to collect a partition's keys.
@@ -96,6 +107,7 @@ impl KeySketch {
         let keys = columns.into_iter().map(|column| column.map(Collected::finish)).collect();
         // The last partition hands in once.
         let _ = self.keys.set(keys);
+        self.ended.notify_waiters();
     }
 }
 

@@ -12,10 +12,15 @@
 //! Invariants
 //! - Only hash joins and top-k narrow scans. A filter is used only if it reached the very columns that its operator compares (`lineage`).
 //! - Only joins in which NULL equals nothing are tapped: there a row without a key has no partner.
-//! - A join is tapped only if its filter reached a scan that is worth narrowing.
+//! - A join is tapped only if its filter reached a scan that is worth narrowing: of a large table, or of any if the build side is of
+//!   small tables alone. Such a build side ends soon: scans wait for its keys, so that one small table narrows the next.
 
 use super::lineage::{origins, position};
-use crate::{exec::ScanExec, narrowing::KeyTapExec};
+use crate::{
+    exec::ScanExec,
+    limits::QUICK_BUILD_ROWS_MAX,
+    narrowing::{KeyTapExec, Source},
+};
 use datafusion::{
     common::{
         NullEquality,
@@ -52,8 +57,8 @@ impl KeyFilterRule {
         if let Some(sort) = plan.downcast_ref::<SortExec>() {
             for filter in sort.dynamic_expressions_produced() {
                 if let Some(id) = filter.expression_id() {
-                    let meant = self.meant(sort.input(), &filter);
-                    meant.iter().for_each(|scan| scan.narrowing().arm(id, None));
+                    let meant = self.meant(sort.input(), &filter, self.rows_min);
+                    meant.iter().for_each(|scan| scan.narrowing().arm(id, &Source::Threshold));
                 }
             }
         }
@@ -65,6 +70,7 @@ impl KeyFilterRule {
         &self,
         plan: &'p Arc<dyn ExecutionPlan>,
         filter: &Arc<dyn PhysicalExpr>,
+        rows_min: u64,
     ) -> Vec<&'p ScanExec> {
         let (Some(id), children) = (filter.expression_id(), filter.children()) else { return Vec::new() };
         let traced: Option<Vec<_>> =
@@ -79,7 +85,7 @@ impl KeyFilterRule {
             scan.narrowing().is_about(id, &columns.collect::<Vec<_>>())
         };
         let scans = first.iter().map(|(scan, _)| *scan);
-        scans.filter(|scan| scan.snapshot().rows() >= self.rows_min && is_meant(scan)).collect()
+        scans.filter(|scan| scan.snapshot().rows() >= rows_min && is_meant(scan)).collect()
     }
 
     fn tap(&self, join: &HashJoinExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
@@ -87,19 +93,32 @@ impl KeyFilterRule {
         if join.null_aware || join.null_equality() != NullEquality::NullEqualsNothing {
             return Ok(None);
         }
+        let is_quick = self.rows_min < u64::MAX && is_small(join.left());
+        let rows_min = if is_quick { 0 } else { self.rows_min };
         let meant: Vec<(u64, &ScanExec)> = filters
             .iter()
             .filter_map(|filter| Some((filter.expression_id()?, filter)))
-            .flat_map(|(id, filter)| self.meant(join.right(), filter).into_iter().map(move |scan| (id, scan)))
+            .flat_map(|(id, filter)| {
+                self.meant(join.right(), filter, rows_min).into_iter().map(move |scan| (id, scan))
+            })
             .collect();
         if meant.is_empty() {
             return Ok(None);
         }
         let keys = join.on().iter().map(|(build, _)| Arc::clone(build)).collect();
         let (tap, sketch) = KeyTapExec::new(Arc::clone(join.left()), keys)?;
-        meant.iter().for_each(|(id, scan)| scan.narrowing().arm(*id, Some(&sketch)));
+        let source = Source::Join { sketch, is_quick };
+        meant.iter().for_each(|(id, scan)| scan.narrowing().arm(*id, &source));
         let tapped = join.builder().with_new_children(vec![Arc::new(tap), Arc::clone(join.right())])?;
         Ok(Some(tapped.build_exec()?))
+    }
+}
+
+/// Whether everything below is read from small tables.
+fn is_small(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.downcast_ref::<ScanExec>() {
+        Some(scan) => scan.snapshot().rows() <= QUICK_BUILD_ROWS_MAX,
+        None => plan.children().into_iter().all(is_small),
     }
 }
 

@@ -82,6 +82,28 @@ async fn many_keys_travel_as_a_filter_that_is_looked_into_and_given_up_when_most
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_table_narrows_the_next_small_one_before_that_is_read() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    // A region names five of 25 nations, those about a fifth of the suppliers, and those a fifth of the lines.
+    let sql = "select count(*), sum(l_quantity) from lineitem, supplier, nation, region where l_suppkey = s_suppkey \
+               and s_nationkey = n_nationkey and n_regionkey = r_regionkey and r_name = 'ASIA'";
+    for table in ["nation", "supplier", "lineitem"] {
+        for report in everywhere(&cluster, Wire::Shm, sql, table).await {
+            let (policy, segments) = (report.policy, report.narrowing.segments);
+            assert_eq!(segments, report.segments, "{policy} {table}: {:?}", report.narrowing);
+            let figures = report.actual.expect("it ran");
+            let selected = figures.work.rows_selected;
+            assert!(
+                selected > 0 && selected <= report.rows / 3,
+                "{policy} {table}: {selected} of {}",
+                report.rows
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_with_nobody_reads_nothing_of_its_other_side() {
     let cluster = TestCluster::start(2).expect("a cluster");
     cluster.load(SHAPE).await.expect("data");
