@@ -22,6 +22,7 @@ mod remote_process;
 mod repeats;
 mod report;
 mod segment;
+mod shared;
 mod steering;
 mod tally;
 
@@ -29,6 +30,7 @@ pub use error::ScanError;
 
 pub(crate) use context::{Loads, QueryContext};
 pub(crate) use profile::groups_max;
+pub(crate) use shared::SharedExec;
 
 use self::capture::Capture;
 use crate::{
@@ -155,6 +157,15 @@ impl ScanExec {
 
     pub(crate) fn snapshot(&self) -> &TableSnapshot {
         &self.snapshot
+    }
+
+    /// Whether both put out the same rows, whatever happens above them.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let is_narrowed = |scan: &Self| scan.narrowing.filters().next().is_some();
+        self.request == other.request
+            && Arc::ptr_eq(&self.snapshot, &other.snapshot)
+            && !is_narrowed(self)
+            && !is_narrowed(other)
     }
 
     /// Rows that are expected to pass the filter in all.

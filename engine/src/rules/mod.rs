@@ -1,5 +1,6 @@
 //! Which rewrites of a plan are ours?
 
+mod common_aggregate;
 mod float_comparison;
 mod key_filters;
 mod lineage;
@@ -8,6 +9,7 @@ mod total_order;
 
 pub use partial_aggregate::AggregatePushdown;
 
+pub(crate) use common_aggregate::CommonAggregateRule;
 pub(crate) use float_comparison::FloatComparison;
 pub(crate) use key_filters::KeyFilterRule;
 pub(crate) use partial_aggregate::PartialAggregateRule;

@@ -7,7 +7,7 @@ use super::{BATCH_ROWS, CATALOG, EngineOptions, SCHEMA};
 use crate::{
     catalog::Tables,
     error::EngineError,
-    rules::{FloatComparison, KeyFilterRule, PartialAggregateRule, TotalOrderRule},
+    rules::{CommonAggregateRule, FloatComparison, KeyFilterRule, PartialAggregateRule, TotalOrderRule},
 };
 use datafusion::{
     catalog::{CatalogProvider, MemoryCatalogProvider},
@@ -53,6 +53,7 @@ pub(crate) fn session_state(
         .with_optimizer_rule(Arc::new(TotalOrderRule::default()))
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
+        .with_physical_optimizer_rule(Arc::new(CommonAggregateRule))
         .build();
     state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));
     Ok(state)

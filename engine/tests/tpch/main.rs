@@ -11,5 +11,6 @@ mod over_quota;
 mod plans;
 mod reduced;
 mod refused;
+mod shared;
 mod traced;
 mod wrong_pages;

@@ -1,0 +1,170 @@
+//! How is a part of a plan computed once and read several times?
+//!
+//! The first reader starts it, all its partitions at once; each keeps its batches until the plan goes, and every reader waits for
+//! the whole of the partition that it reads. Nothing waits for a reader, so readers cannot wait for each other.
+//!
+//! Batches that are kept are of the query's memory: where that is not enough, the query fails as it does for an aggregation.
+
+use datafusion::{
+    arrow::array::RecordBatch,
+    common::{runtime::SpawnedTask, tree_node::TreeNodeRecursion},
+    error::{DataFusionError, Result},
+    execution::{
+        SendableRecordBatchStream, TaskContext,
+        memory_pool::{MemoryConsumer, MemoryReservation},
+    },
+    physical_expr::PhysicalExpr,
+    physical_plan::{
+        DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+        stream::RecordBatchStreamAdapter,
+    },
+};
+use futures::{
+    FutureExt, StreamExt, TryFutureExt, TryStreamExt,
+    future::{BoxFuture, Shared},
+    stream,
+};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+type Kept = Result<Arc<Batches>, Arc<DataFusionError>>;
+
+/// What a partition gave, and the memory it takes.
+struct Batches {
+    batches: Vec<RecordBatch>,
+    _memory: MemoryReservation,
+}
+
+/// A part of a plan and, once somebody reads it, what it gives.
+struct Computed {
+    number: usize,
+    input: Arc<dyn ExecutionPlan>,
+    partitions: OnceLock<Vec<Shared<BoxFuture<'static, Kept>>>>,
+}
+
+/// A reader of it. The first in a plan shows it as its child.
+pub(crate) struct SharedExec {
+    computed: Arc<Computed>,
+    is_first: bool,
+}
+
+impl SharedExec {
+    /// The first reader of what `input` gives; `number` is its name in plans.
+    pub(crate) fn new(number: usize, input: Arc<dyn ExecutionPlan>) -> Self {
+        let computed = Computed { number, input, partitions: OnceLock::new() };
+        Self { computed: Arc::new(computed), is_first: true }
+    }
+
+    /// Another reader of the same.
+    pub(crate) fn another(&self) -> Self {
+        Self { computed: Arc::clone(&self.computed), is_first: false }
+    }
+
+    pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.computed.input
+    }
+}
+
+impl Computed {
+    fn partition(
+        &self,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<Shared<BoxFuture<'static, Kept>>> {
+        let partitions = self.partitions.get_or_init(|| {
+            let count = self.input.output_partitioning().partition_count();
+            (0..count).map(|partition| self.start(partition, context)).collect()
+        });
+        let kept = partitions.get(partition).cloned();
+        kept.ok_or_else(|| DataFusionError::Internal(format!("no partition {partition} of a shared result")))
+    }
+
+    fn start(&self, partition: usize, context: &Arc<TaskContext>) -> Shared<BoxFuture<'static, Kept>> {
+        let (input, context) = (Arc::clone(&self.input), Arc::clone(context));
+        let task = SpawnedTask::spawn(async move {
+            let memory = MemoryConsumer::new("SharedExec").register(context.memory_pool());
+            let mut stream = input.execute(partition, context)?;
+            let mut batches = Vec::new();
+            while let Some(batch) = stream.try_next().await? {
+                memory.try_grow(batch.get_array_memory_size())?;
+                batches.push(batch);
+            }
+            Ok(Arc::new(Batches { batches, _memory: memory }))
+        });
+        let ended = task.map(|ended| match ended {
+            Ok(kept) => kept.map_err(Arc::new),
+            Err(error) => Err(Arc::new(DataFusionError::ExecutionJoin(Box::new(error)))),
+        });
+        ended.boxed().shared()
+    }
+}
+
+impl fmt::Debug for SharedExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedExec")
+            .field("number", &self.computed.number)
+            .field("is_first", &self.is_first)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for SharedExec {
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = if self.is_first { "" } else { ", computed above" };
+        write!(f, "SharedExec: result {}{whose}", self.computed.number)
+    }
+}
+
+impl ExecutionPlan for SharedExec {
+    fn name(&self) -> &'static str {
+        "SharedExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.computed.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        if self.is_first { vec![&self.computed.input] } else { Vec::new() }
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true; self.children().len()]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false; self.children().len()]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    /// With another input it is another result: other readers stay with the old one.
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match children.pop() {
+            Some(input) if !Arc::ptr_eq(&input, &self.computed.input) => {
+                Ok(Arc::new(Self::new(self.computed.number, input)))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let kept = self.computed.partition(partition, &context)?;
+        let batches = kept.map_err(DataFusionError::Shared).map_ok(|kept| {
+            let count = kept.batches.len();
+            stream::iter(0..count).map(move |position| Ok(kept.batches[position].clone()))
+        });
+        let batches = batches.try_flatten_stream();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+}

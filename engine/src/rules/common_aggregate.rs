@@ -1,0 +1,138 @@
+//! Which aggregations does a plan compute twice?
+//!
+//! ```text
+//! JoinExec                                 JoinExec
+//!   AggregateExec(Final) A                   SharedExec
+//!     ScanExec                                 AggregateExec(Final) A
+//!   AggregateExec                    ===>        ScanExec
+//!     AggregateExec(Final) A                 AggregateExec
+//!       ScanExec                               SharedExec, computed above
+//! ```
+//!
+//! A view or a common table expression that a statement names twice is planned twice. Where it groups rows, little comes out of
+//! much: it is computed once, and kept.
+//!
+//! Invariants
+//! - Two parts are the same only if every operator of them is one that is known here and equals the other's in all that it does.
+//! - Nothing that a join or a top-k narrows is shared, and no volatile function.
+//! - The rule is the last: operators above and below are as they will run.
+
+use crate::exec::{ScanExec, SharedExec};
+use datafusion::{
+    common::{
+        config::ConfigOptions,
+        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+    },
+    error::Result,
+    physical_expr::{PhysicalExpr, aggregate::AggregateFunctionExpr},
+    physical_expr_common::physical_expr::is_volatile,
+    physical_optimizer::PhysicalOptimizerRule,
+    physical_plan::{
+        ExecutionPlan, aggregates::AggregateExec, coalesce_partitions::CoalescePartitionsExec,
+        coop::CooperativeExec, filter::FilterExec, projection::ProjectionExec, repartition::RepartitionExec,
+    },
+};
+use std::sync::Arc;
+
+/// Has equal aggregations computed once.
+#[derive(Debug)]
+pub(crate) struct CommonAggregateRule;
+
+impl PhysicalOptimizerRule for CommonAggregateRule {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut aggregates = Vec::new();
+        plan.apply(|plan| {
+            if plan.downcast_ref::<AggregateExec>().is_some() {
+                aggregates.push(Arc::clone(plan));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        if aggregates.len() < 2 {
+            return Ok(plan);
+        }
+        let mut shared: Vec<SharedExec> = Vec::new();
+        plan.transform_down(|plan| {
+            if plan.downcast_ref::<AggregateExec>().is_none() {
+                return Ok(Transformed::no(plan));
+            }
+            let reader = if let Some(first) = shared.iter().find(|first| is_same(first.input(), &plan)) {
+                first.another()
+            } else if aggregates.iter().filter(|other| is_same(other, &plan)).count() > 1 {
+                let first = SharedExec::new(shared.len() + 1, plan);
+                shared.push(first.another());
+                first
+            } else {
+                return Ok(Transformed::no(plan));
+            };
+            Ok(Transformed::new(Arc::new(reader), true, TreeNodeRecursion::Jump))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "rackscan_common_aggregate"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Whether both give the same rows for certain.
+fn is_same(one: &Arc<dyn ExecutionPlan>, two: &Arc<dyn ExecutionPlan>) -> bool {
+    let (below_one, below_two) = (one.children(), two.children());
+    one.schema() == two.schema()
+        && one.fetch() == two.fetch()
+        && is_same_operator(one.as_ref(), two.as_ref())
+        && below_one.len() == below_two.len()
+        && below_one.into_iter().zip(below_two).all(|(one, two)| is_same(one, two))
+}
+
+fn is_same_operator(one: &dyn ExecutionPlan, two: &dyn ExecutionPlan) -> bool {
+    if let Some((one, two)) = both::<ScanExec>(one, two) {
+        one.is_same(two)
+    } else if let Some((one, two)) = both::<AggregateExec>(one, two) {
+        is_same_aggregate(one, two)
+    } else if let Some((one, two)) = both::<ProjectionExec>(one, two) {
+        one.expr() == two.expr() && one.expr().iter().all(|column| !is_volatile(&column.expr))
+    } else if let Some((one, two)) = both::<FilterExec>(one, two) {
+        let predicate = one.predicate();
+        predicate == two.predicate() && !is_volatile(predicate) && one.projection() == two.projection()
+    } else if let Some((one, two)) = both::<RepartitionExec>(one, two) {
+        one.partitioning() == two.partitioning() && one.preserve_order() == two.preserve_order()
+    } else {
+        both::<CoalescePartitionsExec>(one, two).is_some() || both::<CooperativeExec>(one, two).is_some()
+    }
+}
+
+/// Both as `T`, or neither.
+fn both<'p, T: ExecutionPlan>(
+    one: &'p dyn ExecutionPlan,
+    two: &'p dyn ExecutionPlan,
+) -> Option<(&'p T, &'p T)> {
+    one.downcast_ref::<T>().zip(two.downcast_ref::<T>())
+}
+
+fn is_same_aggregate(one: &AggregateExec, two: &AggregateExec) -> bool {
+    // Equality of `AggregateFunctionExpr` leaves these out.
+    let rest = |function: &AggregateFunctionExpr| (function.is_distinct(), function.ignore_nulls());
+    let is_plain = |aggregate: &AggregateExec| {
+        let arguments = aggregate.aggr_expr().iter().flat_map(|function| function.expressions());
+        let mut expressions = arguments.chain(aggregate.group_expr().input_exprs());
+        aggregate.aggr_expr().iter().all(|function| function.order_bys().is_empty())
+            && aggregate.filter_expr().iter().flatten().all(|filter| !is_volatile(filter))
+            && expressions.all(|expression: Arc<dyn PhysicalExpr>| !is_volatile(&expression))
+    };
+    one.mode() == two.mode()
+        && one.group_expr() == two.group_expr()
+        && one.aggr_expr() == two.aggr_expr()
+        && one.aggr_expr().iter().map(|of| rest(of)).eq(two.aggr_expr().iter().map(|of| rest(of)))
+        && one.filter_expr() == two.filter_expr()
+        && one.limit_options() == two.limit_options()
+        && one.input_schema() == two.input_schema()
+        && is_plain(one)
+}
