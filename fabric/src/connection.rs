@@ -26,6 +26,7 @@ use crate::{
     memory::RawSlice,
     operation::Operation,
     region::{Access, Region, RemoteRegion},
+    spin::spin_time_us,
     wire::Queue,
 };
 
@@ -253,7 +254,7 @@ impl Connection {
         if self.ended.is_some() {
             return 0;
         }
-        let spin_until = Instant::now() + Duration::from_micros(self.queue.spin_us());
+        let spin_until = Instant::now() + spin_time_us(self.queue.spin_us());
         loop {
             let count = self.poll(events);
             if count > 0 {

@@ -95,6 +95,7 @@ mod pages;
 mod region;
 mod shm;
 pub mod sim;
+mod spin;
 mod stream;
 mod tcp;
 #[cfg(feature = "verbs")]
@@ -118,3 +119,4 @@ pub use listener::{Listener, connect};
 pub use memory::{RawSlice, SharedBytes};
 pub use operation::{Operation, Report};
 pub use region::{Access, Region, RegionSlice, RemoteRegion};
+pub use spin::{allow_spinning, spin_time};

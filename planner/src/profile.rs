@@ -163,6 +163,7 @@ impl Ahead {
         self.demand.wire_s += demand.wire_s;
         self.demand.worker_s += demand.worker_s;
         self.demand.node_s += demand.node_s;
+        self.demand.node_cpu_s += demand.node_cpu_s;
         self.demand.engine_s += demand.engine_s;
         self.demand.messages_s += demand.messages_s;
     }
@@ -176,6 +177,7 @@ impl Ahead {
             wire_s: less(self.demand.wire_s, demand.wire_s),
             worker_s: less(self.demand.worker_s, demand.worker_s),
             node_s: less(self.demand.node_s, demand.node_s),
+            node_cpu_s: less(self.demand.node_cpu_s, demand.node_cpu_s),
             engine_s: less(self.demand.engine_s, demand.engine_s),
             messages_s: less(self.demand.messages_s, demand.messages_s),
             latency_s: 0.0,
@@ -225,7 +227,7 @@ pub struct NodeProfile {
     pub wire: Wire,
     /// Whether its devices can be read without it.
     pub attachment: Attachment,
-    /// How busy with others' scans it said it was, in its last reply.
+    /// How busy with others' scans it said it was, in its last reply, and how much of its processors it may use.
     pub load: LoadReport,
     /// What this engine has asked of it and not heard of: device, wire and scan workers.
     pub ahead: Ahead,
@@ -239,6 +241,15 @@ pub struct NodeProfile {
 }
 
 impl NodeProfile {
+    /// How many processors it may use: as many as it likes if it did not say.
+    #[must_use]
+    pub fn cpus(&self) -> f64 {
+        match self.load.cpu_milli {
+            0 => f64::INFINITY,
+            milli => f64::from(milli) * 1e-3,
+        }
+    }
+
     /// Whether scans do without it: it was lost, and its devices can be read all the same.
     #[must_use]
     pub fn is_done_without(&self) -> bool {

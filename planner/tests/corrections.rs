@@ -107,9 +107,9 @@ proptest! {
         prop_assert!((0.0..=131_072.0).contains(&corrected.output_rows));
         let node = &cluster().nodes[&NODE];
         for placement in Placement::ALL {
-            let Demand { device_s, wire_s, worker_s, node_s, engine_s, latency_s, messages_s } =
+            let Demand { device_s, wire_s, worker_s, node_s, node_cpu_s, engine_s, latency_s, messages_s } =
                 demand(&corrected, node, &calibration, placement);
-            for seconds in [device_s, wire_s, worker_s, node_s, engine_s, latency_s, messages_s] {
+            for seconds in [device_s, wire_s, worker_s, node_s, node_cpu_s, engine_s, latency_s, messages_s] {
                 prop_assert!(seconds.is_finite() && seconds >= 0.0, "{placement}: {seconds}");
             }
         }

@@ -152,6 +152,20 @@ fn pages_come_from_a_nodes_cache_rather_than_from_a_device() {
 }
 
 #[test]
+fn a_node_that_a_quota_holds_back_scans_nothing_that_costs_less_to_send() {
+    let selective = scan(150, 0, 0.01, 32.0);
+    let with = |cpu_milli: u32| {
+        let mut cluster = cluster(Wire::Tcp, detached(), 0, 0);
+        let node = cluster.nodes.get_mut(&NODE).expect("it is there");
+        (node.load.cpu_milli, node.cached) = (cpu_milli, 1.0);
+        decided(&selective, &cluster)
+    };
+    let placed = [0, 2000, 1000, 250, 100].map(with);
+    assert_eq!(placed[..2], [Placement::RemoteProcess; 2], "it has what it needs, or says nothing");
+    assert_eq!(placed[3..], [Placement::RemoteFetch; 2]);
+}
+
+#[test]
 fn a_forced_placement_is_obeyed_whatever_it_costs() {
     let everything = scan(0, 1500, 1.0, 120.0);
     let cluster = cluster(Wire::Tcp, attached(), 99, 0);

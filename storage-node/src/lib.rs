@@ -26,6 +26,7 @@
 mod bridge;
 mod cache;
 mod config;
+mod cpu_share;
 mod error;
 mod lifecycle;
 pub mod limits;
@@ -42,6 +43,7 @@ mod store;
 mod task;
 
 pub use config::{ByteSize, ClusterId, Config, ConfigError, DeviceConfig};
+pub use cpu_share::{CgroupVersion, CpuGroup};
 pub use error::{StartError, Stopped};
 pub use node::{Node, NodeHandle};
 pub use store::{CatalogFault, CatalogFileError, LabelFault, MetadataFull};

@@ -25,6 +25,7 @@ use crate::{
     bridge::{BridgeIo, Core, Intake, NodeParts, Reactor, ReactorParts},
     cache::NodeCache,
     config::Config,
+    cpu_share::CpuShare,
     error::{StartError, Stopped},
     lifecycle::Lifecycle,
     limits::{BUFFER_BYTES_MAX, ECHO_BYTES},
@@ -93,6 +94,7 @@ impl Node {
             config.listen.iter().map(|address| listen(address, &key, &receive)).collect::<Result<_, _>>()?;
         handle.addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let node = Arc::new(NodeParts {
+            cpu_share: CpuShare::new(),
             programs: Programs::default(),
             plan,
             started: Instant::now(),

@@ -35,7 +35,7 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
             .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
     }
     // May start this command anew: nothing that lasts may be done before.
-    let (shaped, left_out) = shaped(&mut options)?;
+    let (shaped, left_out) = shaped(&mut options, asked.nodes)?;
     for text in &left_out {
         eprintln!("{text}");
     }
@@ -65,7 +65,7 @@ fn options(global: &Global, asked: &BenchPlacement) -> PlacementOptions {
 }
 
 /// What can be shaped of what the options ask for. An axis that cannot be is left out of them, in words.
-fn shaped(options: &mut PlacementOptions) -> Result<(Shaped, Vec<String>), Failure> {
+fn shaped(options: &mut PlacementOptions, nodes: u16) -> Result<(Shaped, Vec<String>), Failure> {
     let mut reasons = Vec::new();
     let mut wire = None;
     if options.wires.iter().any(Option::is_some) {
@@ -73,7 +73,7 @@ fn shaped(options: &mut PlacementOptions) -> Result<(Shaped, Vec<String>), Failu
     }
     let mut quota = None;
     if options.cpu_shares.iter().any(|share| *share < 100) {
-        quota = Quota::create().map_err(|text| reasons.push(("--cpu-shares", text))).ok();
+        quota = Quota::create(nodes).map_err(|text| reasons.push(("--cpu-shares", text))).ok();
     }
     if !reasons.is_empty() && wire.is_none() && quota.is_none() {
         let reasons: Vec<String> = reasons.iter().map(|(axis, text)| format!("{axis}: {text}")).collect();

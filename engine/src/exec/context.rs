@@ -62,6 +62,8 @@ struct NodeLoad {
     cached: f64,
     /// Scans of others, as of the last reply.
     others: u16,
+    /// Thousandths of a processor that it may use, as of the last reply; 0 if it said nothing.
+    cpu_milli: u32,
     /// Requests of each kind on their way.
     asked: [u16; 3],
     ahead: Ahead,
@@ -108,6 +110,7 @@ impl Loads {
         let ours = load.asked[Waiting::Scan as usize];
         load.others = reported.scans_running.saturating_add(reported.scans_queued).saturating_sub(ours);
         load.scan_workers = reported.scan_workers;
+        load.cpu_milli = reported.cpu_milli;
         load.lost_at = None;
     }
 
@@ -228,11 +231,11 @@ impl QueryContext {
                 Err(rackscan_client::LocalError::NotAttached { reason, .. }) => Attachment::Detached(reason),
                 Err(other) => Attachment::Detached(other.to_string()),
             };
-            let (scans_running, scan_workers) = (load.others, load.scan_workers);
+            let (scans_running, scan_workers, cpu_milli) = (load.others, load.scan_workers, load.cpu_milli);
             let pace = load
                 .measured_at
                 .map_or_else(PaceFactors::default, |at| load.pace.factors_after(at.elapsed().as_secs_f64()));
-            let others = LoadReport { scans_running, scan_workers, ..LoadReport::default() };
+            let others = LoadReport { scans_running, scan_workers, cpu_milli, ..LoadReport::default() };
             let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR);
             let (wire, ahead, cached) = (self.wire(node), load.ahead, load.cached);
             (node, NodeProfile { wire, attachment, load: others, ahead, pace, cached, lost })

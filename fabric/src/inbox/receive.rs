@@ -14,7 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering, fence},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use rustix::event::epoll;
@@ -37,6 +37,7 @@ use crate::{
         INBOX_IDLE_POLLS_PER_LOOK, INBOX_LOOKS_PER_CALL_MAX, INBOX_SPIN_US, MESSAGE_BYTES_MAX, SEND_BYTES_MAX,
     },
     region::Region,
+    spin::spin_time_us,
 };
 
 /// A part of the rings or of the status ring is given back when so much of it can be, or when nothing has arrived.
@@ -249,7 +250,7 @@ impl Inbox {
 
     /// As `next`, but waits until something has arrived or the deadline has passed: polls for a short time, then sleeps.
     pub fn wait(&mut self, bytes: &mut Vec<u8>, deadline: Instant) -> Option<Arrival> {
-        let spin_until = Instant::now() + Duration::from_micros(INBOX_SPIN_US);
+        let spin_until = Instant::now() + spin_time_us(INBOX_SPIN_US);
         loop {
             if let Some(arrival) = self.next(bytes) {
                 return Some(arrival);

@@ -27,6 +27,7 @@ use super::{
 use crate::{
     error::Ending,
     limits::{CLOSE_TIME_MAX, TCP_INLINE_BYTES_MAX, TCP_SPIN_US},
+    spin::spin_time_us,
 };
 
 /// The responder's thread.
@@ -79,7 +80,7 @@ fn serve(link: &Link) -> Ending {
         // What follows a frame often follows soon: asking again costs less than being woken, and yielding lets whoever
         // produces it run first.
         if receiver.take_activity() {
-            spin_until = Instant::now() + Duration::from_micros(TCP_SPIN_US);
+            spin_until = Instant::now() + spin_time_us(TCP_SPIN_US);
         }
         let may_change_soon = pause == Pause::Drained || receiver.waits_for_inbox();
         if may_change_soon && !must_send && Instant::now() < spin_until {

@@ -51,4 +51,6 @@ pub struct LoadReport {
     pub scan_workers: u16,
     /// Reads in flight at the devices.
     pub reads_in_flight: u16,
+    /// Thousandths of a processor that the node may use: all that it may run on, less where a quota holds it back. 0 if that is not known.
+    pub cpu_milli: u32,
 }

@@ -24,6 +24,7 @@ use super::io::BridgeIo;
 use crate::{
     cache::NodeCache,
     config::Config,
+    cpu_share::CpuShare,
     lifecycle::Lifecycle,
     link::{Link, WATCH},
     mailbox::Mailbox,
@@ -48,6 +49,7 @@ pub(crate) struct NodeParts {
     pub(crate) cache: Option<NodeCache>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) scans: Arc<ScanQueue>,
+    pub(crate) cpu_share: CpuShare,
     pub(crate) programs: Programs,
     pub(crate) lifecycle: Arc<Lifecycle>,
     /// Whether every ring could register its buffers; set when all threads are there.
@@ -259,6 +261,7 @@ impl Core {
             scans_running: short(running),
             scan_workers: self.node.config.scan_workers,
             reads_in_flight: short(self.io.in_flight() as usize),
+            cpu_milli: self.node.cpu_share.milli(),
         }
     }
 }

@@ -15,7 +15,7 @@
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
 use rackscan_device::{Completion, DeviceIo, Token, Wait};
-use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError};
+use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError, spin_time};
 use rackscan_format::message::{Answer, Refusal, ReplyMessage, RequestMessage};
 
 use super::{
@@ -101,7 +101,7 @@ impl Reactor {
             if self.is_over() {
                 break;
             }
-            if last_work.elapsed() < REACTOR_SPIN {
+            if last_work.elapsed() < spin_time(REACTOR_SPIN) {
                 std::thread::yield_now();
                 continue;
             }

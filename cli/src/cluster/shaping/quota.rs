@@ -1,9 +1,10 @@
-//! How little processor time do nodes get? A control group of their own with a quota, of version 1 or 2.
+//! How little processor time do nodes get? A control group for each of them, with a quota, of version 1 or 2.
 //!
 //! Invariants
-//! - Only the group that this command made is written to. It is removed when its processes have ended, and groups that killed commands
+//! - Only groups that this command made are written to. They are removed when their processes have ended, and groups that killed commands
 //!   left are removed by the next one.
 
+use rackscan_storage_node::{CgroupVersion, CpuGroup};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -19,62 +20,77 @@ const QUOTA_US_MIN: u64 = 1_000;
 const REMOVAL_TIME_MAX: Duration = Duration::from_secs(2);
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// A control group.
+/// Control groups, one for each node.
 #[derive(Debug)]
 pub(crate) struct Quota {
-    folder: PathBuf,
-    version: Version,
+    groups: Vec<Group>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
+#[derive(Debug)]
+struct Group {
+    folder: PathBuf,
+    version: CgroupVersion,
 }
 
 /// Where groups can be made.
 #[derive(Debug, PartialEq, Eq)]
 struct Parent {
     folder: PathBuf,
-    version: Version,
+    version: CgroupVersion,
 }
 
 impl Quota {
-    /// Makes a group inside of this process's own.
-    pub(crate) fn create() -> Result<Self, String> {
+    /// Makes groups for so many nodes inside of this process's own.
+    pub(crate) fn create(nodes: u16) -> Result<Self, String> {
         let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
         let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
         let Parent { folder, version } = parent(&mounts, &groups).ok_or(
             "no control group of version 1 or 2 with the controller cpu is mounted where this process may make groups",
         )?;
         remove_left(&folder);
-        let folder = folder.join(format!("{NAME}{}", std::process::id()));
-        fs::create_dir(&folder)
-            .map_err(|error| format!("{}: {error} (making control groups needs root)", folder.display()))?;
-        let quota = Self { folder, version };
+        let mut quota = Self { groups: Vec::new() };
+        for node in 0..nodes {
+            let folder = folder.join(format!("{NAME}{}-{node}", std::process::id()));
+            fs::create_dir(&folder).map_err(|error| {
+                format!("{}: {error} (making control groups needs root)", folder.display())
+            })?;
+            quota.groups.push(Group { folder, version });
+        }
         quota.set(100)?;
         Ok(quota)
     }
 
-    /// Takes processes in.
+    /// Takes processes in, each into a group of its own.
     pub(crate) fn hold(&self, pids: &[u32]) -> Result<(), String> {
-        pids.iter().try_for_each(|pid| self.write("cgroup.procs", &pid.to_string()))
+        if pids.len() != self.groups.len() {
+            return Err(format!("{} nodes were started, expected {}", pids.len(), self.groups.len()));
+        }
+        let mut each = self.groups.iter().zip(pids);
+        each.try_for_each(|(group, pid)| group.write("cgroup.procs", &pid.to_string()))
     }
 
-    /// Gives all of them together so much of all cores.
+    /// Gives all of them together so much of all cores, each an equal part.
     pub(crate) fn set(&self, percent: u32) -> Result<(), String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        let limit = limit(percent, cores);
+        let limit = limit(percent, cores, self.groups.len() as u64);
+        self.groups.iter().try_for_each(|group| group.set(limit))
+    }
+}
+
+impl Group {
+    fn set(&self, limit: Option<(u64, u64)>) -> Result<(), String> {
         match (self.version, limit) {
-            (Version::One, None) => self.write("cpu.cfs_quota_us", "-1"),
-            (Version::One, Some((quota, period))) => {
+            (CgroupVersion::One, None) => self.write("cpu.cfs_quota_us", "-1"),
+            (CgroupVersion::One, Some((quota, period))) => {
                 // Without a quota any period will do.
                 self.write("cpu.cfs_quota_us", "-1")?;
                 self.write("cpu.cfs_period_us", &period.to_string())?;
                 self.write("cpu.cfs_quota_us", &quota.to_string())
             }
-            (Version::Two, None) => self.write("cpu.max", "max"),
-            (Version::Two, Some((quota, period))) => self.write("cpu.max", &format!("{quota} {period}")),
+            (CgroupVersion::Two, None) => self.write("cpu.max", "max"),
+            (CgroupVersion::Two, Some((quota, period))) => {
+                self.write("cpu.max", &format!("{quota} {period}"))
+            }
         }
     }
 
@@ -84,7 +100,7 @@ impl Quota {
     }
 }
 
-impl Drop for Quota {
+impl Drop for Group {
     fn drop(&mut self) {
         let deadline = Instant::now() + REMOVAL_TIME_MAX;
         loop {
@@ -102,21 +118,22 @@ impl Drop for Quota {
     }
 }
 
-/// Microseconds in a period of so many; `None` without a limit.
-fn limit(percent: u32, cores: u64) -> Option<(u64, u64)> {
+/// Microseconds for each of `nodes` in a period of so many; `None` without a limit.
+fn limit(percent: u32, cores: u64, nodes: u64) -> Option<(u64, u64)> {
     if percent >= 100 {
         return None;
     }
-    let share = u64::from(percent.max(1)) * cores;
-    let period = PERIOD_US.max((QUOTA_US_MIN * 100).div_ceil(share));
-    Some((period * share / 100, period))
+    let (share, whole) = (u64::from(percent.max(1)) * cores, 100 * nodes.max(1));
+    let period = PERIOD_US.max((QUOTA_US_MIN * whole).div_ceil(share));
+    Some((period * share / whole, period))
 }
 
 /// Removes the groups of commands that are gone. One that has processes cannot be removed, and is left alone.
 fn remove_left(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name.strip_prefix(NAME).and_then(|pid| pid.parse::<u32>().ok());
+        let of = name.strip_prefix(NAME).and_then(|rest| rest.split('-').next());
+        let pid = of.and_then(|pid| pid.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
             && let Err(error) = fs::remove_dir(entry.path())
         {
@@ -127,37 +144,16 @@ fn remove_left(parent: &Path) {
 
 /// The nearest group of this process in which others with a quota can be made.
 fn parent(mounts: &str, groups: &str) -> Option<Parent> {
-    let own = |wanted: &dyn Fn(&str) -> bool| {
-        let group = groups.lines().find_map(|line| {
-            let mut parts = line.splitn(3, ':').skip(1);
-            parts.next().filter(|controllers| wanted(controllers)).and(parts.next())
-        });
-        group.unwrap_or("/").trim_start_matches('/').to_owned()
-    };
-    let has_cpu = |list: &str, separator: char| list.split(separator).any(|word| word == "cpu");
-    let mount = |kind: &str, wanted: &dyn Fn(&str) -> bool| {
-        mounts.lines().find_map(|line| {
-            let (place, source) = line.split_once(" - ")?;
-            let mut source = source.split(' ');
-            let is_meant = source.next() == Some(kind) && wanted(source.nth(1)?);
-            is_meant.then_some(())?;
-            place.split(' ').nth(4).map(PathBuf::from)
-        })
-    };
-    if let Some(root) = mount("cgroup", &|options| has_cpu(options, ',')) {
-        let inner = root.join(own(&|controllers| has_cpu(controllers, ',')));
-        // In a container the path may be that of the host.
-        let folder = if inner.exists() { inner } else { root };
-        return Some(Parent { folder, version: Version::One });
+    let CpuGroup { version, root, folder } = CpuGroup::of(mounts, groups)?;
+    if version == CgroupVersion::One {
+        return Some(Parent { folder, version });
     }
-    let root = mount("cgroup2", &|_| true)?;
-    let inner = root.join(own(&str::is_empty));
     let hands_out = |folder: &&Path| {
         let handed = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
-        folder.starts_with(&root) && has_cpu(handed.trim(), ' ')
+        folder.starts_with(&root) && handed.split_whitespace().any(|controller| controller == "cpu")
     };
-    let folder = inner.ancestors().find(hands_out)?.to_owned();
-    Some(Parent { folder, version: Version::Two })
+    let folder = folder.ancestors().find(hands_out)?.to_owned();
+    Some(Parent { folder, version })
 }
 
 #[cfg(test)]
@@ -166,10 +162,10 @@ mod tests {
 
     #[test]
     fn a_share_becomes_a_quota_that_the_kernel_takes() {
-        assert_eq!(limit(100, 2), None);
-        assert_eq!(limit(10, 2), Some((2_000, 10_000)));
-        assert_eq!(limit(50, 8), Some((40_000, 10_000)));
-        assert_eq!(limit(1, 2), Some((1_000, 50_000)));
+        assert_eq!(limit(100, 2, 2), None);
+        assert_eq!(limit(10, 2, 2), Some((1_000, 10_000)));
+        assert_eq!(limit(50, 8, 1), Some((40_000, 10_000)));
+        assert_eq!(limit(1, 2, 4), Some((1_000, 200_000)));
     }
 
     #[test]
@@ -183,7 +179,7 @@ mod tests {
              32 24 0:29 / {at}/unified rw - cgroup2 cgroup2 rw\n"
         );
         let found = parent(&mounts, "4:memory:/other\n1:cpu,cpuacct:/mine\n0::/\n").unwrap();
-        assert_eq!(found, Parent { folder: folder.path().join("cpu/mine"), version: Version::One });
+        assert_eq!(found, Parent { folder: folder.path().join("cpu/mine"), version: CgroupVersion::One });
         let found = parent(&mounts, "1:cpu,cpuacct:/of/the/host\n").unwrap();
         assert_eq!(found.folder, folder.path().join("cpu"));
     }
@@ -197,6 +193,6 @@ mod tests {
         assert_eq!(parent(&mounts, "0::/user/session\n"), None);
         fs::write(folder.path().join("cgroup.subtree_control"), "cpuset cpu io\n").unwrap();
         let found = parent(&mounts, "0::/user/session\n").unwrap();
-        assert_eq!(found, Parent { folder: folder.path().to_owned(), version: Version::Two });
+        assert_eq!(found, Parent { folder: folder.path().to_owned(), version: CgroupVersion::Two });
     }
 }

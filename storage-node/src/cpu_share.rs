@@ -1,0 +1,194 @@
+//! How much of the processors may this process use?
+//!
+//! All that it may run on, less where a quota of its control group, or of one around that, holds it back. Whoever chooses between this
+//! node and another must know: a container's quota shows in no count of processors.
+//!
+//! Invariants
+//! - Quotas may change while the process runs: they are looked at again, at most once in [`LOOK_EVERY_MS`], and by one thread.
+
+use rackscan_fabric::allow_spinning;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Instant,
+};
+
+/// How old an answer may be, in milliseconds.
+const LOOK_EVERY_MS: u64 = 500;
+
+/// Which files say what a control group may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
+    One,
+    /// `cpu.max`.
+    Two,
+}
+
+/// The control group of a process that the controller `cpu` counts it to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuGroup {
+    /// Whose files.
+    pub version: CgroupVersion,
+    /// Where the tree of groups is mounted.
+    pub root: PathBuf,
+    /// The group's own folder, in the tree.
+    pub folder: PathBuf,
+}
+
+impl CpuGroup {
+    /// This process's group; `None` where control groups are not mounted.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn own() -> io::Result<Option<Self>> {
+        let (mounts, groups) =
+            (fs::read_to_string("/proc/self/mountinfo")?, fs::read_to_string("/proc/self/cgroup")?);
+        Ok(Self::of(&mounts, &groups))
+    }
+
+    /// The group of a process with this `mountinfo` and this `cgroup`.
+    #[must_use]
+    pub fn of(mounts: &str, groups: &str) -> Option<Self> {
+        let own = |wanted: &dyn Fn(&str) -> bool| {
+            let group = groups.lines().find_map(|line| {
+                let mut parts = line.splitn(3, ':').skip(1);
+                parts.next().filter(|controllers| wanted(controllers)).and(parts.next())
+            });
+            group.unwrap_or("/").trim_start_matches('/').to_owned()
+        };
+        let has_cpu = |list: &str| list.split(',').any(|word| word == "cpu");
+        let mount = |kind: &str, wanted: &dyn Fn(&str) -> bool| {
+            mounts.lines().find_map(|line| {
+                let (place, source) = line.split_once(" - ")?;
+                let mut source = source.split(' ');
+                let is_meant = source.next() == Some(kind) && wanted(source.nth(1)?);
+                is_meant.then_some(())?;
+                place.split(' ').nth(4).map(PathBuf::from)
+            })
+        };
+        let (version, root, group) = match mount("cgroup", &has_cpu) {
+            Some(root) => (CgroupVersion::One, root, own(&has_cpu)),
+            None => (CgroupVersion::Two, mount("cgroup2", &|_| true)?, own(&str::is_empty)),
+        };
+        let inner = root.join(group);
+        // In a container the path may be that of the host.
+        let folder = if inner.exists() { inner } else { root.clone() };
+        Some(Self { version, root, folder })
+    }
+
+    /// Thousandths of a processor that its quota and those around it leave; `None` without any.
+    #[must_use]
+    pub fn quota_milli(&self) -> Option<u32> {
+        let inside = self.folder.ancestors().take_while(|folder| folder.starts_with(&self.root));
+        inside.filter_map(|folder| quota_of(self.version, folder)).min()
+    }
+}
+
+fn quota_of(version: CgroupVersion, folder: &Path) -> Option<u32> {
+    let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
+    let (quota, period) = match version {
+        CgroupVersion::One => (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?),
+        CgroupVersion::Two => {
+            let both = read("cpu.max")?;
+            let (quota, period) = both.trim().split_once(' ')?;
+            (quota.to_owned(), period.to_owned())
+        }
+    };
+    // Without a quota there is `-1` or `max`.
+    let (quota, period): (u64, u64) = (quota.trim().parse().ok()?, period.trim().parse().ok()?);
+    u32::try_from(quota.saturating_mul(1000).checked_div(period)?).ok()
+}
+
+/// What a node says of itself.
+#[derive(Debug)]
+pub(crate) struct CpuShare {
+    started: Instant,
+    /// Milliseconds since the start until which the answer is good.
+    good_until: AtomicU64,
+    milli: AtomicU32,
+}
+
+impl CpuShare {
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now(), good_until: AtomicU64::new(0), milli: AtomicU32::new(look()) }
+    }
+
+    /// Thousandths of a processor.
+    pub(crate) fn milli(&self) -> u32 {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let good_until = self.good_until.load(Ordering::Relaxed);
+        if now >= good_until {
+            let next = now.saturating_add(LOOK_EVERY_MS);
+            // Whoever sets the time looks; others take the old answer meanwhile.
+            let is_ours =
+                self.good_until.compare_exchange(good_until, next, Ordering::Relaxed, Ordering::Relaxed);
+            if is_ours.is_ok() {
+                self.milli.store(look(), Ordering::Relaxed);
+            }
+        }
+        self.milli.load(Ordering::Relaxed)
+    }
+}
+
+/// What may be used now; with less than a processor threads sleep instead of asking for work again and again.
+fn look() -> u32 {
+    let milli = milli_now();
+    allow_spinning(milli >= 1000);
+    milli
+}
+
+fn milli_now() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let all = u32::try_from(cores).unwrap_or(u32::MAX).saturating_mul(1000);
+    let quota = CpuGroup::own().ok().flatten().and_then(|group| group.quota_milli());
+    quota.map_or(all, |quota| quota.min(all)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, file: &str, text: &str) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join(file), text).unwrap();
+    }
+
+    #[test]
+    fn the_tightest_quota_around_a_group_counts() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().join("tree");
+        let leaf = root.join("pod/container");
+        write(&leaf, "cpu.max", "max 100000\n");
+        let group = CpuGroup { version: CgroupVersion::Two, root: root.clone(), folder: leaf.clone() };
+        assert_eq!(group.quota_milli(), None);
+        write(&root.join("pod"), "cpu.max", "25000 100000\n");
+        assert_eq!(group.quota_milli(), Some(250));
+        write(&leaf, "cpu.max", "150000 100000\n");
+        assert_eq!(group.quota_milli(), Some(250));
+        // What lies around the tree is none of its groups.
+        write(temp.path(), "cpu.max", "1000 100000\n");
+        assert_eq!(group.quota_milli(), Some(250));
+    }
+
+    #[test]
+    fn groups_of_version_1_say_it_in_two_files_and_nonsense_is_no_quota() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().to_owned();
+        let group = CpuGroup { version: CgroupVersion::One, root: root.clone(), folder: root.clone() };
+        write(&root, "cpu.cfs_period_us", "10000\n");
+        for (quota, milli) in [("1000\n", Some(100)), ("-1\n", None), ("?\n", None), ("", None)] {
+            write(&root, "cpu.cfs_quota_us", quota);
+            assert_eq!(group.quota_milli(), milli, "{quota}");
+        }
+        write(&root, "cpu.cfs_quota_us", "1000\n");
+        write(&root, "cpu.cfs_period_us", "0\n");
+        assert_eq!(group.quota_milli(), None);
+    }
+
+    #[test]
+    fn this_process_may_use_something() {
+        assert!(CpuShare::new().milli() > 0);
+    }
+}
