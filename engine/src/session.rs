@@ -14,7 +14,7 @@ mod state;
 use crate::{
     catalog::{TableDescription, TableInfo, Tables},
     error::{EngineError, near_names},
-    exec::{Loads, QueryContext},
+    exec::{Bounds, Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan, total_of},
     limits::{
         NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT,
@@ -335,17 +335,23 @@ impl Engine {
         let policy = self.policy();
         let query = self.queries.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("query", query, %policy);
-        let state = self.state_for(policy, &span);
-        let plan = async {
-            let logical = self.logical_plan(&state, statement).await?;
-            state.create_physical_plan(&logical).await.map_err(EngineError::from_datafusion)
+        let told = self.state_for(policy, &span, Bounds::Told);
+        let (plan, state) = async {
+            let logical = self.logical_plan(&told, statement).await?;
+            if let Ok(plan) = told.create_physical_plan(&logical).await {
+                return Ok((plan, told));
+            }
+            // DataFusion estimates filters by the bounds of columns, and fails where a bound cannot be cast though every row can.
+            let withheld = self.state_for(policy, &span, Bounds::Withheld);
+            let plan = withheld.create_physical_plan(&logical).await;
+            plan.map(|plan| (plan, withheld)).map_err(EngineError::from_datafusion)
         }
         .instrument(span.clone())
         .await?;
         Ok(Planned { plan, state, span, started, planning: started.elapsed() })
     }
 
-    fn state_for(&self, policy: Policy, span: &tracing::Span) -> SessionState {
+    fn state_for(&self, policy: Policy, span: &tracing::Span, bounds: Bounds) -> SessionState {
         let mut state = self.state.clone();
         state.config_mut().set_extension(Arc::new(QueryContext {
             cluster: self.cluster.clone(),
@@ -353,6 +359,7 @@ impl Engine {
             loads: Arc::clone(&self.loads),
             calibration: Arc::new(self.options.calibration.clone()),
             policy,
+            bounds,
             threads: self.options.threads.max(1),
             segments_in_flight: self.options.segments_in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX),
             partition_page_bytes: self.options.partition_page_bytes,

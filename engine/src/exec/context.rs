@@ -21,6 +21,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Whether `DataFusion` is told between which values a column's lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bounds {
+    /// As the zone maps say.
+    Told,
+    /// It is to do without.
+    Withheld,
+}
+
 /// What all scans of one query share.
 #[derive(Debug)]
 pub(crate) struct QueryContext {
@@ -28,6 +37,7 @@ pub(crate) struct QueryContext {
     pub(crate) devices: LocalDevices,
     pub(crate) calibration: Arc<Calibration>,
     pub(crate) policy: Policy,
+    pub(crate) bounds: Bounds,
     /// Partitions of a scan.
     pub(crate) threads: usize,
     /// Segments of one partition that are on their way at a time.

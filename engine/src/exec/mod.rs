@@ -28,7 +28,7 @@ mod tally;
 
 pub use error::ScanError;
 
-pub(crate) use context::{Loads, QueryContext};
+pub(crate) use context::{Bounds, Loads, QueryContext};
 pub(crate) use profile::groups_max;
 pub(crate) use shared::SharedExec;
 
@@ -44,7 +44,9 @@ use crate::{
 };
 use datafusion::{
     arrow::datatypes::SchemaRef,
-    common::{Statistics, config::ConfigOptions, stats::Precision, tree_node::TreeNodeRecursion},
+    common::{
+        ColumnStatistics, Statistics, config::ConfigOptions, stats::Precision, tree_node::TreeNodeRecursion,
+    },
     error::{DataFusionError, Result},
     execution::{SendableRecordBatchStream, TaskContext},
     physical_expr::PhysicalExpr,
@@ -240,7 +242,11 @@ impl ScanExec {
         for &output in outputs {
             let column = profile::column_of(&self.request.program, output);
             let known = column.and_then(|column| whole.column_statistics.get(column.index())).cloned();
-            let known = known.unwrap_or_default();
+            let mut known = known.unwrap_or_default();
+            if self.query.bounds == Bounds::Withheld {
+                known =
+                    ColumnStatistics { min_value: Precision::Absent, max_value: Precision::Absent, ..known };
+            }
             statistics =
                 statistics.add_column_statistics(if unfiltered { known } else { known.to_inexact() });
             row_bytes += profile::output_bytes(&self.program, &self.snapshot, output);

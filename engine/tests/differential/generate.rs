@@ -118,10 +118,18 @@ impl<'t> Scope<'t> {
         let (alias, column) = self.column(random);
         let mut operands = vec![self.leaf((alias, column))];
         let count = *random.pick(&[1, 2, 3, 5, 20]);
-        operands.extend((0..count).map(|_| self.constant(random, column)));
+        let constants: Vec<_> = (0..count).map(|_| constant(random, column)).collect();
+        let nulls = constants.contains(&null(column.kind));
+        let class = column.kind.class();
+        operands.extend(constants.into_iter().map(|constant| Expression::leaf(class, constant)));
         let list = vec!["{}"; count].join(", ");
-        let not = if random.percent(25) { "NOT " } else { "" };
-        Expression::of(Class::Boolean, &format!("({{}} {not}IN ({list}))"), operands)
+        let how = match (random.percent(25), nulls) {
+            (false, _) => format!("({{}} IN ({list}))"),
+            (true, false) => format!("({{}} NOT IN ({list}))"),
+            // DataFusion 55.2 takes the entries of `x NOT IN (..., NULL)` from those of `x IN (...)` beside it and finds rows.
+            (true, true) => format!("(({{}} IN ({list})) IS FALSE)"),
+        };
+        Expression::of(Class::Boolean, &how, operands)
     }
 
     fn like(&self, random: &mut Random, depth: u32) -> Expression {

@@ -51,3 +51,13 @@ async fn a_top_k_by_doubles_keeps_the_same_rows_as_a_sort_of_all_among_them_both
     assert!(first(&inside) == first(&all) && first(&outside) == first(&all));
     assert!(all.contains("| -0.0 |") && all.contains("| 0.0  |"), "both zeros");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cast_that_fails_for_bounds_of_columns_but_for_no_row_gives_rows() {
+    let sql = "select count(*) as rows from lineitem \
+               where cast(l_orderkey::double / l_orderkey::double as smallint) < 1000";
+    let [inside, outside] = both(sql).await;
+    assert_eq!(inside, outside);
+    let [all, _] = both("select count(*) as rows from lineitem").await;
+    assert_eq!(inside, all);
+}
