@@ -4,6 +4,8 @@
 //! Invariants
 //! - The runs of all contenders of a point lie side by side, one turn forth and the next one back; medians count.
 //! - A point's first turn does not count, because with it the engine gets to know new conditions; what `auto` took in it is kept.
+//! - Between two runs nobody does anything for [`PAUSE`]: what a run has drawn from a quota of processor time or a bucket of tokens is no
+//!   burden of the next.
 //! - A contender that answers another number of rows than the first is an error, not a time.
 //! - Whatever ends it early, the points that are whole are there.
 
@@ -27,6 +29,8 @@ use std::{
 
 /// How often a running query looks whether it shall end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// More than a period of a control group's quota, which is 100 ms.
+const PAUSE: Duration = Duration::from_millis(120);
 /// Keys of parts for each unit of scale; each of them stands in about 30 rows of lineitem, spread evenly.
 const PART_KEYS: f64 = 200_000.0;
 
@@ -236,6 +240,7 @@ impl Sweep<'_> {
         for turn in 0..turns {
             for (place, policy) in policies.iter().enumerate() {
                 on_run(turn as usize * policies.len() + place, &format!("{policy}: {sql}"));
+                tokio::time::sleep(PAUSE).await;
                 let run = tokio::select! {
                     run = self.once(sql, *policy) => run.map_err(|error| NoRun::Failed(format!("{policy}: {error}"))),
                     () = self.stopped() => Err(NoRun::Stopped),

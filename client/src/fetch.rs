@@ -40,7 +40,7 @@ pub struct FetchedPages {
     pub one_sided_pages: u32,
     /// Pages that were here already.
     pub own_pages: u32,
-    /// From the first request to the last reply.
+    /// From asking to having, over all requests and reads of the node's cache.
     pub waited: Duration,
     /// How busy the node was at the end; `None` when no page was asked for.
     pub load: Option<LoadReport>,
@@ -83,7 +83,11 @@ impl Cluster {
             None => pages.iter().map(|_| None).collect(),
         };
         fetched.own_pages += u32::try_from(found.iter().flatten().count()).unwrap_or(u32::MAX);
+        let asked_at = Instant::now();
         let one_sided = self.take_known(node, &wanted, &mut found).await;
+        if one_sided.pages > 0 {
+            fetched.waited += asked_at.elapsed();
+        }
         fetched.one_sided_pages += one_sided.pages;
         fetched.wire_bytes += one_sided.bytes;
         let missing: Vec<usize> = (0..pages.len()).filter(|index| found[*index].is_none()).collect();

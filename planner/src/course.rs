@@ -21,7 +21,7 @@ use crate::{
     cost::{Demand, Price, Prices, demand, device_seconds, pace_s, price, scan_seconds},
     placement::{Decision, Placement, PlacementError, Policy, Reason, place},
     profile::{ClusterProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile, Wire},
-    ratio::Ratio,
+    ratio::{PassingRatio, Ratio},
 };
 use rackscan_format::ids::NodeId;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub const EXPLORE_EVERY: u32 = 16;
 /// A placement is explored only at less than this many times the best price.
 pub const EXPLORE_PRICE_MAX: f64 = 3.0;
 /// What is learned must serve at least so many segments.
-pub const EXPLORE_LEFT_MIN: usize = 16;
+pub const EXPLORE_LEFT_MIN: usize = 8;
 /// A node reads pages that it is to keep only at less than this many times the price of reading them past it.
 pub const KEEP_PRICE_MAX: f64 = 2.0;
 /// How many times earlier a segment must end elsewhere than where most go: to change sides costs more than is known.
@@ -43,8 +43,6 @@ const WIRE_BYTES_MIN: u64 = 128 << 10;
 const WIRE_ROW_BYTES_MIN: u64 = 256 << 10;
 /// Reads of fewer bytes say more about a single read than about the devices.
 const DISK_BYTES_MIN: u64 = 128 << 10;
-/// For so many seconds nobody asks a node again how fast it is.
-const KNOWN_FOR_S: f64 = 60.0;
 /// Results of fewer rows say nothing about the bytes of a row.
 const ROWS_MIN: u64 = 64;
 /// Shorter work says more about the clock.
@@ -84,14 +82,15 @@ pub struct Observed {
 /// How fast a node and the way to it have been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
-    cpu: Ratio,
-    wire: Ratio,
-    device: Ratio,
-    from_disk: Ratio,
+    cpu: PassingRatio,
+    wire: PassingRatio,
+    device: PassingRatio,
+    from_disk: PassingRatio,
 }
 
 impl Pace {
-    /// Learns from a segment of the node that was scanned so.
+    /// Learns from a segment of the node that was scanned so and ended at `now_s`: seconds of the clock by which
+    /// [`Pace::factors`] is asked. Each ratio has its own age: who scans in the node learns nothing of the way for its pages.
     #[expect(clippy::cast_precision_loss, reason = "estimates: 53 bits are plenty")]
     pub fn observe(
         &mut self,
@@ -99,15 +98,16 @@ impl Pace {
         observed: &Observed,
         wire: Wire,
         calibration: &Calibration,
+        now_s: f64,
     ) {
         if observed.node_cpu_s >= CPU_S_MIN {
-            self.cpu.observe(observed.node_s, observed.node_cpu_s);
+            self.cpu.observe(observed.node_s, observed.node_cpu_s, now_s);
         }
         if observed.disk_bytes >= DISK_BYTES_MIN && observed.device_s > 0.0 {
             // What came out of a cache took no device.
             let from_disk = observed.disk_bytes as f64 / observed.pages.bytes.max(1) as f64;
             let expected_s = device_seconds(observed.pages, calibration) * from_disk.min(1.0);
-            self.device.observe(observed.device_s, expected_s);
+            self.device.observe(observed.device_s, expected_s, now_s);
         }
         let wire_bytes_min = match placement {
             Placement::RemoteProcess => WIRE_ROW_BYTES_MIN,
@@ -124,24 +124,23 @@ impl Pace {
                 Wire::Shm => expected_s,
                 Wire::Tcp | Wire::Verbs => shared_s.min(rest_s).max(0.0),
             };
-            self.wire.observe(found_s, expected_s);
+            self.wire.observe(found_s, expected_s, now_s);
         }
         if placement != Placement::Local {
-            self.from_disk.observe(observed.disk_bytes as f64, observed.pages.bytes as f64);
+            self.from_disk.observe(observed.disk_bytes as f64, observed.pages.bytes as f64, now_s);
         }
     }
 
-    /// The factors, `seconds` after the last measurement.
+    /// The factors at `now_s`.
     #[must_use]
-    pub fn factors_after(&self, seconds: f64) -> PaceFactors {
-        let known = |ratio: &Ratio| ratio.is_known() && seconds < KNOWN_FOR_S;
+    pub fn factors(&self, now_s: f64) -> PaceFactors {
         PaceFactors {
-            fetch_known: known(&self.wire),
-            process_known: known(&self.cpu),
-            cpu: self.cpu.factor_after(seconds),
-            wire: self.wire.factor_after(seconds),
-            device: self.device.factor_after(seconds),
-            from_disk: known(&self.from_disk).then(|| self.from_disk.factor()),
+            fetch_known: self.wire.is_known(now_s),
+            process_known: self.cpu.is_known(now_s),
+            cpu: self.cpu.factor(now_s),
+            wire: self.wire.factor(now_s),
+            device: self.device.factor(now_s),
+            from_disk: self.from_disk.as_measured(now_s),
         }
     }
 }

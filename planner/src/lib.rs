@@ -40,4 +40,4 @@ pub use profile::{
     Ahead, Attachment, ClusterProfile, EngineProfile, Measured, NodeProfile, PaceFactors, PageDemand,
     ScanProfile, Wire,
 };
-pub use ratio::{RATIO_MAX, Ratio};
+pub use ratio::{PassingRatio, RATIO_MAX, Ratio};

@@ -1,6 +1,7 @@
 //! By how much is an estimate wrong?
 //!
-//! The median of the last few ratios of measured to estimated, drawn towards 1 while there are few of them.
+//! The median of the last few ratios of measured to estimated, drawn towards 1 while there are few of them ([`Ratio`]). Of what may
+//! change while nobody measures it goes back to 1 ([`PassingRatio`]).
 //!
 //! Invariants
 //! - One measurement among at least three others that agree changes the ratio to nothing outside of theirs.
@@ -22,10 +23,10 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Takes a measurement. Where nothing was expected and nothing found there is nothing to learn.
-    pub fn observe(&mut self, measured: f64, estimated: f64) {
+    /// Takes a measurement. Where nothing was expected and nothing found there is nothing to learn: it says whether there was.
+    pub fn observe(&mut self, measured: f64, estimated: f64) -> bool {
         if !(measured.is_finite() && estimated.is_finite() && measured >= 0.0 && estimated > 0.0) {
-            return;
+            return false;
         }
         let ratio = (measured / estimated).clamp(1.0 / RATIO_MAX, RATIO_MAX);
         let slot = self.count as usize % RECENT_MAX;
@@ -36,6 +37,7 @@ impl Ratio {
         } else {
             self.count + 1
         };
+        true
     }
 
     /// Whether anything was measured.
@@ -59,13 +61,49 @@ impl Ratio {
         let weight = f64::from(self.count.min(16)).powi(2);
         (middle * weight / (weight + 0.25)).exp()
     }
+}
 
-    /// The ratio `seconds` after the last measurement: it goes back to 1 as what was measured may have passed.
+/// Seconds in which half of what was measured is forgotten.
+const HALF_LIFE_S: f64 = 30.0;
+/// For so many seconds nobody measures again only to know.
+const KNOWN_FOR_S: f64 = 60.0;
+
+/// A ratio that passes: of what may change while nobody looks. Its times are seconds of one clock, whichever that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PassingRatio {
+    ratio: Ratio,
+    measured_at_s: f64,
+}
+
+impl PassingRatio {
+    /// Takes a measurement. What was measured more than half a minute before is not mixed with it.
+    pub fn observe(&mut self, measured: f64, estimated: f64, now_s: f64) {
+        let mut ratio = if self.age_s(now_s) < HALF_LIFE_S { self.ratio } else { Ratio::default() };
+        if ratio.observe(measured, estimated) {
+            *self = Self { ratio, measured_at_s: now_s };
+        }
+    }
+
+    fn age_s(&self, now_s: f64) -> f64 {
+        (now_s - self.measured_at_s).max(0.0)
+    }
+
+    /// Whether it was measured lately.
     #[must_use]
-    pub fn factor_after(&self, seconds: f64) -> f64 {
-        /// Seconds in which half of what was learned is forgotten.
-        const HALF_LIFE_S: f64 = 30.0;
-        self.factor().powf(0.5_f64.powf(seconds.max(0.0) / HALF_LIFE_S))
+    pub fn is_known(&self, now_s: f64) -> bool {
+        self.ratio.is_known() && self.age_s(now_s) < KNOWN_FOR_S
+    }
+
+    /// The ratio; it goes back to 1 as what was measured may have passed.
+    #[must_use]
+    pub fn factor(&self, now_s: f64) -> f64 {
+        self.ratio.factor().powf(0.5_f64.powf(self.age_s(now_s) / HALF_LIFE_S))
+    }
+
+    /// The ratio as it was measured, if that was lately.
+    #[must_use]
+    pub fn as_measured(&self, now_s: f64) -> Option<f64> {
+        self.is_known(now_s).then(|| self.ratio.factor())
     }
 }
 
@@ -75,7 +113,7 @@ mod tests {
 
     fn of(observed: &[f64]) -> Ratio {
         let mut ratio = Ratio::default();
-        observed.iter().for_each(|measured| ratio.observe(*measured, 1.0));
+        observed.iter().for_each(|measured| assert!(ratio.observe(*measured, 1.0)));
         ratio
     }
 
@@ -116,17 +154,39 @@ mod tests {
         for (measured, estimated) in
             [(f64::NAN, 1.0), (1.0, 0.0), (f64::INFINITY, 1.0), (-1.0, 1.0), (0.0, 0.0)]
         {
-            ratio.observe(measured, estimated);
+            assert!(!ratio.observe(measured, estimated));
         }
         assert!(!ratio.is_known());
         assert!(of(&[0.0; 5]).factor() >= 1.0 / RATIO_MAX / 2.0);
     }
 
+    fn passing(observed: &[(f64, f64)]) -> PassingRatio {
+        let mut ratio = PassingRatio::default();
+        observed.iter().for_each(|(measured, at_s)| ratio.observe(*measured, 1.0, *at_s));
+        ratio
+    }
+
     #[test]
     fn what_was_learned_is_forgotten() {
-        let ratio = of(&[16.0; 5]);
-        assert!((ratio.factor_after(0.0) - ratio.factor()).abs() < 1e-9);
-        assert!((3.8..4.2).contains(&ratio.factor_after(30.0)));
-        assert!(ratio.factor_after(600.0) < 1.01);
+        let ratio = passing(&[(16.0, 100.0); 5]);
+        assert!((ratio.factor(100.0) - of(&[16.0; 5]).factor()).abs() < 1e-9);
+        assert!((3.8..4.2).contains(&ratio.factor(130.0)));
+        assert!(ratio.factor(700.0) < 1.01);
+        assert!(ratio.is_known(159.0) && !ratio.is_known(161.0) && ratio.as_measured(161.0).is_none());
+    }
+
+    #[test]
+    fn what_is_measured_after_a_pause_is_believed_at_once() {
+        let mut observed = vec![(50.0, 0.0); 5];
+        observed.push((1.0, 40.0));
+        assert!(passing(&observed).factor(40.0) < 1.01);
+        observed[5].1 = 20.0;
+        assert!(passing(&observed).factor(20.0) > 40.0, "without a pause it is one among others");
+    }
+
+    #[test]
+    fn what_says_nothing_does_not_make_old_measurements_young() {
+        let ratio = passing(&[(50.0, 0.0), (f64::NAN, 20.0)]);
+        assert!(!ratio.is_known(61.0));
     }
 }

@@ -133,7 +133,7 @@ fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
     let mut pace = Pace::default();
     for _ in 0..4 {
         let scanned = Observed { node_cpu_s: 0.001, node_s: 0.010, ..observed(10, 0.0) };
-        pace.observe(Placement::RemoteProcess, &scanned, Wire::Tcp, &calibration);
+        pace.observe(Placement::RemoteProcess, &scanned, Wire::Tcp, &calibration, 0.0);
         // A MiB at 50 MB/s, four at a time, the devices being quick.
         let fetched = Observed {
             wire_bytes: 1 << 20,
@@ -142,14 +142,29 @@ fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
             waiting: 4,
             ..observed(10, 0.0)
         };
-        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration);
+        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
     }
-    let factors = pace.factors_after(0.0);
+    let factors = pace.factors(0.0);
     assert!((9.0..11.0).contains(&factors.cpu), "{factors:?}");
     assert!((27.0..33.0).contains(&factors.wire), "1.5 GB/s were thought: {factors:?}");
     assert!(factors.fetch_known && factors.process_known);
-    let later = pace.factors_after(600.0);
+    let later = pace.factors(600.0);
     assert!(later.cpu < 1.1 && later.wire < 1.1 && !later.process_known, "{later:?}");
+}
+
+#[test]
+fn scans_in_a_node_do_not_keep_alive_what_was_known_of_the_way_for_its_pages() {
+    let calibration = Calibration::default();
+    let mut pace = Pace::default();
+    let fetched = Observed { wire_bytes: 1 << 20, wait_s: 0.021, waiting: 1, ..observed(10, 0.0) };
+    let scanned = Observed { node_cpu_s: 0.001, node_s: 0.010, ..observed(10, 0.0) };
+    pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
+    for second in 1..=90 {
+        pace.observe(Placement::RemoteProcess, &scanned, Wire::Tcp, &calibration, f64::from(second));
+    }
+    let factors = pace.factors(90.0);
+    assert!(factors.process_known && !factors.fetch_known, "{factors:?}");
+    assert!(factors.cpu > 9.0 && factors.wire < 2.0, "{factors:?}");
 }
 
 #[test]
@@ -159,17 +174,17 @@ fn what_fetches_found_in_a_nodes_cache_counts_for_the_scans_after_them_and_says_
     let scan = ScanProfile { filter: PAGES, payload: PageDemand::default(), ..expected(1.0) };
     let whole_s = demand(&scan, &nodes[&NODE], &calibration, Placement::Local).device_s;
     let mut pace = Pace::default();
-    assert_eq!(pace.factors_after(0.0).from_disk, None);
+    assert_eq!(pace.factors(0.0).from_disk, None);
     for _ in 0..4 {
         // A quarter came from devices, which took three times as long as calibrated.
         let (disk_bytes, device_s) = (PAGES.bytes / 4, 3.0 * whole_s / 4.0);
         let fetched = Observed { disk_bytes, device_s, ..observed(10, 0.0) };
-        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration);
+        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
     }
-    let factors = pace.factors_after(0.0);
+    let factors = pace.factors(0.0);
     assert!((0.2..0.3).contains(&factors.from_disk.expect("it was measured")), "{factors:?}");
     assert!((2.8..3.2).contains(&factors.device), "{factors:?}");
-    assert_eq!(pace.factors_after(600.0).from_disk, None, "caches change");
+    assert_eq!(pace.factors(600.0).from_disk, None, "caches change");
 }
 
 #[test]

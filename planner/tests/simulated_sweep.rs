@@ -187,7 +187,7 @@ impl Simulation {
             serve(Station::Wire(node), 1);
             serve(Station::Workers(node), SCAN_WORKERS);
         }
-        let pace = |node: NodeId| paces.get(&node).copied().unwrap_or_default().factors_after(0.0);
+        let pace = |node: NodeId| paces.get(&node).copied().unwrap_or_default().factors(0.0);
         let cluster = ClusterProfile {
             engine: EngineProfile { cores: ENGINE_CORES, ahead: Ahead::default() },
             nodes: nodes.map(|node| (node, truth.node(pace(node)))).collect(),
@@ -384,8 +384,8 @@ impl Simulation {
         self.course.observe(&expected, placement, &observed, &self.calibration);
         let pace = self.paces.entry(node).or_default();
         let known = self.cluster.nodes.get_mut(&node).expect("it is there");
-        pace.observe(placement, &observed, known.wire, &self.calibration);
-        known.pace = pace.factors_after(0.0);
+        pace.observe(placement, &observed, known.wire, &self.calibration, 0.0);
+        known.pace = pace.factors(0.0);
         known.ahead.remove(&demand);
         if self.segments.len() < self.total {
             self.begin();

@@ -13,7 +13,7 @@ use rackscan_format::{
 };
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, NodeProfile, Observed, Pace,
-    PaceFactors, Placement, Policy, Wire,
+    Placement, Policy, Wire,
 };
 use std::{
     collections::BTreeMap,
@@ -53,6 +53,7 @@ pub(crate) struct QueryContext {
 /// How busy the engine and the nodes are, and how fast, as far as the engine knows. Shared by all queries.
 #[derive(Debug)]
 pub(crate) struct Loads {
+    began: Instant,
     state: Mutex<State>,
 }
 
@@ -78,7 +79,6 @@ struct NodeLoad {
     asked: [u16; 3],
     ahead: Ahead,
     pace: Pace,
-    measured_at: Option<Instant>,
     lost_at: Option<Instant>,
 }
 
@@ -106,11 +106,16 @@ impl Loads {
             ..NodeLoad::default()
         };
         let nodes = nodes.into_iter().map(|status| (status.node, load(status))).collect();
-        Self { state: Mutex::new(State { nodes, ..State::default() }) }
+        Self { began: Instant::now(), state: Mutex::new(State { nodes, ..State::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seconds of the clock by which paces are dated.
+    fn now_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
     }
 
     /// Takes the report that came with a node's reply. What it says of our own scans is known better here.
@@ -148,10 +153,9 @@ impl Loads {
         wire: Wire,
         calibration: &Calibration,
     ) {
+        let now_s = self.now_s();
         let mut state = self.state();
-        let load = state.nodes.entry(node).or_default();
-        load.pace.observe(placement, observed, wire, calibration);
-        load.measured_at = Some(Instant::now());
+        state.nodes.entry(node).or_default().pace.observe(placement, observed, wire, calibration, now_s);
     }
 
     /// Counts what a segment takes as ahead of others until the guard is dropped.
@@ -233,6 +237,7 @@ impl QueryContext {
 
     /// Everyone who could run a scan, and how busy they are now.
     pub(crate) fn cluster_profile(&self) -> ClusterProfile {
+        let now_s = self.loads.now_s();
         let state = self.loads.state();
         let cores = u16::try_from(self.threads).unwrap_or(u16::MAX);
         let nodes = state.nodes.iter().map(|(&node, load)| {
@@ -242,9 +247,7 @@ impl QueryContext {
                 Err(other) => Attachment::Detached(other.to_string()),
             };
             let (scans_running, scan_workers, cpu_milli) = (load.others, load.scan_workers, load.cpu_milli);
-            let pace = load
-                .measured_at
-                .map_or_else(PaceFactors::default, |at| load.pace.factors_after(at.elapsed().as_secs_f64()));
+            let pace = load.pace.factors(now_s);
             let others = LoadReport { scans_running, scan_workers, cpu_milli, ..LoadReport::default() };
             let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR);
             let (wire, ahead, cached) = (self.wire(node), load.ahead, load.cached);
