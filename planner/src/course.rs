@@ -39,6 +39,8 @@ pub const KEEP_PRICE_MAX: f64 = 2.0;
 const ASIDE_GAIN_MIN: f64 = 1.5;
 /// Transfers of fewer bytes say more about round trips than about the wire.
 const WIRE_BYTES_MIN: u64 = 128 << 10;
+/// No wire is believed to be so many times faster than calibrated: where the devices took nearly all of a wait, what is left says nothing.
+const WIRE_FASTER_MAX: f64 = 10.0;
 /// Of rows from a scan in a node: until the engine hears of them they wait for processors, too.
 const WIRE_ROW_BYTES_MIN: u64 = 256 << 10;
 /// Reads of fewer bytes say more about a single read than about the devices.
@@ -122,7 +124,7 @@ impl Pace {
             let found_s = match wire {
                 // Memory of one machine is as fast as calibrated; who waits longer waits for a processor.
                 Wire::Shm => expected_s,
-                Wire::Tcp | Wire::Verbs => shared_s.min(rest_s).max(0.0),
+                Wire::Tcp | Wire::Verbs => shared_s.min(rest_s).max(expected_s / WIRE_FASTER_MAX),
             };
             self.wire.observe(found_s, expected_s, now_s);
         }
@@ -138,7 +140,8 @@ impl Pace {
             fetch_known: self.wire.is_known(now_s),
             process_known: self.cpu.is_known(now_s),
             cpu: self.cpu.factor(now_s),
-            wire: self.wire.factor(now_s),
+            // A node that a quota stops delays all that is on its way from there at once; nothing makes a wire look faster than it is.
+            wire: self.wire.least(now_s),
             device: self.device.factor(now_s),
             from_disk: self.from_disk.as_measured(now_s),
         }
@@ -318,6 +321,8 @@ struct Choice {
     node: NodeId,
     options: Vec<Way>,
     left_s: f64,
+    /// Seconds that the node may do nothing because what it may compute is used up.
+    held_s: f64,
 }
 
 impl Choice {
@@ -345,7 +350,7 @@ impl Choice {
         let options: Vec<Way> = options.collect();
         let pace_s = options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
         let left = f64::from(u32::try_from(left).unwrap_or(u32::MAX));
-        Self { node: profile.node, options, left_s: left * pace_s }
+        Self { node: profile.node, options, left_s: left * pace_s, held_s: node.held_s() }
     }
 
     /// Whether it costs little to have the node read the segment's pages, and keep them for the next time.
@@ -367,7 +372,7 @@ impl Choice {
             option.placement == steady.placement
                 || option.is_known
                     && option.price_s * ASIDE_GAIN_MIN < steady.price_s
-                    && 4.0 * option.alone_s <= self.left_s
+                    && 4.0 * (option.alone_s + self.held_s) <= self.left_s
         });
         let first = worth.min_by(|left, right| left.price_s.total_cmp(&right.price_s))?;
         Some(first.placement)

@@ -240,6 +240,9 @@ pub struct NodeProfile {
     pub lost: bool,
 }
 
+/// The period of a control group's quota, as Linux sets it unless told otherwise.
+const QUOTA_PERIOD_S: f64 = 0.1;
+
 impl NodeProfile {
     /// How many processors it may use: as many as it likes if it did not say.
     #[must_use]
@@ -248,6 +251,12 @@ impl NodeProfile {
             0 => f64::INFINITY,
             milli => f64::from(milli) * 1e-3,
         }
+    }
+
+    /// For how many seconds it may do nothing at all: who has used up the part of a processor that a quota leaves him waits for the next period.
+    #[must_use]
+    pub fn held_s(&self) -> f64 {
+        QUOTA_PERIOD_S * (1.0 - self.cpus()).max(0.0)
     }
 
     /// Whether scans do without it: it was lost, and its devices can be read all the same.

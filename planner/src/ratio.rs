@@ -49,17 +49,34 @@ impl Ratio {
     /// The ratio; 1 if nothing was measured.
     #[must_use]
     pub fn factor(&self) -> f64 {
-        let known = (self.count as usize).min(RECENT_MAX);
         let mut recent = self.recent;
-        let recent = &mut recent[..known];
+        let recent = &mut recent[..self.known()];
         recent.sort_unstable_by(f64::total_cmp);
-        let middle = match known {
-            0 => return 1.0,
-            odd if odd % 2 == 1 => recent[odd / 2],
-            even => f64::midpoint(recent[even / 2 - 1], recent[even / 2]),
-        };
+        match recent.len() {
+            0 => 1.0,
+            odd if odd % 2 == 1 => self.drawn(recent[odd / 2]),
+            even => self.drawn(f64::midpoint(recent[even / 2 - 1], recent[even / 2])),
+        }
+    }
+
+    /// The least of the last few ratios, where whatever disturbs a measurement only adds to it; 1 if nothing was measured.
+    #[must_use]
+    pub fn least(&self) -> f64 {
+        self.recent[..self.known()]
+            .iter()
+            .copied()
+            .min_by(f64::total_cmp)
+            .map_or(1.0, |least| self.drawn(least))
+    }
+
+    fn known(&self) -> usize {
+        (self.count as usize).min(RECENT_MAX)
+    }
+
+    /// A logarithm as a factor, drawn towards 1 while little was measured.
+    fn drawn(&self, logarithm: f64) -> f64 {
         let weight = f64::from(self.count.min(16)).powi(2);
-        (middle * weight / (weight + 0.25)).exp()
+        (logarithm * weight / (weight + 0.25)).exp()
     }
 }
 
@@ -97,7 +114,17 @@ impl PassingRatio {
     /// The ratio; it goes back to 1 as what was measured may have passed.
     #[must_use]
     pub fn factor(&self, now_s: f64) -> f64 {
-        self.ratio.factor().powf(0.5_f64.powf(self.age_s(now_s) / HALF_LIFE_S))
+        self.forgotten(self.ratio.factor(), now_s)
+    }
+
+    /// The same of [`Ratio::least`].
+    #[must_use]
+    pub fn least(&self, now_s: f64) -> f64 {
+        self.forgotten(self.ratio.least(), now_s)
+    }
+
+    fn forgotten(&self, factor: f64, now_s: f64) -> f64 {
+        factor.powf(0.5_f64.powf(self.age_s(now_s) / HALF_LIFE_S))
     }
 
     /// The ratio as it was measured, if that was lately.
@@ -146,6 +173,15 @@ mod tests {
         let mut observed = vec![1.0; 20];
         observed.extend([8.0; 3]);
         assert!(of(&observed).factor() > 7.0);
+        observed.extend([8.0; 2]);
+        assert!(of(&observed).least() > 7.0);
+    }
+
+    #[test]
+    fn four_that_were_disturbed_together_change_nothing_of_the_least() {
+        let ratio = of(&[2.0, 2.1, 80.0, 70.0, 90.0, 60.0]);
+        assert!((2.0..2.2).contains(&ratio.least()) && ratio.factor() > 60.0);
+        assert!((Ratio::default().least() - 1.0).abs() < 1e-12);
     }
 
     #[test]

@@ -153,6 +153,35 @@ fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
 }
 
 #[test]
+fn a_node_that_a_quota_stops_together_with_all_that_is_on_its_way_does_not_make_the_wire_look_narrow() {
+    let calibration = Calibration::default();
+    let mut pace = Pace::default();
+    for wait_s in [0.001, 0.001, 0.09, 0.09, 0.09, 0.09] {
+        let fetched = Observed { wire_bytes: 1 << 20, wait_s, waiting: 1, ..observed(10, 0.0) };
+        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
+    }
+    assert!(pace.factors(0.0).wire < 2.0, "{:?}", pace.factors(0.0));
+}
+
+#[test]
+fn nothing_goes_aside_for_less_than_a_quotas_period_to_a_node_that_it_holds() {
+    // Scans wait for the node's workers, and a fetch over the idle wire would end earlier.
+    let placement = |cpu_milli| {
+        let mut cluster = cluster();
+        let node = cluster.nodes.get_mut(&NODE).expect("the node");
+        node.load.cpu_milli = cpu_milli;
+        node.pace = PaceFactors { fetch_known: true, process_known: true, ..PaceFactors::default() };
+        node.pace.from_disk = Some(0.0);
+        let scans = Demand { worker_s: 0.001, ..Demand::default() };
+        (0..16).for_each(|_| node.ahead.add(&scans));
+        let (calibration, mut course) = (Calibration::default(), Course::default());
+        let decided = course.decide(&expected(0.01), &cluster, &calibration, Policy::Auto, 64);
+        decided.expect("it is placed").placement
+    };
+    assert_eq!([placement(2000), placement(900)], [Placement::RemoteFetch, Placement::RemoteProcess]);
+}
+
+#[test]
 fn scans_in_a_node_do_not_keep_alive_what_was_known_of_the_way_for_its_pages() {
     let calibration = Calibration::default();
     let mut pace = Pace::default();
