@@ -7,7 +7,10 @@ use super::{BATCH_ROWS, CATALOG, EngineOptions, SCHEMA};
 use crate::{
     catalog::Tables,
     error::EngineError,
-    rules::{CommonAggregateRule, FloatComparison, KeyFilterRule, PartialAggregateRule, TotalOrderRule},
+    rules::{
+        ColumnFirst, CommonAggregateRule, FloatComparison, KeyFilterRule, PartialAggregateRule,
+        TotalOrderRule,
+    },
 };
 use datafusion::{
     catalog::{CatalogProvider, MemoryCatalogProvider},
@@ -43,7 +46,8 @@ pub(crate) fn session_state(
     let catalog = MemoryCatalogProvider::new();
     let schema = Arc::clone(tables) as Arc<dyn datafusion::catalog::SchemaProvider>;
     catalog.register_schema(SCHEMA, schema).map_err(EngineError::from_datafusion)?;
-    let mut analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(FloatComparison)];
+    let mut analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+        vec![Arc::new(FloatComparison), Arc::new(ColumnFirst)];
     analyzer_rules.extend(Analyzer::new().rules);
     let state = SessionStateBuilder::new()
         .with_config(config)

@@ -61,3 +61,12 @@ async fn a_cast_that_fails_for_bounds_of_columns_but_for_no_row_gives_rows() {
     let [all, _] = both("select count(*) as rows from lineitem").await;
     assert_eq!(inside, all);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_for_which_a_function_of_a_column_is_the_column_can_be_sorted_by_it() {
+    let sql = "select l_shipmode, l_orderkey + l_linenumber as sum from lineitem \
+               where substring(l_shipmode, 0, 4) = l_shipmode order by 1, 2";
+    let [inside, outside] = both(sql).await;
+    assert_eq!(inside, outside);
+    assert!(inside.contains("| AIR") && !inside.contains("SHIP"), "{}", &inside[..500]);
+}

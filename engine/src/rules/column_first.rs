@@ -1,0 +1,46 @@
+//! On which side of an equation of a filter does a column stand?
+//!
+//! On the left. `DataFusion` 55.2 takes the left side of a filter's equation for the name of both: with `f(x) = x` it calls `x` `f(x)`, that again
+//! `f(f(x))`, and no longer sees that rows it has sorted by `x` are. It refused such plans where a scan had taken a projection in, because nothing
+//! but the filter then stands below the sort.
+
+use datafusion::{
+    common::{
+        config::ConfigOptions,
+        tree_node::{Transformed, TransformedResult, TreeNode},
+    },
+    error::Result,
+    logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator},
+    optimizer::AnalyzerRule,
+};
+
+/// Turns `f(x) = y` round in filters.
+#[derive(Debug)]
+pub(crate) struct ColumnFirst;
+
+impl AnalyzerRule for ColumnFirst {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Filter(_) => {
+                plan.map_expressions(|filter| filter.transform_up(|part| Ok(turned(part))))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "column_first"
+    }
+}
+
+fn turned(expression: Expr) -> Transformed<Expr> {
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
+            if matches!(*right, Expr::Column(_)) && !matches!(*left, Expr::Column(_)) =>
+        {
+            Transformed::yes(Expr::BinaryExpr(BinaryExpr { left: right, op: Operator::Eq, right: left }))
+        }
+        other => Transformed::no(other),
+    }
+}
