@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - The header is read after the page: a version that is the expected one then was so all the while.
-//! - What was read counts only after [`View::verify`] of a private copy.
+//! - What was read counts only after [`View::verify`] of a private copy, or after [`View::verify_header`] and a checksum of its own.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -14,7 +14,7 @@ use rackscan_format::{
 
 use crate::{
     limits::HEADER_BYTES,
-    slot::{Geometry, Unusable, verify},
+    slot::{Geometry, Unusable, verify, verify_header},
 };
 
 /// The cache of a node, as one connection to it sees it.
@@ -105,6 +105,19 @@ impl View {
         verify(header, page, self.epoch, place, extent)
     }
 
+    /// [`View::verify`] without the bytes, for who works out a checksum of their own that says as much: then they need not be summed twice.
+    ///
+    /// # Errors
+    /// Why the bytes must not be used, whatever they are.
+    pub fn verify_header(
+        &self,
+        header: &[u8; HEADER_BYTES],
+        place: CachePlace,
+        extent: &Extent,
+    ) -> Result<(), Unusable> {
+        verify_header(header, self.epoch, place, extent)
+    }
+
     /// Takes a page where the cache is mapped here: copies it into private memory and verifies it there. `page` has the extent's
     /// length; `None` if the place lies outside of the memory.
     #[must_use]
@@ -115,6 +128,20 @@ impl View {
         extent: &Extent,
         page: &mut [u8],
     ) -> Option<Result<(), Unusable>> {
+        let header = self.copy_mapped(mapped, place, extent, page)?;
+        Some(self.verify(page, &header, place, extent))
+    }
+
+    /// Copies a page into private memory where the cache is mapped here, and its header, which is to be verified. `page` has the extent's
+    /// length; `None` if the place lies outside of the memory.
+    #[must_use]
+    pub fn copy_mapped(
+        &self,
+        mapped: &RawSlice,
+        place: CachePlace,
+        extent: &Extent,
+        page: &mut [u8],
+    ) -> Option<[u8; HEADER_BYTES]> {
         if !self.holds(place, extent) || page.len() != extent.length_bytes as usize {
             return None;
         }
@@ -123,6 +150,6 @@ impl View {
         fence(Ordering::SeqCst);
         let mut header = [0; HEADER_BYTES];
         mapped.copy_out(self.geometry.header_offset(place.frame), &mut header).ok()?;
-        Some(self.verify(page, &header, place, extent))
+        Some(header)
     }
 }

@@ -189,6 +189,26 @@ pub(crate) fn verify(
     place: CachePlace,
     extent: &Extent,
 ) -> Result<(), Unusable> {
+    verify_header(header, epoch, place, extent)?;
+    let (found, expected) =
+        (crc32c::crc32c_append(checksum_of_key(epoch, extent), page), parse(header).checksum);
+    if found != expected {
+        return Err(Unusable::Checksum { found, expected });
+    }
+    Ok(())
+}
+
+/// The same of the header alone: the slot at `place` held `extent` while it was read, but the bytes that were read before it may be of
+/// several moments.
+///
+/// # Errors
+/// Why they must not be used, whatever they are.
+pub(crate) fn verify_header(
+    header: &[u8; HEADER_BYTES],
+    epoch: u64,
+    place: CachePlace,
+    extent: &Extent,
+) -> Result<(), Unusable> {
     let found = parse(header);
     if found.version != place.version || !place.version.is_multiple_of(2) {
         return Err(Unusable::Version { found: found.version, expected: place.version });
@@ -199,10 +219,6 @@ pub(crate) fn verify(
     if found.extent != Some(*extent) {
         let none = Extent { device: DeviceId(u8::MAX), offset_bytes: u64::MAX, length_bytes: 0 };
         return Err(Unusable::Key { found: found.extent.unwrap_or(none), expected: *extent });
-    }
-    let checksum = crc32c::crc32c_append(checksum_of_key(epoch, extent), page);
-    if checksum != found.checksum {
-        return Err(Unusable::Checksum { found: checksum, expected: found.checksum });
     }
     Ok(())
 }

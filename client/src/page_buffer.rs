@@ -11,6 +11,7 @@ use std::{
 };
 
 use rackscan_device::Buffer;
+use rackscan_format::page::{PageFault, PageIdentity, PageView};
 
 use crate::limits::PAGE_BYTES_KEPT_MAX;
 
@@ -23,6 +24,7 @@ pub struct PageBuffer {
     memory: Memory,
     start: usize,
     length: usize,
+    is_right: bool,
 }
 
 enum Memory {
@@ -38,12 +40,30 @@ impl PageBuffer {
     /// The first `length` bytes of what a device was read into.
     pub(crate) fn of_device(buffer: Buffer, length: usize) -> Self {
         let length = length.min(buffer.len());
-        Self { memory: Memory::Device(buffer), start: 0, length }
+        Self { memory: Memory::Device(buffer), start: 0, length, is_right: false }
     }
 
-    /// A page that others have too.
+    /// A page that others have too; it is right if that was found to be.
     pub(crate) fn shared(page: Arc<Self>) -> Self {
-        Self { start: 0, length: page.length, memory: Memory::Shared(page) }
+        Self { start: 0, length: page.length, is_right: page.is_right, memory: Memory::Shared(page) }
+    }
+
+    /// Looks whether its checksum is right and it is the page that was meant; [`Self::is_right`] says so from then on.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn verify(&mut self, identity: &PageIdentity) -> Result<(), PageFault> {
+        if !self.is_right {
+            PageView::open(self.bytes(), identity)?;
+            self.is_right = true;
+        }
+        Ok(())
+    }
+
+    /// Whether its checksum was found right, and it the page that it was asked for as. Nobody has written to it since.
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        self.is_right
     }
 
     /// Bytes of memory that it takes.
@@ -123,7 +143,7 @@ impl PagePool {
         let filled = fill(&mut bytes[start..start + length]);
         let memory = Memory::Copied { bytes, home: Arc::clone(self) };
         // Also when filling failed: dropping the buffer keeps its memory for the next.
-        let buffer = PageBuffer { memory, start, length };
+        let buffer = PageBuffer { memory, start, length, is_right: false };
         filled.map(|()| buffer)
     }
 

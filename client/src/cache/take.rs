@@ -1,7 +1,8 @@
 //! How are pages taken out of a node's memory without asking the node?
 //!
 //! Where its cache is mapped here, the caller copies them out itself; elsewhere the driver posts the reads, all of a call with one
-//! announcement, into target memory, and the caller copies out of that. Either way the private copy is verified.
+//! announcement, into target memory, and the caller copies out of that. Either way the private copy is verified: by the page's own checksum and
+//! identity, which the scan then need not look at again. The slot's would say no more.
 //!
 //! Invariants
 //! - Nothing here fails: a page that could not be taken is asked for.
@@ -13,7 +14,7 @@ use rackscan_format::{
     ids::NodeId,
     limits::CACHE_USED_MAX,
     message::{CachePlace, Request},
-    page::PageIdentity,
+    page::{PageFault, PageIdentity},
     segment::Extent,
 };
 use tokio::sync::oneshot;
@@ -26,6 +27,8 @@ use crate::{Cluster, PageBuffer, driver::ReadJob};
 pub(crate) struct Taking {
     pub(crate) place: CachePlace,
     pub(crate) extent: Extent,
+    /// What it is.
+    pub(crate) identity: PageIdentity,
     /// Bytes from the span's beginning.
     pub(crate) offset_bytes: usize,
 }
@@ -55,7 +58,7 @@ impl Cluster {
         for (index, (identity, extent)) in wanted.iter().enumerate() {
             let Some(place) = cache.find(identity).filter(|_| found[index].is_none()) else { continue };
             if opened.view.holds(place, extent) {
-                known.push((index, Taking { place, extent: *extent, offset_bytes }));
+                known.push((index, Taking { place, extent: *extent, identity: *identity, offset_bytes }));
                 offset_bytes += View::needed_bytes(extent);
             }
         }
@@ -107,13 +110,13 @@ impl Cluster {
     fn take_mapped(&self, opened: &Opened, known: &[(usize, Taking)]) -> Vec<Option<Taken>> {
         let take = |(_, taking): &(usize, Taking)| {
             let (mapped, length) = (opened.mapped.as_ref()?, taking.extent.length_bytes as usize);
-            let mut is_inside = true;
+            let mut header = None;
             let filled = self.shared.pages.filled(length, |page| {
-                let taken = opened.view.take_mapped(mapped, taking.place, &taking.extent, page);
-                is_inside = taken.is_some();
-                taken.unwrap_or(Ok(()))
+                header = opened.view.copy_mapped(mapped, taking.place, &taking.extent, page);
+                Ok::<(), Untaken>(())
             });
-            is_inside.then_some(filled)
+            let header = header?;
+            Some(filled.and_then(|page| opened.verified(page, &header, taking)))
         };
         known.iter().map(take).collect()
     }
@@ -145,13 +148,115 @@ impl Cluster {
             let filled = self.shared.pages.filled(length, |page| {
                 // The span is as long as it was asked to be; were it not, the checksum would say so.
                 let _ = span.copy_out(taking.offset_bytes, page);
-                opened.view.verify(page, &header, taking.place, &taking.extent)
+                Ok::<(), Untaken>(())
             });
-            Some(filled)
+            Some(filled.and_then(|page| opened.verified(page, &header, taking)))
         };
         known.iter().map(take).collect()
     }
 }
 
+impl Opened {
+    /// A private copy of a page, if its slot was true all the while and its bytes are the page's.
+    fn verified(
+        &self,
+        mut page: PageBuffer,
+        header: &[u8; HEADER_BYTES],
+        taking: &Taking,
+    ) -> Result<PageBuffer, Untaken> {
+        self.view.verify_header(header, taking.place, &taking.extent)?;
+        page.verify(&taking.identity)?;
+        Ok(page)
+    }
+}
+
+/// Why a page must be asked for.
+#[derive(Debug, thiserror::Error)]
+enum Untaken {
+    /// Its slot is no longer what it was.
+    #[error(transparent)]
+    Slot(#[from] Unusable),
+    /// What was read is not the page: bytes of several moments, as a rule.
+    #[error(transparent)]
+    Page(#[from] PageFault),
+}
+
 /// A page, or why it must be asked for.
-type Taken = Result<PageBuffer, Unusable>;
+type Taken = Result<PageBuffer, Untaken>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_buffer::PagePool;
+    use rackscan_cache::limits::FRAME_BYTES;
+    use rackscan_format::{
+        chunk::{ChunkInput, ChunkWriter, Values},
+        ids::{ColumnId, DeviceId, PageNumber, SegmentId, TableId},
+        message::{CacheRegion, Target},
+        schema::ColumnType,
+    };
+
+    const EPOCH: u64 = 77;
+    const PLACE: CachePlace = CachePlace { frame: 1, version: 4 };
+
+    /// A stored page of this segment.
+    fn page(segment: u32) -> Vec<u8> {
+        let values: Vec<i64> = (0..400).map(|n| n * n).collect();
+        let input = ChunkInput {
+            table: TableId(1),
+            segment: SegmentId(segment),
+            column: ColumnId(0),
+            column_type: ColumnType::Int64,
+            values: Values::Integers(&values),
+            validity: None,
+            page_bytes: 4096,
+        };
+        let mut pages = Vec::new();
+        ChunkWriter::new().encode(&input, &mut |page| pages.push(page.bytes)).unwrap();
+        pages.swap_remove(0)
+    }
+
+    /// The header of a slot, as [`rackscan_cache`] lays it out.
+    fn header(version: u64, extent: &Extent) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&version.to_le_bytes());
+        header[8..16].copy_from_slice(&EPOCH.to_le_bytes());
+        header[16..24].copy_from_slice(&extent.offset_bytes.to_le_bytes());
+        header[24..28].copy_from_slice(&extent.length_bytes.to_le_bytes());
+        header[28..32].copy_from_slice(&u32::from(extent.device.0).to_le_bytes());
+        header
+    }
+
+    #[test]
+    fn what_was_taken_is_right_and_neither_torn_nor_withdrawn_nor_another_page() {
+        let frames = 8;
+        let length_bytes = (FRAME_BYTES * (frames as usize + 1)) as u64;
+        let memory = Target { key: 1, offset_bytes: 0, length_bytes };
+        let view = View::new(&CacheRegion { memory, frames, epoch: EPOCH }).unwrap();
+        let opened = Opened { view, mapped: None };
+        let stored = page(2);
+        let length_bytes = u32::try_from(stored.len()).unwrap();
+        let extent = Extent { device: DeviceId(0), offset_bytes: 8192, length_bytes };
+        let (column, page_number) = (ColumnId(0), PageNumber(0));
+        let identity = PageIdentity { table: TableId(1), segment: SegmentId(2), column, page: page_number };
+        let taking = Taking { place: PLACE, extent, identity, offset_bytes: 0 };
+        let pool = Arc::new(PagePool::default());
+        let taken = |bytes: &[u8], version: u64| {
+            let filled = pool.filled(bytes.len(), |to| {
+                to.copy_from_slice(bytes);
+                Ok::<(), Untaken>(())
+            });
+            filled.and_then(|page| opened.verified(page, &header(version, &extent), &taking))
+        };
+        assert!(taken(&stored, 4).unwrap().is_right());
+        assert!(matches!(taken(&stored, 6), Err(Untaken::Slot(Unusable::Version { .. }))));
+        for at in (0..stored.len()).step_by(64) {
+            let mut torn = stored.clone();
+            torn[at..].fill(0);
+            if torn != stored {
+                assert!(matches!(taken(&torn, 4), Err(Untaken::Page(_))), "torn at {at}");
+            }
+        }
+        assert!(matches!(taken(&page(3), 4), Err(Untaken::Page(_))), "a page of another segment");
+    }
+}

@@ -28,7 +28,7 @@ use datafusion::{
     error::{DataFusionError, Result},
 };
 use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
-use rackscan_client::ClientError;
+use rackscan_client::{ClientError, PageBuffer};
 use rackscan_format::{ids::NodeId, segment::SegmentDirectory};
 use rackscan_planner::{Placement, Policy};
 use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
@@ -132,16 +132,15 @@ async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
 }
 
 /// Scans a segment in the engine, with pages from `read`.
-pub(super) async fn scan_here<P, Read, Pages>(
+pub(super) async fn scan_here<Read, Pages>(
     work: &SegmentWork,
     first_block: u32,
     sink: &mut Sink,
     mut read: Read,
 ) -> Result<(), ScanError>
 where
-    P: AsRef<[u8]>,
     Read: FnMut(Vec<PageWanted>) -> Pages,
-    Pages: Future<Output = Result<Vec<P>, ScanError>>,
+    Pages: Future<Output = Result<Vec<PageBuffer>, ScanError>>,
 {
     let (program, directory) = (Arc::clone(&work.narrowed.program), Arc::clone(&work.directory));
     let limits = ScanLimits { memory_bytes: work.page_bytes, ..ScanLimits::default() };
@@ -162,7 +161,11 @@ where
                 }
                 let began = Busy::now();
                 for (wanted, page) in wanted.iter().zip(pages) {
-                    scan.supply(wanted.column, wanted.page, page).map_err(here)?;
+                    let supplied = match page.is_right() {
+                        true => scan.supply_unchanged(wanted.column, wanted.page, page),
+                        false => scan.supply(wanted.column, wanted.page, page),
+                    };
+                    supplied.map_err(here)?;
                 }
                 work.meter.engine_scanned(&began);
             }
