@@ -1,0 +1,12 @@
+//! Which writes are visible together, and were they?
+//!
+//! Read atomic multi-partition transactions (RAMP; Bailis et al., and over RDMA Murata, Kawashima and Tatebe 2017): what a transaction
+//! writes is seen by every other one wholly or not at all, without locks. This crate knows neither wires nor disks nor threads.
+//!
+//! - [`stamp`]: in which order transactions are, and why no two are in the same place.
+//! - [`history`]: what clients did and saw, and whether a store may have done that.
+
+#![forbid(unsafe_code)]
+
+pub mod history;
+pub mod stamp;
