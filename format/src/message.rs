@@ -476,7 +476,9 @@ mod tests {
         assert_eq!(RequestMessage::decode(&bytes).unwrap(), message);
         bytes[0] += 1;
         let error = RequestMessage::decode(&bytes).unwrap_err().to_string();
-        assert!(error.contains("version 5") && error.contains("expected 4"), "{error}");
+        let (found, expected) =
+            (format!("version {}", PROTOCOL_VERSION + 1), format!("expected {PROTOCOL_VERSION}"));
+        assert!(error.contains(&found) && error.contains(&expected), "{error}");
         assert!(RequestMessage::decode(&bytes[..1]).is_err());
     }
 

@@ -38,7 +38,7 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  sudo rackscan bench placement --report placement-report\n  \
                             sudo rackscan bench placement --scale 0.1 --selectivities 0.001,1 --cpu-shares 10,100 --bandwidths 50,unlimited\n  \
                             rackscan bench placement --cpu-shares 100 --bandwidths unlimited --queries aggregate\n\n\
-                            The nodes are real processes of this host, in a control group with a quota, reached over tcp in a network of the command's \
+                            The nodes are real processes of this host, each in a control group with a quota, reached over tcp in a network of the command's \
                             own;\nboth end with the command. Their devices cannot be opened by the engine, as on another machine, unless --attached.")]
     Placement(Box<BenchPlacement>),
     /// The kernels of a scan on one core, over pages in memory, beside a plain copy of the same bytes

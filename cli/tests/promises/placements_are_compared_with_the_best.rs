@@ -28,12 +28,12 @@ fn assert_empty(folder: &Path) {
 
 /// Control groups of the command that ran as this process.
 fn control_groups(pid: u32) -> Vec<PathBuf> {
-    let wanted = format!("rackscan-bench-{pid}");
+    let wanted = format!("rackscan-bench-{pid}-");
     let mut folders = vec![PathBuf::from("/sys/fs/cgroup")];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
-            if entry.file_name().to_str() == Some(&wanted) {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&wanted)) {
                 found.push(entry.path());
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(entry.path());

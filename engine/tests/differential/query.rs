@@ -161,11 +161,11 @@ impl Query {
     pub(crate) fn unguarded(&self) -> Vec<String> {
         let (keys, from) = (self.keys.unwrap_or(self.outputs.len()), &self.from);
         let aggregates = self.outputs[keys..].iter().map(|output| output.expression.to_string());
-        let plain = self.outputs[..keys].iter().map(|output| output.expression.to_string());
+        let plain = self.outputs[..keys].iter().flat_map(|output| output.expression.connected());
         // A subquery is nothing to compute by itself.
-        let filter =
-            self.filter.iter().map(ToString::to_string).filter(|conjunct| !conjunct.contains("SELECT"));
-        let each = plain.chain(filter).map(|sql| format!("MIN({sql})")).chain(aggregates);
+        let filter = self.filter.iter().flat_map(Expression::connected);
+        let rows = plain.chain(filter).map(ToString::to_string).filter(|sql| !sql.contains("SELECT"));
+        let each = rows.map(|sql| format!("MIN({sql})")).chain(aggregates);
         each.map(|sql| format!("SELECT {sql} FROM {from}")).collect()
     }
 
