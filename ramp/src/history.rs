@@ -14,13 +14,11 @@
 //! - **session**: a session does not find its own write again. (RAMP promises nothing of what a session reads twice.)
 //! - **collision**: two transactions have one stamp.
 //!
-//! Takes O(n log n) for n writes and reads of keys, of which each read looks at the write sets of what it found.
+//! Takes O(n log n) for n writes of keys and what reads meet: of each thing found, the keys that its transaction wrote.
 
 use crate::stamp::Stamp;
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-};
+use foldhash::fast::RandomState;
+use std::{collections::HashMap, fmt, hash::Hash};
 
 /// How a write ended, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,30 +76,85 @@ impl<K> Default for History<K> {
     }
 }
 
-/// What no store that keeps its promises does. `read` is the position of the read in the history.
+/// What no store that keeps its promises does; see the module. Every kind but the last names the read by its position in the
+/// history, the key, and what was found there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation<K> {
-    /// See the module; at `key` there should have been `missed`, of which the read met another part.
-    Fractured { read: usize, key: K, found: Stamp, missed: Stamp },
-    /// Of a transaction that was aborted.
-    Aborted { read: usize, key: K, found: Stamp },
+    /// A part of a transaction was met, and another part missed.
+    Fractured {
+        /// Position of the read.
+        read: usize,
+        /// Where something was missed.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+        /// What should have been there, or something newer.
+        missed: Stamp,
+    },
+    /// It is of a transaction that was aborted.
+    Aborted {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+    },
     /// Nobody wrote that there.
-    Intermediate { read: usize, key: K, found: Stamp },
+    Intermediate {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+    },
     /// It was not yet there.
-    Future { read: usize, key: K, found: Stamp },
-    /// `acknowledged` was there already.
-    Lost { read: usize, key: K, found: Stamp, acknowledged: Stamp },
-    /// The session had written `own` there.
-    Session { read: usize, key: K, found: Stamp, own: Stamp },
-    /// Two transactions have this stamp.
-    Collision { stamp: Stamp },
+    Future {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+    },
+    /// Something newer was there already.
+    Lost {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+        /// What had been acknowledged before the read began.
+        acknowledged: Stamp,
+    },
+    /// The session had written something newer.
+    Session {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+        /// What the session had written there, acknowledged before the read began.
+        own: Stamp,
+    },
+    /// Two transactions have one stamp.
+    Collision {
+        /// The stamp.
+        stamp: Stamp,
+    },
 }
 
 impl<K: fmt::Display> fmt::Display for Violation<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fractured { read, key, found, missed } => {
-                write!(f, "fractured: read {read} found {found} at {key}, and elsewhere what {missed} wrote there, too")
+                write!(
+                    f,
+                    "fractured: read {read} found {found} at {key}, and elsewhere what {missed} wrote there, too"
+                )
             }
             Self::Aborted { read, key, found } => {
                 write!(f, "aborted: read {read} found {found} at {key}, which was aborted")
@@ -113,100 +166,143 @@ impl<K: fmt::Display> fmt::Display for Violation<K> {
                 write!(f, "future: read {read} found {found} at {key}, which began after the read had ended")
             }
             Self::Lost { read, key, found, acknowledged } => {
-                write!(f, "lost: read {read} found {found} at {key}, where {acknowledged} had been acknowledged")
+                write!(
+                    f,
+                    "lost: read {read} found {found} at {key}, where {acknowledged} had been acknowledged"
+                )
             }
             Self::Session { read, key, found, own } => {
-                write!(f, "session: read {read} found {found} at {key}, where its own session had written {own}")
+                write!(
+                    f,
+                    "session: read {read} found {found} at {key}, where its own session had written {own}"
+                )
             }
             Self::Collision { stamp } => write!(f, "collision: two transactions have the stamp {stamp}"),
         }
     }
 }
 
-/// For each key the highest stamp that was acknowledged by a time.
-struct Acknowledged<'h, K> {
-    /// By key: times and the highest stamp until then, both ascending.
-    by_key: HashMap<&'h K, Vec<(u64, Stamp)>>,
+/// For each place the highest stamp that was acknowledged by a time. A place is a key, or a key and a session.
+struct Acknowledged<P> {
+    /// Times and the highest stamp until then, both ascending.
+    times: HashMap<P, Vec<(u64, Stamp)>, RandomState>,
 }
 
-impl<'h, K: Eq + std::hash::Hash> Acknowledged<'h, K> {
-    fn of(writes: impl Iterator<Item = &'h Write<K>>) -> Self {
-        let mut ended: Vec<&Write<K>> = writes.filter(|write| write.end == End::Committed).collect();
-        ended.sort_unstable_by_key(|write| write.to);
-        let mut by_key: HashMap<&K, Vec<(u64, Stamp)>> = HashMap::new();
+impl<P: Eq + Hash> Acknowledged<P> {
+    /// `ended` is in the order of acknowledgements.
+    fn of<'h, K: 'h>(ended: &[&'h Write<K>], place: impl Fn(&Write<K>, &'h K) -> P) -> Self {
+        let mut times: HashMap<P, Vec<(u64, Stamp)>, RandomState> = HashMap::default();
         for write in ended {
             for key in &write.keys {
-                let times = by_key.entry(key).or_default();
+                let times = times.entry(place(write, key)).or_default();
                 let highest = times.last().map_or(write.stamp, |(_, last)| write.stamp.max(*last));
                 times.push((write.to, highest));
             }
         }
-        Self { by_key }
+        Self { times }
     }
 
-    /// The highest stamp at `key` that had been acknowledged before `time`.
-    fn before(&self, key: &K, time: u64) -> Stamp {
-        let Some(times) = self.by_key.get(key) else { return Stamp::FIRST };
+    /// The highest stamp that had been acknowledged there before `time`.
+    fn before(&self, place: &P, time: u64) -> Stamp {
+        let Some(times) = self.times.get(place) else { return Stamp::FIRST };
         let position = times.partition_point(|(to, _)| *to < time);
         position.checked_sub(1).map_or(Stamp::FIRST, |position| times[position].1)
     }
 }
 
-/// All violations, in the order of the reads.
+/// All violations: collisions, and then those of the reads in their order.
 #[must_use]
-pub fn check<K: Clone + Ord + std::hash::Hash>(history: &History<K>) -> Vec<Violation<K>> {
-    let mut violations = Vec::new();
-    let mut writes: HashMap<Stamp, &Write<K>> = HashMap::with_capacity(history.writes.len());
-    for write in &history.writes {
-        if writes.insert(write.stamp, write).is_some() {
-            violations.push(Violation::Collision { stamp: write.stamp });
+pub fn check<K: Clone + Eq + Hash>(history: &History<K>) -> Vec<Violation<K>> {
+    let mut checker = Checker::of(history);
+    for (position, read) in history.reads.iter().enumerate() {
+        checker.read(position, read);
+    }
+    checker.violations
+}
+
+struct Checker<'h, K> {
+    writes: HashMap<Stamp, &'h Write<K>, RandomState>,
+    by_all: Acknowledged<&'h K>,
+    by_session: Acknowledged<(u32, &'h K)>,
+    /// Of the read that is looked at: what it should have found at least, by what it found elsewhere.
+    wanted: HashMap<&'h K, Stamp, RandomState>,
+    violations: Vec<Violation<K>>,
+}
+
+impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
+    fn of(history: &'h History<K>) -> Self {
+        let mut violations = Vec::new();
+        let mut writes = HashMap::with_capacity_and_hasher(history.writes.len(), RandomState::default());
+        for write in &history.writes {
+            if writes.insert(write.stamp, write).is_some() {
+                violations.push(Violation::Collision { stamp: write.stamp });
+            }
+        }
+        let ended = history.writes.iter().filter(|write| write.end == End::Committed);
+        let mut ended: Vec<&Write<K>> = ended.collect();
+        ended.sort_unstable_by_key(|write| write.to);
+        let by_all = Acknowledged::of(&ended, |_, key| key);
+        let by_session = Acknowledged::of(&ended, |write, key| (write.session, key));
+        Self { writes, by_all, by_session, wanted: HashMap::default(), violations }
+    }
+
+    fn read(&mut self, position: usize, read: &'h Read<K>) {
+        self.wanted.clear();
+        for (key, found) in &read.found {
+            self.origin(position, read, key, *found);
+            self.age(position, read, key, *found);
+        }
+        for (key, found) in &read.found {
+            if let Some(missed) = self.wanted.get(key).filter(|missed| found < *missed) {
+                let (found, missed) = (*found, *missed);
+                self.violations.push(Violation::Fractured {
+                    read: position,
+                    key: key.clone(),
+                    found,
+                    missed,
+                });
+            }
         }
     }
-    let all = Acknowledged::of(history.writes.iter());
-    let mut sessions: HashMap<u32, Vec<&Write<K>>> = HashMap::new();
-    history.writes.iter().for_each(|write| sessions.entry(write.session).or_default().push(write));
-    let sessions: HashMap<u32, Acknowledged<'_, K>> = sessions
-        .into_iter()
-        .map(|(session, writes)| (session, Acknowledged::of(writes.into_iter())))
-        .collect();
-    for (read, transaction) in history.reads.iter().enumerate() {
-        let mut wanted: BTreeMap<&K, Stamp> = BTreeMap::new();
-        for (key, found) in &transaction.found {
-            let (key_of, found) = (key.clone(), *found);
-            if found != Stamp::FIRST {
-                match writes.get(&found) {
-                    Some(write) if write.keys.contains(key) => {
-                        if write.end == End::Aborted {
-                            violations.push(Violation::Aborted { read, key: key_of.clone(), found });
-                        }
-                        if write.from > transaction.to {
-                            violations.push(Violation::Future { read, key: key_of.clone(), found });
-                        }
-                        for key in &write.keys {
-                            let stamp = wanted.entry(key).or_insert(found);
-                            *stamp = found.max(*stamp);
-                        }
-                    }
-                    _ => violations.push(Violation::Intermediate { read, key: key_of.clone(), found }),
-                }
-            }
-            let own = sessions.get(&transaction.session).map(|own| own.before(key, transaction.from));
-            if let Some(own) = own.filter(|own| found < *own) {
-                violations.push(Violation::Session { read, key: key_of, found, own });
-                continue;
-            }
-            let acknowledged = all.before(key, transaction.from);
-            if found < acknowledged {
-                violations.push(Violation::Lost { read, key: key_of, found, acknowledged });
-            }
+
+    /// Whose is it, and what else did they write?
+    fn origin(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Stamp) {
+        if found == Stamp::FIRST {
+            return;
         }
-        for (key, found) in &transaction.found {
-            if let Some(missed) = wanted.get(key).filter(|missed| found < *missed) {
-                violations.push(Violation::Fractured { read, key: key.clone(), found: *found, missed: *missed });
+        let write = self.writes.get(&found).filter(|write| write.keys.contains(key));
+        let Some(write) = write else {
+            return self.violations.push(Violation::Intermediate { read: position, key: key.clone(), found });
+        };
+        if write.end == End::Aborted {
+            self.violations.push(Violation::Aborted { read: position, key: key.clone(), found });
+        }
+        if write.from > read.to {
+            self.violations.push(Violation::Future { read: position, key: key.clone(), found });
+        }
+        if read.found.len() > 1 {
+            for key in &write.keys {
+                let stamp = self.wanted.entry(key).or_insert(found);
+                *stamp = found.max(*stamp);
             }
         }
     }
-    violations
+
+    /// Should something newer have been there already?
+    fn age(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Stamp) {
+        let acknowledged = self.by_all.before(&key, read.from);
+        if found >= acknowledged {
+            return;
+        }
+        // What the session acknowledged was acknowledged.
+        let own = self.by_session.before(&(read.session, key), read.from);
+        let key = key.clone();
+        self.violations.push(if found < own {
+            Violation::Session { read: position, key, found, own }
+        } else {
+            Violation::Lost { read: position, key, found, acknowledged }
+        });
+    }
 }
 
 #[cfg(test)]
@@ -250,7 +346,10 @@ mod tests {
         let both = || write(10, &[1, 2], 0, 5, End::Unknown);
         let committed = || write(10, &[1, 2], 0, 5, End::Committed);
         let fractured = of(vec![both()], vec![read(&[(1, 10), (2, 0)], 1, 2)]);
-        assert_eq!(fractured, [Violation::Fractured { read: 0, key: 2, found: Stamp::FIRST, missed: at(10) }]);
+        assert_eq!(
+            fractured,
+            [Violation::Fractured { read: 0, key: 2, found: Stamp::FIRST, missed: at(10) }]
+        );
         let aborted = of(vec![write(10, &[1], 0, 5, End::Aborted)], vec![read(&[(1, 10)], 6, 7)]);
         assert_eq!(aborted, [Violation::Aborted { read: 0, key: 1, found: at(10) }]);
         let elsewhere = of(vec![both()], vec![read(&[(3, 10)], 1, 2)]);
@@ -291,7 +390,9 @@ mod tests {
     fn a_million_operations_are_checked_in_near_linear_work() {
         // 100,000 writes of two keys, each read once: what takes quadratic time would not end.
         let writes: Vec<Write<u8>> = (1..=100_000_u64)
-            .map(|at| write(at, &[(at % 250) as u8, ((at + 1) % 250) as u8], 2 * at, 2 * at + 1, End::Committed))
+            .map(|at| {
+                write(at, &[(at % 250) as u8, ((at + 1) % 250) as u8], 2 * at, 2 * at + 1, End::Committed)
+            })
             .collect();
         let reads = (1..=100_000_u64).map(|at| read(&[(((at + 1) % 250) as u8, at)], 2 * at + 1, 2 * at + 2));
         assert_eq!(of(writes, reads.collect()), []);

@@ -4,9 +4,16 @@
 //! writes is seen by every other one wholly or not at all, without locks. This crate knows neither wires nor disks nor threads.
 //!
 //! - [`stamp`]: in which order transactions are, and why no two are in the same place.
+//! - [`item`]: keys, values, and what a version says about what was written together with it.
+//! - [`slot`]: where a version lies for readers who do not ask, and whether what they read is whole.
 //! - [`history`]: what clients did and saw, and whether a store may have done that.
 
 #![forbid(unsafe_code)]
 
+pub mod bloom;
+mod bytes;
 pub mod history;
+pub mod item;
+pub mod limits;
+pub mod slot;
 pub mod stamp;

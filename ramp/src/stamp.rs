@@ -36,6 +36,18 @@ impl Stamp {
     /// What nobody has written has this stamp.
     pub const FIRST: Self = Self { time: 0, client: ClientId(0) };
 
+    /// Bytes of [`Stamp::to_bytes`].
+    pub const ENCODED_BYTES: usize = 12;
+
+    /// Little-endian time and client.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::ENCODED_BYTES] {
+        let mut bytes = [0; Self::ENCODED_BYTES];
+        bytes[..8].copy_from_slice(&self.time.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.client.0.to_le_bytes());
+        bytes
+    }
+
     /// Milliseconds since 1970 of its time.
     #[must_use]
     pub fn milliseconds(self) -> u64 {
