@@ -6,6 +6,7 @@
 //! - [`stamp`]: in which order transactions are, and why no two are in the same place.
 //! - [`item`]: keys, values, and what a version says about what was written together with it.
 //! - [`slot`]: where a version lies for readers who do not ask, and whether what they read is whole.
+//! - [`message`]: what clients and homes say to each other. [`store`]: the versions of one home.
 //! - [`history`]: what clients did and saw, and whether a store may have done that.
 
 #![forbid(unsafe_code)]
@@ -15,5 +16,7 @@ mod bytes;
 pub mod history;
 pub mod item;
 pub mod limits;
+pub mod message;
 pub mod slot;
 pub mod stamp;
+pub mod store;

@@ -82,6 +82,15 @@ pub(crate) struct Slot {
     valid: bool,
 }
 
+impl Slot {
+    /// Where it lies.
+    pub(crate) fn place(&self) -> Place {
+        // Slots are at most SLOT_BYTES_MAX long.
+        let length_bytes = u32::try_from(self.bytes).unwrap_or(u32::MAX);
+        Place { offset_bytes: self.offset as u64, length_bytes }
+    }
+}
+
 /// The slots of one home.
 #[derive(Debug)]
 pub struct SlotArea<M> {
@@ -109,13 +118,6 @@ impl<M: SlotMemory> SlotArea<M> {
     /// The memory, for its owner: what is written past the area is the writer's business.
     pub fn memory_mut(&mut self) -> &mut M {
         &mut self.memory
-    }
-
-    /// Where a slot lies.
-    pub(crate) fn place(slot: &Slot) -> Place {
-        // Slots are at most SLOT_BYTES_MAX long.
-        let length_bytes = u32::try_from(slot.bytes).unwrap_or(u32::MAX);
-        Place { offset_bytes: slot.offset as u64, length_bytes }
     }
 
     /// Puts a version into the slot of its key, or into another one if it does not fit there; `None` if there is none that it fits in.
@@ -159,11 +161,6 @@ impl<M: SlotMemory> SlotArea<M> {
             self.memory.store_word(slot.offset + VALID_AT, slot.number);
             slot.valid = true;
         }
-    }
-
-    /// Whether readers believe it.
-    pub(crate) fn is_valid(slot: &Slot) -> bool {
-        slot.valid
     }
 
     /// Leaves the slot to other keys.
@@ -224,9 +221,9 @@ mod tests {
     fn an_update_of_about_the_same_length_stays_in_its_place() {
         let mut area = SlotArea::new(SlotVector::zeroed(8192), 3);
         let first = area.publish(None, &key("a"), &version(1, 1000)).unwrap();
-        let place = SlotArea::<SlotVector>::place(&first);
+        let place = first.place();
         let second = area.publish(Some(first), &key("a"), &version(2, 900)).unwrap();
-        assert_eq!(SlotArea::<SlotVector>::place(&second), place);
+        assert_eq!(second.place(), place);
         assert_eq!(read(&area, place, &key("a")), Ok(version(2, 900)));
     }
 
@@ -234,11 +231,11 @@ mod tests {
     fn a_place_that_was_left_is_not_believed_and_is_used_again() {
         let mut area = SlotArea::new(SlotVector::zeroed(8192), 3);
         let first = area.publish(None, &key("a"), &version(1, 100)).unwrap();
-        let left = SlotArea::<SlotVector>::place(&first);
+        let left = first.place();
         area.publish(Some(first), &key("a"), &version(2, 1000)).unwrap();
         assert_eq!(read(&area, left, &key("a")), Err(SlotFault::Invalid { found: 0, expected: 2 }));
         let other = area.publish(None, &key("b"), &version(3, 100)).unwrap();
-        assert_eq!(SlotArea::<SlotVector>::place(&other), left);
+        assert_eq!(other.place(), left);
         assert!(matches!(read(&area, left, &key("a")), Err(SlotFault::OtherKey { .. })));
     }
 
@@ -246,7 +243,7 @@ mod tests {
     fn an_invalid_slot_becomes_valid_again_only_as_what_it_was() {
         let mut area = SlotArea::new(SlotVector::zeroed(4096), 3);
         let mut slot = area.publish(None, &key("a"), &version(1, 10)).unwrap();
-        let place = SlotArea::<SlotVector>::place(&slot);
+        let place = slot.place();
         area.invalidate(&mut slot);
         assert_eq!(read(&area, place, &key("a")), Err(SlotFault::Invalid { found: 0, expected: 2 }));
         area.revalidate(&mut slot);
@@ -262,11 +259,11 @@ mod tests {
             area.publish(None, &key("b"), &version(2, SLOT_BYTES_MAX)).is_none(),
             "too large for any slot"
         );
-        let place = SlotArea::<SlotVector>::place(&large);
+        let place = large.place();
         area.give_up(large);
         area.publish(None, &key("c"), &version(3, 400)).unwrap();
         let last = area.publish(None, &key("d"), &version(4, 300));
-        assert!(last.is_none_or(|slot| SlotArea::<SlotVector>::place(&slot) != place));
+        assert!(last.is_none_or(|slot| slot.place() != place));
     }
 
     #[test]

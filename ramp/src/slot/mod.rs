@@ -6,6 +6,7 @@
 mod area;
 mod layout;
 
+pub(crate) use area::Slot;
 pub use area::{Place, SlotArea, SlotMemory, SlotVector};
 pub use layout::{SlotFault, decode, image_bytes};
 

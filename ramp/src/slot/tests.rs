@@ -2,7 +2,7 @@
 //! moment between the first word that was copied and the last. Method: every state of the memory after every word that its
 //! owner wrote, and readers who take each 8 or 64 bytes from any of a few states that follow each other, in any order.
 
-use super::{SlotArea, SlotMemory, area::Slot, decode};
+use super::{Slot, SlotArea, SlotMemory, decode};
 use crate::{
     item::{Fingerprint, Key, Metadata, Value, Version},
     stamp::{ClientId, Stamp},
