@@ -7,6 +7,9 @@
 //! - [`item`]: keys, values, and what a version says about what was written together with it.
 //! - [`slot`]: where a version lies for readers who do not ask, and whether what they read is whole.
 //! - [`message`]: what clients and homes say to each other. [`store`]: the versions of one home.
+//! - [`log`]: what a home writes down before it answers, and what it makes of that after a crash.
+//! - [`home`]: what a home does about a request. [`locks`]: for those who do not trust in versions. [`termination`]: how a transaction ends whose
+//!   coordinator says no more.
 //! - [`history`]: what clients did and saw, and whether a store may have done that.
 
 #![forbid(unsafe_code)]
@@ -14,9 +17,13 @@
 pub mod bloom;
 mod bytes;
 pub mod history;
+pub mod home;
 pub mod item;
 pub mod limits;
+pub mod locks;
+pub mod log;
 pub mod message;
 pub mod slot;
 pub mod stamp;
 pub mod store;
+pub mod termination;

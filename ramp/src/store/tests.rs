@@ -299,5 +299,13 @@ proptest! {
         }
         prop_assert_eq!(store.status().versions, newest.iter().filter(|stamp| **stamp > Stamp::FIRST).count());
         prop_assert_eq!(store.status().keys, store.status().versions);
+        let left: Vec<Version> = ["a", "b"].iter().map(|name| store.get(&key(name)).version).collect();
+        let left = left.iter().filter(|version| version.stamp > Stamp::FIRST);
+        let sums = left.fold([0; 3], |[values, metadata, used], version| {
+            let all = VERSION_OVERHEAD_BYTES + KEY_OVERHEAD_BYTES + 1 + version.value.len() + version.metadata.len();
+            [values + version.value.len(), metadata + version.metadata_bytes(), used + all]
+        });
+        let status = store.status();
+        prop_assert_eq!([status.value_bytes, status.metadata_bytes, status.used_bytes], sums);
     }
 }
