@@ -8,12 +8,14 @@
 //! - [`slot`]: where a version lies for readers who do not ask, and whether what they read is whole.
 //! - [`message`]: what clients and homes say to each other. [`store`]: the versions of one home.
 //! - [`log`]: what a home writes down before it answers, and what it makes of that after a crash.
+//! - [`algorithm`]: in which order a transaction's messages go.
 //! - [`home`]: what a home does about a request. [`locks`]: for those who do not trust in versions. [`termination`]: how a transaction ends whose
 //!   coordinator says no more.
 //! - [`history`]: what clients did and saw, and whether a store may have done that.
 
 #![forbid(unsafe_code)]
 
+pub mod algorithm;
 pub mod bloom;
 mod bytes;
 pub mod history;

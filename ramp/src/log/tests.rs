@@ -4,7 +4,7 @@
 use super::{Batch, Cut, Damage, LogWriter, Record, RecoverError, Tail, read, recover, snapshot_records};
 use crate::{
     item::{Fingerprint, Key, Metadata, Value},
-    message::{Guard, HomeId, Part},
+    message::{Guard, HomeId, Part, Vote},
     slot::SlotVector,
     stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
@@ -141,6 +141,16 @@ fn a_log_that_no_home_wrote_is_refused() {
             .contains("record 1 of the log cannot be done again: the version store holds 0 of 10"),
         "{error}"
     );
+}
+
+#[test]
+fn what_is_in_doubt_and_older_than_all_promises_is_still_in_doubt_after_a_snapshot() {
+    let options = StoreOptions { budget_bytes: 1 << 20, life: 1 };
+    let records = [Record::Prepare(part(30, b"")), Record::Floor(at(35))];
+    let store = recover(options, SlotVector::zeroed(4096), records).unwrap();
+    let again = recover(options, SlotVector::zeroed(4096), snapshot_records(store.snapshot())).unwrap();
+    assert_eq!(again.vote(at(30)), Some(Vote::Prepared));
+    assert_eq!(again.vote(at(34)), Some(Vote::Refused));
 }
 
 fn records() -> impl Strategy<Value = Vec<Record>> {
