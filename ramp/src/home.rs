@@ -126,6 +126,7 @@ impl<M: SlotMemory> Home<M> {
             Request::Commit { stamp } => self.commit(from, stamp),
             Request::Abort { stamp } => self.abort(from, stamp),
             Request::Settled { stamps } => self.settle(&stamps),
+            Request::Ended { stamps } => self.end(&stamps),
             Request::Put { part } => self.put(from, part),
             Request::Inquire { stamp } => self.inquire(from, stamp),
             Request::Lock { owner, wanted } => self.lock(from, owner, wanted),
@@ -196,14 +197,14 @@ impl<M: SlotMemory> Home<M> {
 
     fn abort(&mut self, from: Peer, stamp: Stamp) {
         // Nobody who keeps the rules aborts what is committed; who does not is told what became of it.
-        let reply = if self.refuse(stamp) == Vote::Refused { Reply::Aborted } else { Reply::Committed };
+        let reply = if self.refuse(stamp) == Vote::Committed { Reply::Committed } else { Reply::Aborted };
         self.hold(from, reply);
     }
 
     /// Promises never to prepare it, unless it is committed, and writes that down.
     fn refuse(&mut self, stamp: Stamp) -> Vote {
-        if self.store.vote(stamp) == Some(Vote::Refused) {
-            return Vote::Refused;
+        if let Some(vote @ (Vote::Refused | Vote::Forgotten)) = self.store.vote(stamp) {
+            return vote;
         }
         let Some(vote) = self.store.refuse(stamp) else { return Vote::Committed };
         self.log.append(&Record::Refuse(stamp));
@@ -220,6 +221,14 @@ impl<M: SlotMemory> Home<M> {
         for stamp in stamps {
             if self.store.settle(*stamp) {
                 self.log.append(&Record::Settle(*stamp));
+            }
+        }
+    }
+
+    fn end(&mut self, stamps: &[Stamp]) {
+        for stamp in stamps {
+            if self.store.end(*stamp) {
+                self.log.append(&Record::End(*stamp));
             }
         }
     }

@@ -48,6 +48,8 @@ pub const LEASES_MAX: usize = 4096;
 pub const UNSETTLED_MAX: usize = 1 << 16;
 /// Transactions that a home has promised never to prepare, one by one; of older ones it promises it in bulk.
 pub const REFUSALS_MAX: usize = 4096;
+/// Transactions that ended without their coordinators, of which a home remembers it one by one.
+pub const ENDED_MAX: usize = 4096;
 /// Ended transactions that a PREPARE tells of.
 pub const SETTLED_PER_PART_MAX: usize = 256;
 

@@ -197,6 +197,9 @@ pub enum Vote {
     Committed,
     /// It has not prepared it and never will.
     Refused,
+    /// It knows nothing of it any more, and will never prepare it. To another home, which has it in doubt, that is a refusal: what has ended
+    /// in all homes leaves none in doubt. To its coordinator it says nothing.
+    Forgotten,
 }
 
 /// What a home is asked.
@@ -256,8 +259,13 @@ pub enum Request {
         /// The transaction.
         stamp: Stamp,
     },
-    /// These have ended in all of their homes. Not answered.
+    /// These have ended in all of their homes, and their coordinators know. Not answered.
     Settled {
+        /// The transactions.
+        stamps: Vec<Stamp>,
+    },
+    /// These are committed in all of their homes, and their coordinators may not know. Not answered.
+    Ended {
         /// The transactions.
         stamps: Vec<Stamp>,
     },

@@ -1,15 +1,17 @@
 //! How does a transaction end whose coordinator says no more?
 //!
 //! ```text
-//! ask all homes how they vote --> one has committed, or all have prepared: commit    --> tell all, until all have said so --> settled
+//! ask all homes how they vote --> one has committed, or all have prepared: commit    --> tell all, until all have said so --> ended
 //!                             \-> one refuses, and from then on has promised to: abort --> tell those who have prepared it
 //! ```
 //!
 //! Any home that has prepared a transaction may do this, at any time, several at once: votes never change, so all come to the same end.
 //!
 //! Invariants
+//! - Whoever asks is in doubt. If it is not any more when the answers come, because the coordinator was quicker, others may have forgotten the
+//!   transaction by then and seem to refuse it; its home, which knows, does not follow.
 //! - Nothing is decided before a vote decides it: a home that does not answer is asked again, and nobody waits but this transaction.
-//! - `Settled` is said only after all homes have said that it is committed, durably.
+//! - `Ended` is said only after all homes have said that it is committed, durably.
 
 use crate::{
     message::{HomeId, Reply, Request, Vote},
@@ -105,6 +107,8 @@ impl Termination {
     #[must_use]
     pub fn heard(&mut self, from: HomeId, reply: &Reply) -> Vec<Message> {
         let vote = match reply {
+            // Who asks is in doubt, or has decided.
+            Reply::Voted { vote: Vote::Forgotten } => Vote::Refused,
             Reply::Voted { vote } => *vote,
             Reply::Committed => Vote::Committed,
             Reply::Aborted => Vote::Refused,
@@ -115,36 +119,37 @@ impl Termination {
         if *known != Some(Vote::Committed) {
             *known = Some(vote);
         }
-        if self.decision.is_none() {
-            return self.decide().unwrap_or_default();
-        }
+        // Who refused had forgotten it: it ended in all homes since the question was asked.
+        let ended_since = vote == Vote::Committed && self.decision == Some(Decision::Abort);
+        let decided = (self.decision.is_none() || ended_since) && self.decide();
         let all = |wanted| self.votes.values().all(|vote| *vote == Some(wanted));
         match self.decision {
             Some(Decision::Commit) if all(Vote::Committed) => {
                 self.ended = true;
-                let request = Request::Settled { stamps: vec![self.stamp] };
+                let request = Request::Ended { stamps: vec![self.stamp] };
                 self.votes.keys().map(|home| Message { to: *home, request: request.clone() }).collect()
             }
             Some(Decision::Abort) if all(Vote::Refused) => {
                 self.ended = true;
                 Vec::new()
             }
+            _ if decided => self.again(),
             _ => Vec::new(),
         }
     }
 
-    /// The decision, if the votes make one: whom to tell.
-    fn decide(&mut self) -> Option<Vec<Message>> {
+    /// Whether the votes make a decision.
+    fn decide(&mut self) -> bool {
         let any = |wanted| self.votes.values().any(|vote| *vote == Some(wanted));
-        self.decision =
-            if any(Vote::Committed) || self.votes.values().all(Option::is_some) && !any(Vote::Refused) {
-                Some(Decision::Commit)
-            } else if any(Vote::Refused) {
-                Some(Decision::Abort)
-            } else {
-                None
-            };
-        self.decision.map(|_| self.again())
+        let all = self.votes.values().all(Option::is_some);
+        self.decision = if any(Vote::Committed) || all && !any(Vote::Refused) {
+            Some(Decision::Commit)
+        } else if any(Vote::Refused) {
+            Some(Decision::Abort)
+        } else {
+            None
+        };
+        self.decision.is_some()
     }
 }
 
@@ -212,6 +217,27 @@ mod tests {
         let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
         let told = ending.heard(HomeId(1), &voted(Vote::Prepared));
         assert_eq!((ending.decision(), requests(&told)), (Some(Decision::Commit), vec![(1, COMMIT)]));
+    }
+
+    #[test]
+    fn all_know_already_so_there_is_nothing_more_to_say() {
+        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
+        let settled = ending.heard(HomeId(1), &voted(Vote::Committed));
+        assert_eq!(requests(&settled), [(1, Request::Ended { stamps: vec![STAMP] })]);
+        assert!(ending.ended());
+        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
+        assert_eq!((ending.heard(HomeId(1), &voted(Vote::Refused)), ending.ended()), (vec![], true));
+    }
+
+    #[test]
+    fn it_ended_while_it_was_asked_about() {
+        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1), HomeId(2)]);
+        let told = ending.heard(HomeId(2), &voted(Vote::Refused));
+        assert_eq!(requests(&told), [(1, ABORT)], "2 has forgotten it");
+        let told = ending.heard(HomeId(1), &Reply::Committed);
+        assert_eq!(requests(&told), [(2, COMMIT)]);
+        assert_eq!((ending.heard(HomeId(2), &Reply::Committed).len(), ending.ended()), (2, true));
+        assert_eq!(ending.decision(), Some(Decision::Commit));
     }
 
     #[test]

@@ -248,6 +248,12 @@ fn a_lost_home_is_asked_when_it_is_back() {
     let step = reply(&mut coordinator, 2, Reply::Voted { vote: Vote::Committed });
     all_to(&step.messages, &[1, 2], &COMMIT());
     let unknown = Outcome::Unknown { stamp: at(5), missing: vec![HomeId(2)] };
+    let forgotten = Reply::Voted { vote: Vote::Forgotten };
+    assert_eq!(
+        reply(&mut prepared(), 2, forgotten).outcome,
+        Some(unknown.clone()),
+        "others may have ended it long ago"
+    );
     assert_eq!(prepared().step(Event::GiveUp).outcome, Some(unknown));
 }
 

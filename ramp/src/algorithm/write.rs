@@ -97,6 +97,9 @@ impl Write {
             Reply::Voted { vote: Vote::Refused } if !self.committing => {
                 self.abort(Abortion::Promised { home: from })
             }
+            Reply::Voted { vote: Vote::Forgotten } if !self.committing => {
+                Step::end(Outcome::Unknown { stamp: self.stamp, missing: vec![from] })
+            }
             // Somebody else has come to the same end.
             Reply::Voted { vote: Vote::Committed } if !self.committing => self.commit(),
             Reply::Committed if self.committing => {

@@ -3,7 +3,7 @@
 //! | kind | body |
 //! |---|---|
 //! | 1 prepare, 2 put | a part |
-//! | 3 commit, 4 refuse, 5 settle, 6 floor | a stamp |
+//! | 3 commit, 4 refuse, 5 settle, 6 floor, 7 end | a stamp |
 //!
 //! A part is: stamp 12, guard 1, kind of metadata 1, homes 2, items 4, bytes of metadata 4; the homes, 2 each; the metadata; and for each item: bytes of the
 //! key 2, whether it is deleted 1, bytes of the value 4, the key, the value.
@@ -31,17 +31,19 @@ pub enum Record {
     Commit(Stamp),
     /// It never votes for it, or takes back what it prepared, because another home has refused.
     Refuse(Stamp),
-    /// All homes know how it ended.
+    /// All homes and the coordinator know how it ended.
     Settle(Stamp),
     /// It never votes for unknown ones up to here.
     Floor(Stamp),
+    /// All homes have committed it.
+    End(Stamp),
 }
 
 /// A body that is no record, though its checksum is right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// There is no such kind.
-    #[error("a record of kind {found}, expected 1 to 6: written by a newer version?")]
+    #[error("a record of kind {found}, expected 1 to 7: written by a newer version?")]
     Kind {
         /// The kind.
         found: u8,
@@ -85,13 +87,18 @@ impl Record {
             Self::Refuse(_) => 4,
             Self::Settle(_) => 5,
             Self::Floor(_) => 6,
+            Self::End(_) => 7,
         }
     }
 
     pub(super) fn append_to(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Prepare(part) | Self::Put(part) => append_part(part, bytes),
-            Self::Commit(stamp) | Self::Refuse(stamp) | Self::Settle(stamp) | Self::Floor(stamp) => {
+            Self::Commit(stamp)
+            | Self::Refuse(stamp)
+            | Self::Settle(stamp)
+            | Self::Floor(stamp)
+            | Self::End(stamp) => {
                 bytes.extend_from_slice(&stamp.to_bytes());
             }
         }
@@ -102,13 +109,14 @@ impl Record {
         let record = match kind {
             1 => Self::Prepare(take_part(&mut cursor)?),
             2 => Self::Put(take_part(&mut cursor)?),
-            3..=6 => {
+            3..=7 => {
                 let stamp = cursor.stamp().ok_or(RecordFault::Short { what: "stamp" })?;
                 match kind {
                     3 => Self::Commit(stamp),
                     4 => Self::Refuse(stamp),
                     5 => Self::Settle(stamp),
-                    _ => Self::Floor(stamp),
+                    6 => Self::Floor(stamp),
+                    _ => Self::End(stamp),
                 }
             }
             found => return Err(RecordFault::Kind { found }),

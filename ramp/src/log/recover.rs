@@ -62,6 +62,12 @@ pub fn recover<M: SlotMemory>(
                 store.settle(stamp);
             }
             Record::Floor(stamp) => store.raise_floor(stamp),
+            // Of a snapshot nothing more is known.
+            Record::End(stamp) => {
+                if !store.end(stamp) {
+                    store.remember_ended(stamp);
+                }
+            }
         }
     }
     store.collect(usize::MAX);
@@ -74,6 +80,7 @@ pub fn snapshot_records(snapshot: Snapshot) -> Vec<Record> {
     let committed = snapshot.committed.into_iter().map(Record::Put);
     let prepared = snapshot.prepared.into_iter().map(Record::Prepare);
     let refused = snapshot.refused.into_iter().map(Record::Refuse);
+    let ended = snapshot.ended.into_iter().map(Record::End);
     // Last, because what is in doubt may be older than what is promised in bulk.
-    committed.chain(prepared).chain(refused).chain([Record::Floor(snapshot.floor)]).collect()
+    committed.chain(prepared).chain(refused).chain(ended).chain([Record::Floor(snapshot.floor)]).collect()
 }

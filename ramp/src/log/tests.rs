@@ -38,6 +38,7 @@ fn sample() -> Vec<Record> {
         Record::Refuse(at(3)),
         Record::Settle(at(1)),
         Record::Floor(at(4)),
+        Record::End(at(5)),
     ]
 }
 
@@ -81,9 +82,9 @@ fn records_survive_their_log_and_batches_join() {
     let mut writer = LogWriter::after(tail);
     assert_eq!(
         (writer.append(&Record::Commit(at(9))), writer.take_batch().map(|batch| batch.offset_bytes)),
-        (7, Some(tail.offset_bytes))
+        (8, Some(tail.offset_bytes))
     );
-    assert_eq!((writer.take_batch(), writer.sequence()), (None, 7));
+    assert_eq!((writer.take_batch(), writer.sequence()), (None, 8));
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn zeroes_behind_the_last_record_are_no_damage() {
     let end = bytes.len() as u64;
     bytes.resize(bytes.len() + 4096, 0);
     let (records, tail, cut) = read(Tail::START, &bytes);
-    assert_eq!((records.len(), tail.offset_bytes, cut), (6, end, None));
+    assert_eq!((records.len(), tail.offset_bytes, cut), (7, end, None));
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn what_is_in_doubt_and_older_than_all_promises_is_still_in_doubt_after_a_snapsh
     let store = recover(options, SlotVector::zeroed(4096), records).unwrap();
     let again = recover(options, SlotVector::zeroed(4096), snapshot_records(store.snapshot())).unwrap();
     assert_eq!(again.vote(at(30)), Some(Vote::Prepared));
-    assert_eq!(again.vote(at(34)), Some(Vote::Refused));
+    assert_eq!(again.vote(at(34)), Some(Vote::Forgotten));
 }
 
 fn records() -> impl Strategy<Value = Vec<Record>> {
@@ -160,6 +161,7 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
         3 => (1_u64..40).prop_map(|time| Record::Commit(at(time))),
         1 => (1_u64..40).prop_map(|time| Record::Refuse(at(time))),
         1 => (1_u64..40).prop_map(|time| Record::Settle(at(time))),
+        1 => (1_u64..40).prop_map(|time| Record::End(at(time))),
     ];
     prop::collection::vec(record, 1..30)
 }
@@ -236,6 +238,7 @@ proptest! {
                 Record::Commit(stamp) => store.vote(*stamp).is_some() && store.commit(*stamp) == crate::store::Commit::Now,
                 Record::Refuse(stamp) => store.refuse(*stamp).is_some(),
                 Record::Settle(stamp) => store.settle(*stamp),
+                Record::End(stamp) => store.end(*stamp),
                 Record::Put(_) | Record::Floor(_) => false,
             };
             written.extend(done.then_some(record));

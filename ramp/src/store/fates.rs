@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! unknown --prepare--> prepared --commit--> committed --settled--> unknown, and nobody will ask
-//!    |                    |
-//!    +--- refuse ---------+--> refused --(more than REFUSALS_MAX)--> up to the floor, all unknown ones are refused
+//!    |                    |                     \--ended--> ended ----\
+//!    +--- refuse ---------+--> refused -------------------------------+--(too many)--> up to the floor, unknown ones are forgotten
 //! ```
 //!
 //! Invariants
 //! - A vote never changes: what is refused is never prepared, what is committed never refused.
-//! - A committed transaction is remembered until all of its homes have committed it, because until then one of them may ask.
-//! - What is remembered is bounded. Promises beyond the bound are kept in bulk, by the floor, which only grows.
+//! - A committed transaction is remembered until all of its homes have committed it, because until then one of them may ask; and if they came to that
+//!   end without its coordinator, until that says that it knows, because it may ask as well.
+//! - What is remembered is bounded. Beyond the bound the floor is raised: what is unknown and not after it is never prepared any more. Homes
+//!   in doubt may take that for a refusal, because what ended in all of its homes leaves none in doubt. A coordinator may not.
 
 use crate::{
     item::Key,
-    limits::{REFUSALS_MAX, UNSETTLED_MAX},
+    limits::{ENDED_MAX, REFUSALS_MAX, UNSETTLED_MAX},
     message::{Guard, HomeId, Refusal, Vote},
     stamp::Stamp,
 };
@@ -37,6 +39,7 @@ pub struct Transaction {
 pub(crate) struct Fates {
     known: BTreeMap<Stamp, Transaction>,
     refused: BTreeSet<Stamp>,
+    ended: BTreeSet<Stamp>,
     floor: Stamp,
 }
 
@@ -53,6 +56,10 @@ impl Fates {
         self.refused.iter().copied()
     }
 
+    pub(crate) fn ended(&self) -> impl Iterator<Item = Stamp> {
+        self.ended.iter().copied()
+    }
+
     pub(crate) fn floor(&self) -> Stamp {
         self.floor
     }
@@ -61,6 +68,9 @@ impl Fates {
     pub(crate) fn may_prepare(&self, stamp: Stamp) -> Result<(), Refusal> {
         if self.refused.contains(&stamp) {
             return Err(Refusal::Promised { stamp });
+        }
+        if self.ended.contains(&stamp) {
+            return Err(Refusal::Collision { stamp });
         }
         if stamp <= self.floor {
             return Err(Refusal::Behind { stamp, floor: self.floor });
@@ -94,18 +104,40 @@ impl Fates {
         prepared
     }
 
-    /// Refuses all unknown transactions up to `floor`.
+    /// Never prepares unknown transactions up to `floor`, and remembers one by one only what came after it.
     pub(crate) fn raise(&mut self, floor: Stamp) {
         self.floor = self.floor.max(floor);
-        while self.refused.first().is_some_and(|first| *first <= self.floor) {
-            self.refused.pop_first();
+        for stamps in [&mut self.refused, &mut self.ended] {
+            while stamps.first().is_some_and(|first| *first <= self.floor) {
+                stamps.pop_first();
+            }
         }
     }
 
     /// Forgets a committed transaction; whether there was one.
     pub(crate) fn settle(&mut self, stamp: Stamp) -> bool {
         let committed = self.known.get(&stamp).is_some_and(|transaction| transaction.committed);
-        committed && self.known.remove(&stamp).is_some()
+        committed && self.known.remove(&stamp).is_some() || self.ended.remove(&stamp)
+    }
+
+    /// Remembers of a committed transaction only that it is; whether more was known.
+    pub(crate) fn end(&mut self, stamp: Stamp) -> bool {
+        let committed = self.known.get(&stamp).is_some_and(|transaction| transaction.committed);
+        if committed {
+            self.known.remove(&stamp);
+            self.remember_ended(stamp);
+        }
+        committed
+    }
+
+    /// It is committed in all of its homes.
+    pub(crate) fn remember_ended(&mut self, stamp: Stamp) {
+        if stamp > self.floor {
+            self.ended.insert(stamp);
+        }
+        while self.ended.len() > ENDED_MAX {
+            self.raise(self.ended.first().copied().unwrap_or_default());
+        }
     }
 
     /// The vote that was given; `None` if none was.
@@ -113,8 +145,9 @@ impl Fates {
         match self.known.get(&stamp) {
             Some(transaction) if transaction.committed => Some(Vote::Committed),
             Some(_) => Some(Vote::Prepared),
-            None if stamp <= self.floor || self.refused.contains(&stamp) => Some(Vote::Refused),
-            None => None,
+            None if self.ended.contains(&stamp) => Some(Vote::Committed),
+            None if self.refused.contains(&stamp) => Some(Vote::Refused),
+            None => (stamp <= self.floor).then_some(Vote::Forgotten),
         }
     }
 }
@@ -135,10 +168,28 @@ mod tests {
         assert_eq!((fates.refused().count(), fates.floor()), (REFUSALS_MAX, at(20)));
         for time in [5, 10, 20] {
             assert_eq!(fates.may_prepare(at(time)), Err(Refusal::Behind { stamp: at(time), floor: at(20) }));
-            assert_eq!(fates.vote(at(time)), Some(Vote::Refused));
+            assert_eq!(fates.vote(at(time)), Some(Vote::Forgotten));
         }
         assert_eq!(fates.may_prepare(at(30)), Err(Refusal::Promised { stamp: at(30) }));
         assert_eq!((fates.may_prepare(at(31)), fates.vote(at(31))), (Ok(()), None));
+    }
+
+    #[test]
+    fn what_ended_without_its_coordinator_is_remembered_until_that_knows() {
+        let mut fates = Fates::default();
+        let transaction =
+            Transaction { homes: vec![HomeId(0)], keys: Vec::new(), guard: Guard::Open, committed: false };
+        for time in 1..=ENDED_MAX as u64 + 1 {
+            fates.insert(at(time), transaction.clone());
+            assert!(!fates.end(at(time)), "it is in doubt");
+            fates.commit(at(time));
+            assert!(fates.end(at(time)));
+        }
+        let votes = [1, 2, 3].map(|time| fates.vote(at(time)));
+        assert_eq!(votes, [Some(Vote::Forgotten), Some(Vote::Committed), Some(Vote::Committed)]);
+        assert_eq!(fates.may_prepare(at(2)), Err(Refusal::Collision { stamp: at(2) }));
+        assert!(fates.settle(at(2)));
+        assert_eq!(fates.vote(at(2)), None);
     }
 
     #[test]

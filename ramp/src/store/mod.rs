@@ -251,7 +251,7 @@ impl<M: SlotMemory> Store<M> {
         self.fates.raise(floor);
     }
 
-    /// Forgets how a transaction ended, because all of its homes know. Whether it was committed here and known.
+    /// Forgets how a transaction ended, because all of its homes and its coordinator know. Whether it was committed here and known.
     pub fn settle(&mut self, stamp: Stamp) -> bool {
         self.fates.settle(stamp)
     }
@@ -259,6 +259,16 @@ impl<M: SlotMemory> Store<M> {
     /// What was prepared here and may have ended elsewhere, and what was committed here and may not have ended elsewhere, by stamp.
     pub fn unsettled(&self) -> impl Iterator<Item = (Stamp, &Transaction)> {
         self.fates.all()
+    }
+
+    /// Remembers of a committed transaction only that it is, because all of its homes know. Whether more was known.
+    pub fn end(&mut self, stamp: Stamp) -> bool {
+        self.fates.end(stamp)
+    }
+
+    /// A transaction is committed in all of its homes.
+    pub fn remember_ended(&mut self, stamp: Stamp) {
+        self.fates.remember_ended(stamp);
     }
 
     /// The newest committed version of a key, and what lies beside it.
@@ -378,7 +388,8 @@ impl<M: SlotMemory> Store<M> {
             let part = Part { stamp, homes, guard, metadata, items: items.collect() };
             if transaction.committed { committed.push(part) } else { prepared.push(part) }
         }
-        Snapshot { floor: self.fates.floor(), refused: self.fates.refused().collect(), committed, prepared }
+        let (refused, ended) = (self.fates.refused().collect(), self.fates.ended().collect());
+        Snapshot { floor: self.fates.floor(), refused, ended, committed, prepared }
     }
 }
 
@@ -389,6 +400,8 @@ pub struct Snapshot {
     pub floor: Stamp,
     /// These are refused, too.
     pub refused: Vec<Stamp>,
+    /// These are committed in all of their homes.
+    pub ended: Vec<Stamp>,
     /// Committed versions, and without items the transactions that may not have ended elsewhere.
     pub committed: Vec<Part>,
     /// Transactions in doubt.

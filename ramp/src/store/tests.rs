@@ -198,6 +198,8 @@ fn a_snapshot_makes_the_same_store_again() {
     committed(&mut store, 20, &["b"]);
     store.prepare(&part(30, &["a", "c"])).unwrap();
     store.refuse(at(40));
+    committed(&mut store, 50, &["d"]);
+    assert!(store.end(at(50)));
     store.raise_floor(at(35));
     let snapshot = store.snapshot();
     let mut again = Store::new(StoreOptions { budget_bytes: 1 << 20, life: 4 }, SlotVector::zeroed(1 << 16));
@@ -206,13 +208,14 @@ fn a_snapshot_makes_the_same_store_again() {
     for stamp in &snapshot.refused {
         again.refuse(*stamp);
     }
+    snapshot.ended.iter().for_each(|stamp| again.remember_ended(*stamp));
     again.raise_floor(snapshot.floor);
     assert_eq!(again.snapshot(), snapshot);
-    let votes = [10, 20, 30, 33, 40].map(|time| again.vote(at(time)));
-    let refused = Some(Vote::Refused);
+    let votes = [10, 20, 30, 33, 40, 50].map(|time| again.vote(at(time)));
+    let (forgotten, refused) = (Some(Vote::Forgotten), Some(Vote::Refused));
     assert_eq!(
         votes,
-        [refused, Some(Vote::Committed), Some(Vote::Prepared), refused, refused],
+        [forgotten, Some(Vote::Committed), Some(Vote::Prepared), forgotten, refused, Some(Vote::Committed)],
         "10 had been settled"
     );
     again.commit(at(30));
