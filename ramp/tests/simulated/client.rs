@@ -1,6 +1,7 @@
 //! What is a client of the simulation? A session that reads and writes, one transaction after the other, with a clock that may be wrong, leases, and places of
 //! slots that it remembers.
 
+use crate::memory::Slots;
 use rackscan_ramp::{
     algorithm::{Cluster, Coordinator},
     item::{Key, Value, Version},
@@ -11,11 +12,13 @@ use rackscan_ramp::{
 use std::collections::BTreeMap;
 
 /// What a client knows of a node.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
     /// The life that it is connected to; 0 for none.
     pub(crate) life: u64,
     pub(crate) lease: Option<LeaseId>,
+    /// Its slots, as mapped when the connection was made.
+    pub(crate) memory: Option<Slots>,
     /// The last epoch that it was told.
     pub(crate) told: Epoch,
 }
