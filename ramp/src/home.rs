@@ -108,6 +108,9 @@ impl<M: SlotMemory> Home<M> {
 
     /// Does what a request asks for.
     pub fn request(&mut self, from: Peer, request: Request) {
+        if let Err(why) = request.check() {
+            return self.replies.push((from, Reply::Refused { why }));
+        }
         match request {
             Request::Lease => self.lease(from),
             Request::Advance { lease, epoch } => self.store.advance_lease(lease, epoch),

@@ -9,7 +9,7 @@
 
 use crate::{
     item::{Key, Metadata, Oversize, Value, Version},
-    limits::{HOMES_MAX, PART_BYTES_MAX, UNSETTLED_MAX, WRITE_KEYS_MAX},
+    limits::{HOMES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX, WRITE_KEYS_MAX},
     slot::Place,
     stamp::Stamp,
 };
@@ -68,48 +68,58 @@ pub struct Part {
     pub guard: Guard,
     /// What readers of any of its keys are told of all of them.
     pub metadata: Metadata,
-    /// What it writes here, each key once.
+    /// What it writes here: keys ascending, each once.
     pub items: Vec<(Key, Value)>,
 }
 
 impl Part {
-    /// Whether it is within limits.
+    /// Whether it is within limits and in order.
     ///
     /// # Errors
-    /// [`Refusal::Part`].
+    /// [`Refusal::TooMuch`] and [`Refusal::Unordered`].
     pub fn check(&self) -> Result<(), Refusal> {
         let bytes = self.items.iter().map(|(key, value)| key.bytes().len() + value.len()).sum::<usize>();
-        let limits = [
-            (PartLimit::Homes, self.homes.len(), HOMES_MAX),
-            (PartLimit::Keys, self.items.len(), WRITE_KEYS_MAX),
-            (PartLimit::Bytes, bytes, PART_BYTES_MAX),
-        ];
-        let beyond = limits.into_iter().find(|(_, found, most)| found > most);
-        beyond.map_or(Ok(()), |(limit, found, most)| {
-            Err(Refusal::Part { limit, found: found as u64, most: most as u64 })
-        })
+        within(Bounded::Homes, self.homes.len(), HOMES_MAX)?;
+        within(Bounded::Keys, self.items.len(), WRITE_KEYS_MAX)?;
+        within(Bounded::Bytes, bytes, PART_BYTES_MAX)?;
+        let pairs = self.items.iter().zip(self.items.iter().skip(1));
+        let unordered = pairs.map(|((a, _), (b, _))| (a, b)).find(|(a, b)| a >= b);
+        unordered.map_or(Ok(()), |(_, key)| Err(Refusal::Unordered { key: key.clone() }))
     }
 }
 
-/// What is bounded of a part.
+/// What is bounded of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PartLimit {
+pub enum Bounded {
     /// Homes of the transaction.
     Homes,
     /// Keys in one home.
     Keys,
     /// Bytes of keys and values in one home.
     Bytes,
+    /// Stamps that are asked for.
+    Stamps,
+    /// Ended transactions that are told of.
+    Settled,
 }
 
-impl fmt::Display for PartLimit {
+impl fmt::Display for Bounded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Homes => "homes",
             Self::Keys => "keys in one home",
             Self::Bytes => "bytes in one home",
+            Self::Stamps => "stamps",
+            Self::Settled => "ended transactions",
         })
     }
+}
+
+fn within(what: Bounded, found: usize, most: usize) -> Result<(), Refusal> {
+    if found <= most {
+        return Ok(());
+    }
+    Err(Refusal::TooMuch { what, found: found as u64, most: most as u64 })
 }
 
 /// Why a home does not do what it was asked for. Nothing of the request was done.
@@ -118,15 +128,21 @@ pub enum Refusal {
     /// A key or value.
     #[error(transparent)]
     Oversize(#[from] Oversize),
-    /// A transaction that is too large.
-    #[error("a transaction of {found} {limit}, expected at most {most}: write in smaller transactions")]
-    Part {
+    /// A request that is too large.
+    #[error("a request with {found} {what}, expected at most {most}: divide the transaction")]
+    TooMuch {
         /// What there is too much of.
-        limit: PartLimit,
+        what: Bounded,
         /// How much.
         found: u64,
         /// How much there may be.
         most: u64,
+    },
+    /// Keys out of order, or one of them twice.
+    #[error("the key {key} does not come after the one before it, expected keys ascending and each once")]
+    Unordered {
+        /// The second of the two.
+        key: Key,
     },
     /// No memory for another version.
     #[error(
@@ -293,6 +309,29 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether it is within limits; parts are checked where they are prepared.
+    ///
+    /// # Errors
+    /// [`Refusal::TooMuch`].
+    pub fn check(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Get { keys, .. } | Self::Stamps { keys, .. } => {
+                within(Bounded::Keys, keys.len(), READ_KEYS_MAX)
+            }
+            Self::Among { keys, stamps, .. } => {
+                within(Bounded::Keys, keys.len(), READ_KEYS_MAX)?;
+                within(Bounded::Stamps, stamps.len(), READ_KEYS_MAX)
+            }
+            Self::Lock { wanted, .. } => within(Bounded::Keys, wanted.len(), READ_KEYS_MAX),
+            Self::Prepare { settled: stamps, .. } | Self::Settled { stamps } | Self::Ended { stamps } => {
+                within(Bounded::Settled, stamps.len(), SETTLED_PER_PART_MAX)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What was found under a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
@@ -335,7 +374,7 @@ pub enum Reply {
     },
     /// To [`Request::Prepare`]: it is prepared, and will be after a crash.
     Prepared,
-    /// To [`Request::Prepare`], [`Request::Put`] and [`Request::Lock`].
+    /// To [`Request::Prepare`] and [`Request::Put`], and to anything that is too large.
     Refused {
         /// Why.
         why: Refusal,
@@ -366,4 +405,69 @@ pub enum Reply {
         /// Whether the locks had been held until now. If not, what was read under them may not belong together.
         held: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{item::Fingerprint, stamp::ClientId};
+
+    fn key(name: &str) -> Key {
+        Key::new(name.as_bytes()).unwrap()
+    }
+
+    const STAMP: Stamp = Stamp { time: 7, client: ClientId(3) };
+
+    fn part(names: &[&str]) -> Part {
+        let items = names.iter().map(|name| (key(name), Value::new(name.as_bytes()).unwrap())).collect();
+        let metadata = Metadata::WriteSet(vec![Fingerprint(1), Fingerprint(2)]);
+        Part { stamp: STAMP, homes: vec![HomeId(1)], guard: Guard::Open, metadata, items }
+    }
+
+    #[test]
+    fn messages_survive_their_bytes() {
+        let request = Request::Prepare { part: part(&["a", "b"]), settled: vec![STAMP] };
+        let bytes = postcard::to_stdvec(&request).unwrap();
+        assert_eq!(postcard::from_bytes::<Request>(&bytes), Ok(request));
+        let version = Version { stamp: STAMP, metadata: Metadata::Stamp, value: Value::DELETED };
+        let found = Found { version, beside: vec![Version::first()], place: None };
+        let reply = Reply::Found { items: vec![(key("a"), found)], epoch: Epoch(5) };
+        let bytes = postcard::to_stdvec(&reply).unwrap();
+        assert_eq!(postcard::from_bytes::<Reply>(&bytes), Ok(reply));
+        let refused = Reply::Refused { why: Refusal::NotLocked { stamp: STAMP, key: key("a") } };
+        let bytes = postcard::to_stdvec(&refused).unwrap();
+        assert_eq!(postcard::from_bytes::<Reply>(&bytes), Ok(refused));
+    }
+
+    #[test]
+    fn keys_and_values_beyond_their_limits_do_not_come_out_of_bytes() {
+        let long = postcard::to_stdvec(&vec![b'k'; 1025]).unwrap();
+        assert!(postcard::from_bytes::<Key>(&long).is_err());
+        assert!(postcard::from_bytes::<Key>(&[0]).is_err(), "no bytes at all");
+        let long = postcard::to_stdvec(&Some(vec![0_u8; (1 << 20) + 1])).unwrap();
+        assert!(postcard::from_bytes::<Value>(&long).is_err());
+    }
+
+    #[test]
+    fn a_request_beyond_a_limit_says_which() {
+        let keys = vec![key("a"); READ_KEYS_MAX + 1];
+        let error = Request::Get { lease: LeaseId::default(), keys }.check().unwrap_err();
+        let expected = Refusal::TooMuch { what: Bounded::Keys, found: 4097, most: 4096 };
+        assert_eq!(error, expected);
+        let stamps = vec![STAMP; SETTLED_PER_PART_MAX + 1];
+        let error = Request::Settled { stamps }.check().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "a request with 257 ended transactions, expected at most 256: divide the transaction"
+        );
+        assert_eq!(Request::Lease.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_key_that_comes_twice_or_too_late_is_refused() {
+        assert_eq!(part(&["a", "b", "c"]).check(), Ok(()));
+        for names in [["a", "a"], ["b", "a"]] {
+            assert_eq!(part(&names).check(), Err(Refusal::Unordered { key: key("a") }));
+        }
+    }
 }

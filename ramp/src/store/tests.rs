@@ -4,7 +4,7 @@ use super::{Commit, Store, StoreOptions};
 use crate::{
     item::{Key, Metadata, Value, Version},
     limits::{KEY_OVERHEAD_BYTES, VERSION_OVERHEAD_BYTES},
-    message::{Epoch, Guard, HomeId, Part, PartLimit, Refusal, Vote},
+    message::{Bounded, Epoch, Guard, HomeId, Part, Refusal, Vote},
     slot::{SlotFault, SlotVector, decode},
     stamp::{ClientId, Stamp},
 };
@@ -179,14 +179,14 @@ fn two_transactions_of_one_stamp_are_told_apart() {
 fn a_part_beyond_a_limit_is_refused_with_numbers() {
     let mut store = store();
     let homes = Part { homes: vec![HomeId(0); 65], ..part(10, &["a"]) };
-    let refusal = Refusal::Part { limit: PartLimit::Homes, found: 65, most: 64 };
+    let refusal = Refusal::TooMuch { what: Bounded::Homes, found: 65, most: 64 };
     assert_eq!(store.prepare(&homes), Err(refusal));
     let big = Value::new(&vec![0; 1 << 20]).unwrap();
     let items = (0..5).map(|at| (key(&format!("{at}")), big.clone())).collect();
     let found = store.prepare(&Part { items, ..part(10, &[]) }).unwrap_err().to_string();
     assert_eq!(
         found,
-        "a transaction of 5242885 bytes in one home, expected at most 4194304: write in smaller transactions"
+        "a request with 5242885 bytes in one home, expected at most 4194304: divide the transaction"
     );
 }
 
