@@ -53,9 +53,9 @@ fn assert_noticed(case: Case, kind: &str) {
 
 #[test]
 fn without_a_defect_the_same_runs_show_nothing() {
-    for crashes in [0, 3_000] {
-        for one_sided in [true, false] {
-            assert_eq!(noticed(Case { crashes, one_sided, ..case(None) }), BTreeMap::new());
+    for algorithm in [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid, Algorithm::Locking] {
+        for (crashes, one_sided) in [(0, true), (0, false), (5_000, true), (5_000, false)] {
+            assert_eq!(noticed(Case { algorithm, crashes, one_sided, ..case(None) }), BTreeMap::new());
         }
     }
 }
