@@ -143,7 +143,9 @@ impl<M: SlotMemory> Home<M> {
 
     fn lease(&mut self, from: Peer) {
         let epoch = self.store.epoch();
-        let reply = self.store.open_lease().map_or(Reply::Unleased, |lease| Reply::Leased { lease, epoch });
+        let newest = self.store.newest();
+        let lease = self.store.open_lease();
+        let reply = lease.map_or(Reply::Unleased, |lease| Reply::Leased { lease, epoch, newest });
         self.replies.push((from, reply));
     }
 
@@ -365,7 +367,7 @@ mod tests {
         let mut home = home();
         let found = ask(&mut home, Request::Lease);
         let lease = LeaseId { life: 3, number: 1 };
-        assert_eq!(found, [Reply::Leased { lease, epoch: Epoch(0) }]);
+        assert_eq!(found, [Reply::Leased { lease, epoch: Epoch(0), newest: Stamp::FIRST }]);
         let get = || Request::Get { lease, keys: vec![key(b'a')] };
         assert!(matches!(&ask(&mut home, get())[..], [Reply::Found { .. }]));
         let mut again = again(&[]);

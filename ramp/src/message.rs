@@ -352,6 +352,8 @@ pub enum Reply {
         lease: LeaseId,
         /// The present.
         epoch: Epoch,
+        /// The highest stamp that the home knows of: a client that begins again goes on after it.
+        newest: Stamp,
     },
     /// The home has no such lease: it was started anew, or has too many leases. Read again from the beginning, with a new one.
     Unleased,

@@ -88,6 +88,7 @@ pub struct Store<M> {
     fates: Fates,
     readers: Readers,
     superseded: VecDeque<Superseded>,
+    newest: Stamp,
     budget_bytes: usize,
     status: StoreStatus,
 }
@@ -101,6 +102,7 @@ impl<M: SlotMemory> Store<M> {
             fates: Fates::default(),
             readers: Readers::new(options.life),
             superseded: VecDeque::new(),
+            newest: Stamp::FIRST,
             budget_bytes: options.budget_bytes,
             status: StoreStatus::default(),
         }
@@ -114,6 +116,12 @@ impl<M: SlotMemory> Store<M> {
     /// The area of the slots, for its owner.
     pub fn area_mut(&mut self) -> &mut SlotArea<M> {
         &mut self.area
+    }
+
+    /// The highest stamp that anything was written with.
+    #[must_use]
+    pub fn newest(&self) -> Stamp {
+        self.newest
     }
 
     /// What it holds.
@@ -217,6 +225,7 @@ impl<M: SlotMemory> Store<M> {
 
     fn insert(&mut self, part: &Part) {
         let stamp = part.stamp;
+        self.newest = self.newest.max(stamp);
         for (key, value) in &part.items {
             let version = Version { stamp, metadata: part.metadata.clone(), value: value.clone() };
             self.add(key, version);

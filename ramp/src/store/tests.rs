@@ -211,6 +211,7 @@ fn a_snapshot_makes_the_same_store_again() {
     snapshot.ended.iter().for_each(|stamp| again.remember_ended(*stamp));
     again.raise_floor(snapshot.floor);
     assert_eq!(again.snapshot(), snapshot);
+    assert_eq!(again.newest(), at(50), "a client that begins again is told to go on after it");
     let votes = [10, 20, 30, 33, 40, 50].map(|time| again.vote(at(time)));
     let (forgotten, refused) = (Some(Vote::Forgotten), Some(Vote::Refused));
     assert_eq!(

@@ -29,6 +29,7 @@ fn draw(seed: Seed, algorithms: &[Algorithm], defect: Option<Defect>) -> Case {
         clients: 2 + random.index(4),
         keys: 2 + u32::try_from(random.below(10)).expect("few keys"),
         transactions: 60,
+        budget_bytes: if random.below(4) == 0 { 4_000 } else { 1 << 20 },
         crashes: [0, 500, 5_000][random.index(3)],
         defect,
     }

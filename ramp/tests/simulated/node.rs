@@ -62,6 +62,7 @@ pub(crate) struct Node {
     pub(crate) endings: BTreeMap<Stamp, Termination>,
     /// Leases that it gave, for a defect.
     pub(crate) leases: Vec<LeaseId>,
+    budget_bytes: usize,
     defect: Option<Defect>,
 }
 
@@ -73,10 +74,21 @@ pub(crate) struct Found {
 }
 
 impl Node {
-    pub(crate) fn new(defect: Option<Defect>) -> Self {
+    pub(crate) fn new(budget_bytes: usize, defect: Option<Defect>) -> Self {
         let (memory, inbox, outbox) = (Slots::new(defect), VecDeque::new(), Vec::new());
         let (endings, leases) = (BTreeMap::new(), Vec::new());
-        Self { life: 0, home: None, memory, disk: Disk::default(), inbox, outbox, endings, leases, defect }
+        Self {
+            life: 0,
+            home: None,
+            memory,
+            disk: Disk::default(),
+            inbox,
+            outbox,
+            endings,
+            leases,
+            budget_bytes,
+            defect,
+        }
     }
 
     pub(crate) fn crash(&mut self, random: &mut Random) {
@@ -94,7 +106,7 @@ impl Node {
         self.memory = Slots::new(self.defect);
         let (records, tail, cut) = read(Tail::START, &self.disk.bytes);
         self.disk.bytes.truncate(usize::try_from(tail.offset_bytes).expect("an offset"));
-        let options = StoreOptions { budget_bytes: 1 << 20, life: self.life };
+        let options = StoreOptions { budget_bytes: self.budget_bytes, life: self.life };
         let store = recover(options, self.memory.clone(), records).expect("a log of this home");
         let mut log = LogWriter::after(tail);
         if random.below(3) == 0 {

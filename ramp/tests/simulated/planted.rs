@@ -41,8 +41,18 @@ fn noticed(case: Case) -> BTreeMap<&'static str, u64> {
 }
 
 fn case(defect: Option<Defect>) -> Case {
-    let (nodes, clients, keys, transactions, crashes) = (3, 5, 6, 120, 0);
-    Case { algorithm: Algorithm::Fast, one_sided: true, nodes, clients, keys, transactions, crashes, defect }
+    let (nodes, clients, keys, transactions, crashes, budget_bytes) = (3, 5, 6, 120, 0, 1 << 20);
+    Case {
+        algorithm: Algorithm::Fast,
+        one_sided: true,
+        nodes,
+        clients,
+        keys,
+        transactions,
+        budget_bytes,
+        crashes,
+        defect,
+    }
 }
 
 #[track_caller]

@@ -29,6 +29,8 @@ pub(crate) struct Case {
     pub(crate) clients: usize,
     pub(crate) keys: u32,
     pub(crate) transactions: usize,
+    /// Of each home's versions.
+    pub(crate) budget_bytes: usize,
     /// Crashes of nodes and clients per million events.
     pub(crate) crashes: u32,
     pub(crate) defect: Option<Defect>,
@@ -159,7 +161,7 @@ impl World {
             queue: BTreeMap::new(),
             arrivals: HashMap::new(),
             cuts: HashMap::new(),
-            nodes: (0..case.nodes).map(|_| Node::new(case.defect)).collect(),
+            nodes: (0..case.nodes).map(|_| Node::new(case.budget_bytes, case.defect)).collect(),
             clients: Vec::new(),
             peers: Vec::new(),
             history: History::default(),
@@ -498,7 +500,11 @@ impl World {
         let this = &mut self.clients[client];
         let link = &mut this.links[node];
         match &reply {
-            Reply::Leased { lease, epoch } => (link.lease, link.told) = (Some(*lease), *epoch),
+            Reply::Leased { lease, epoch, newest } => {
+                (link.lease, link.told) = (Some(*lease), *epoch);
+                // Nobody's clock is a minute ahead.
+                let _ = this.clock.hear(*newest, u64::from(u32::MAX));
+            }
             Reply::Found { items, epoch } => {
                 link.told = link.told.max(*epoch);
                 for (key, found) in items {
