@@ -41,7 +41,9 @@ impl Homes {
             |_| Home::new(Store::new(options, SlotVector::zeroed(4 << 20)), LogWriter::after(Tail::START));
         let mut this = Self { homes: (0..HOMES).map(home).collect(), leases: Vec::new() };
         for home in 0..HOMES {
-            let Some(Reply::Leased { lease, .. }) = this.ask(HomeId(home), Request::Lease).pop() else {
+            let Some(Reply::Leased { lease, .. }) =
+                this.ask(HomeId(home), Request::Lease { client: ClientId(1) }).pop()
+            else {
                 continue;
             };
             this.leases.push(lease);

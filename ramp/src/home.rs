@@ -40,6 +40,8 @@ pub struct Home<M> {
     replies: Vec<(Peer, Reply)>,
     /// Whose requests for locks wait.
     lockers: HashMap<Stamp, Peer>,
+    /// Whose leases there are.
+    leases: HashMap<LeaseId, ClientId>,
 }
 
 impl<M: SlotMemory> Home<M> {
@@ -55,8 +57,9 @@ impl<M: SlotMemory> Home<M> {
             let _ = locks.lock(stamp, keys.collect());
         }
         let durable = log.sequence();
-        let (held, replies, lockers) = (VecDeque::new(), Vec::new(), HashMap::new());
-        Self { store, locks, log, log_full: false, durable, held, replies, lockers }
+        let (held, replies) = (VecDeque::new(), Vec::new());
+        let (lockers, leases) = (HashMap::new(), HashMap::new());
+        Self { store, locks, log, log_full: false, durable, held, replies, lockers, leases }
     }
 
     /// The store.
@@ -94,7 +97,21 @@ impl<M: SlotMemory> Home<M> {
         std::mem::take(&mut self.replies)
     }
 
-    /// The client is lost: its locks are released, unless it has prepared something under them. What it leaves in doubt here, to be ended by
+    /// Goes on with another log, which begins with a snapshot of this store and is durable, in place of one of which all is durable.
+    ///
+    /// # Errors
+    /// The number of records that are not durable yet: try again when they are.
+    pub fn replace_log(&mut self, log: LogWriter) -> Result<(), u64> {
+        let waiting = self.log.sequence().saturating_sub(self.durable);
+        if waiting > 0 {
+            return Err(waiting);
+        }
+        self.durable = log.sequence();
+        self.log = log;
+        Ok(())
+    }
+
+    /// The client is lost: its leases end, and its locks are released, unless it has prepared something under them. What it leaves in doubt here, to be ended by
     /// asking the other homes.
     pub fn client_lost(&mut self, client: ClientId) -> Vec<(Stamp, Vec<HomeId>)> {
         for owner in self.locks.owned_by(client) {
@@ -102,6 +119,9 @@ impl<M: SlotMemory> Home<M> {
                 self.unlock(owner);
             }
         }
+        let leases: Vec<LeaseId> =
+            self.leases.iter().filter(|(_, holder)| **holder == client).map(|(lease, _)| *lease).collect();
+        leases.into_iter().for_each(|lease| self.close(lease));
         let in_doubt = self.store.unsettled().filter(|(stamp, of)| stamp.client == client && !of.committed);
         in_doubt.map(|(stamp, of)| (stamp, of.homes.clone())).collect()
     }
@@ -112,9 +132,9 @@ impl<M: SlotMemory> Home<M> {
             return self.replies.push((from, Reply::Refused { why }));
         }
         match request {
-            Request::Lease => self.lease(from),
+            Request::Lease { client } => self.lease(from, client),
             Request::Advance { lease, epoch } => self.store.advance_lease(lease, epoch),
-            Request::Close { lease } => self.store.close_lease(lease),
+            Request::Close { lease } => self.close(lease),
             Request::Get { lease, keys } => self.read(from, lease, |store| Reply::Found {
                 items: keys.into_iter().map(|key| (key.clone(), store.get(&key))).collect(),
                 epoch: store.epoch(),
@@ -141,12 +161,20 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    fn lease(&mut self, from: Peer) {
+    fn lease(&mut self, from: Peer, client: ClientId) {
         let epoch = self.store.epoch();
         let newest = self.store.newest();
         let lease = self.store.open_lease();
+        if let Some(lease) = lease {
+            self.leases.insert(lease, client);
+        }
         let reply = lease.map_or(Reply::Unleased, |lease| Reply::Leased { lease, epoch, newest });
         self.replies.push((from, reply));
+    }
+
+    fn close(&mut self, lease: LeaseId) {
+        self.leases.remove(&lease);
+        self.store.close_lease(lease);
     }
 
     fn read(&mut self, from: Peer, lease: LeaseId, read: impl FnOnce(&Store<M>) -> Reply) {
@@ -285,7 +313,7 @@ mod tests {
     use super::*;
     use crate::{
         item::{Metadata, Value},
-        log::{Tail, read, recover},
+        log::{Tail, read, recover, snapshot_records},
         message::Epoch,
         slot::SlotVector,
         store::StoreOptions,
@@ -365,13 +393,13 @@ mod tests {
     #[test]
     fn a_lease_ends_with_the_life_of_the_home() {
         let mut home = home();
-        let found = ask(&mut home, Request::Lease);
+        let found = ask(&mut home, Request::Lease { client: ClientId(1) });
         let lease = LeaseId { life: 3, number: 1 };
         assert_eq!(found, [Reply::Leased { lease, epoch: Epoch(0), newest: Stamp::FIRST }]);
         let get = || Request::Get { lease, keys: vec![key(b'a')] };
         assert!(matches!(&ask(&mut home, get())[..], [Reply::Found { .. }]));
         let mut again = again(&[]);
-        ask(&mut again, Request::Lease);
+        ask(&mut again, Request::Lease { client: ClientId(1) });
         assert_eq!(ask(&mut again, get()), [Reply::Unleased]);
     }
 
@@ -411,6 +439,35 @@ mod tests {
         assert_eq!(home.client_lost(ClientId(1)), [(at(1), vec![HomeId(0)])]);
         assert_eq!(home.take_replies().len(), 1, "b is free");
         assert_eq!(ask(&mut home, lock(4, 2, b'a')), [], "a is in doubt");
+    }
+
+    #[test]
+    fn leases_of_a_lost_client_end() {
+        let mut home = home();
+        for client in [1, 1, 2] {
+            ask(&mut home, Request::Lease { client: ClientId(client) });
+        }
+        home.client_lost(ClientId(1));
+        assert_eq!(home.store().status().leases, 1);
+    }
+
+    #[test]
+    fn a_log_is_replaced_when_all_of_it_is_durable() {
+        let mut home = home();
+        ask(&mut home, prepare(1, Guard::Open));
+        let mut other = LogWriter::after(Tail::START);
+        for record in snapshot_records(home.store().snapshot()) {
+            other.append(&record);
+        }
+        assert_eq!(home.replace_log(other.clone()), Err(1));
+        home.durable(1);
+        let disk = other.take_batch().unwrap().bytes;
+        assert_eq!(home.replace_log(other), Ok(()));
+        ask(&mut home, Request::Commit { stamp: at(1) });
+        let batch = home.log_mut().take_batch().unwrap();
+        assert_eq!(batch.offset_bytes, disk.len() as u64);
+        let again = again(&[disk, batch.bytes].concat());
+        assert_eq!(again.store().latest(&key(b'a')), at(1));
     }
 
     #[test]

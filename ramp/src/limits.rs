@@ -58,6 +58,8 @@ pub const LOCKED_KEYS_MAX: usize = 1 << 16;
 /// Requests for locks that wait in a home.
 pub const LOCK_WAITERS_MAX: usize = 1024;
 
+/// Bytes of a log before its first record.
+pub const LOG_HEADER_BYTES: usize = 24;
 /// Bytes of a record of the log before its body.
 pub const RECORD_HEADER_BYTES: usize = 17;
 /// The longest record.

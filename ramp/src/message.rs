@@ -11,7 +11,7 @@ use crate::{
     item::{Key, Metadata, Oversize, Value, Version},
     limits::{HOMES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX, WRITE_KEYS_MAX},
     slot::Place,
-    stamp::Stamp,
+    stamp::{ClientId, Stamp},
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -221,8 +221,11 @@ pub enum Vote {
 /// What a home is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// To keep versions for a reader from now on.
-    Lease,
+    /// To keep versions for a reader from now on, until it closes the lease or is lost.
+    Lease {
+        /// Whose reads they are.
+        client: ClientId,
+    },
     /// A reader has no read any more that began before it was told this epoch. Not answered.
     Advance {
         /// Its lease.
@@ -412,7 +415,7 @@ pub enum Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{item::Fingerprint, stamp::ClientId};
+    use crate::item::Fingerprint;
 
     fn key(name: &str) -> Key {
         Key::new(name.as_bytes()).unwrap()
@@ -462,7 +465,7 @@ mod tests {
             error,
             "a request with 257 ended transactions, expected at most 256: divide the transaction"
         );
-        assert_eq!(Request::Lease.check(), Ok(()));
+        assert_eq!(Request::Lease { client: ClientId(1) }.check(), Ok(()));
     }
 
     #[test]

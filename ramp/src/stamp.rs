@@ -88,6 +88,12 @@ impl Clock {
         Self { client, last: AtomicU64::new(heard.time) }
     }
 
+    /// Whose clock it is.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
     /// The next stamp; `wall_ms` is the wall clock, in milliseconds since 1970.
     pub fn next(&self, wall_ms: u64) -> Stamp {
         let wall = wall_ms << LOGICAL_BITS;

@@ -8,7 +8,14 @@
 //! | 16 | kind |
 //! | 17.. | body |
 //!
-//! Records stand one behind the other. Behind the last one are zeroes, or the end.
+//! Records stand one behind the other. Behind the last one are zeroes, or the end. A log that stands by itself begins with a header:
+//!
+//! | bytes of the header | |
+//! |---|---|
+//! | 0..8 | `RKSRAMP`, 1 |
+//! | 8..16 | sequence number before the first record's |
+//! | 16..20 | a number that tells this log from others, such as a random one |
+//! | 20..24 | CRC-32C of all before; the first record's checksum continues it |
 //!
 //! Invariants
 //! - Reading gives whole records from the first on, and stops before the first one that is not whole: nothing behind it counts, because
@@ -20,7 +27,7 @@
 use super::record::{Record, RecordFault};
 use crate::{
     bytes::{Cursor, length_u32},
-    limits::{RECORD_BYTES_MAX, RECORD_HEADER_BYTES},
+    limits::{LOG_HEADER_BYTES, RECORD_BYTES_MAX, RECORD_HEADER_BYTES},
 };
 
 const CHECKSUM_AT: usize = 4;
@@ -37,9 +44,72 @@ pub struct Tail {
     pub checksum: u32,
 }
 
+const MAGIC: [u8; 8] = *b"RKSRAMP\x01";
+
+/// Bytes that do not begin a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderFault {
+    /// There are too few.
+    #[error("a log of {found} bytes, expected at least {LOG_HEADER_BYTES}: it was never begun, or cut")]
+    Short {
+        /// How many.
+        found: usize,
+    },
+    /// Something else altogether, or another version of it.
+    #[error(
+        "a log begins with {found:02x?}, expected {MAGIC:02x?}: not a log of transactions, or one of another version"
+    )]
+    Foreign {
+        /// The first bytes.
+        found: [u8; 8],
+    },
+    /// The header has changed.
+    #[error("checksum {found:08x} of a log's header, expected {expected:08x}: its bytes have changed")]
+    Checksum {
+        /// Of the bytes.
+        found: u32,
+        /// In the header.
+        expected: u32,
+    },
+}
+
 impl Tail {
-    /// Of an empty log.
+    /// Of an empty log without a header.
     pub const START: Self = Self { offset_bytes: 0, sequence: 0, checksum: 0 };
+
+    /// The header of a log that goes on after record `sequence` of another one, and where its records begin. `salt` tells it from others.
+    #[must_use]
+    pub fn header(sequence: u64, salt: u32) -> ([u8; LOG_HEADER_BYTES], Self) {
+        let mut bytes = [0; LOG_HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..16].copy_from_slice(&sequence.to_le_bytes());
+        bytes[16..20].copy_from_slice(&salt.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..20]);
+        bytes[20..].copy_from_slice(&checksum.to_le_bytes());
+        (bytes, Self { offset_bytes: LOG_HEADER_BYTES as u64, sequence, checksum })
+    }
+
+    /// Where the records of a log begin.
+    ///
+    /// # Errors
+    /// [`HeaderFault`].
+    pub fn from_header(log: &[u8]) -> Result<Self, HeaderFault> {
+        let short = || HeaderFault::Short { found: log.len() };
+        let header = log.get(..LOG_HEADER_BYTES).ok_or_else(short)?;
+        let mut magic = MAGIC;
+        magic.copy_from_slice(&header[..8]);
+        if magic != MAGIC {
+            return Err(HeaderFault::Foreign { found: magic });
+        }
+        let mut cursor = Cursor::over(&header[8..]);
+        let sequence = cursor.u64().ok_or_else(short)?;
+        let expected = cursor.u32().and_then(|_| cursor.u32()).ok_or_else(short)?;
+        let found = crc32c::crc32c(&header[..20]);
+        if found != expected {
+            return Err(HeaderFault::Checksum { found, expected });
+        }
+        Ok(Self { offset_bytes: LOG_HEADER_BYTES as u64, sequence, checksum: expected })
+    }
 }
 
 /// Records that are to be written and synced together.

@@ -7,7 +7,7 @@ mod frame;
 mod record;
 mod recover;
 
-pub use frame::{Batch, Cut, Damage, LogWriter, Tail, read};
+pub use frame::{Batch, Cut, Damage, HeaderFault, LogWriter, Tail, read};
 pub use record::{Record, RecordFault};
 pub use recover::{RecoverError, recover, snapshot_records};
 

@@ -1,7 +1,9 @@
 //! Is what is read of a log always a prefix of what was written, and is the rest reported? Method: golden bytes; logs that are cut, flipped, written
 //! over and torn at every granularity; and stores that are made anew.
 
-use super::{Batch, Cut, Damage, LogWriter, Record, RecoverError, Tail, read, recover, snapshot_records};
+use super::{
+    Batch, Cut, Damage, HeaderFault, LogWriter, Record, RecoverError, Tail, read, recover, snapshot_records,
+};
 use crate::{
     item::{Fingerprint, Key, Metadata, Value},
     message::{Guard, HomeId, Part, Vote},
@@ -126,6 +128,29 @@ fn records_of_an_older_log_do_not_follow_new_ones() {
     let (records, _, cut) = read(Tail::START, &bytes);
     assert_eq!(records, [Record::Commit(at(5))]);
     assert!(matches!(cut.unwrap().damage, Damage::Checksum { .. }), "the numbers and lengths fit");
+}
+
+#[test]
+fn a_log_that_stands_by_itself_begins_with_its_header() {
+    let (header, start) = Tail::header(41, 0xA1B2_C3D4);
+    let found: String = header.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(found, concat!("524b5352414d5001", "2900000000000000", "d4c3b2a1", "7b1d401e"));
+    let mut writer = LogWriter::after(start);
+    assert_eq!(writer.append(&Record::Commit(at(1))), 42);
+    let batch = writer.take_batch().unwrap();
+    assert_eq!(batch.offset_bytes, 24);
+    assert_eq!(Tail::from_header(&header), Ok(start));
+    assert_eq!(read(start, &batch.bytes).0, [Record::Commit(at(1))]);
+    // Records of one log are not those of another.
+    let (_, other) = Tail::header(41, 0xA1B2_C3D5);
+    assert!(matches!(read(other, &batch.bytes).2.unwrap().damage, Damage::Checksum { .. }));
+    assert_eq!(Tail::from_header(&header[..23]), Err(HeaderFault::Short { found: 23 }));
+    assert_eq!(Tail::from_header(&[0; 24]), Err(HeaderFault::Foreign { found: [0; 8] }));
+    for at in 8..24 {
+        let mut header = header;
+        header[at] ^= 1;
+        assert!(matches!(Tail::from_header(&header), Err(HeaderFault::Checksum { .. })), "byte {at}");
+    }
 }
 
 #[test]

@@ -72,6 +72,7 @@ fn transactions_are_seen_wholly_or_not_at_all_whatever_happens() {
             sum.node_crashes,
             sum.client_crashes,
             sum.cut_logs,
+            sum.new_logs,
             sum.in_doubt,
         ]);
         assert!(met.min() > Some(0), "the runs did not meet everything: {sum:?}");
@@ -94,6 +95,7 @@ fn add(sum: &mut Tally, tally: Tally) {
     sum.node_crashes += tally.node_crashes;
     sum.client_crashes += tally.client_crashes;
     sum.cut_logs += tally.cut_logs;
+    sum.new_logs += tally.new_logs;
     sum.in_doubt += tally.in_doubt;
     sum.operations += tally.operations;
 }

@@ -5,6 +5,7 @@ use crate::{defect::Defect, memory::Slots};
 use rackscan_fabric::sim::Random;
 use rackscan_ramp::{
     home::{Home, Peer},
+    limits::LOG_HEADER_BYTES,
     log::{Batch, LogWriter, Record, Tail, read, recover, snapshot_records},
     message::{LeaseId, Reply, Request},
     stamp::Stamp,
@@ -104,13 +105,17 @@ impl Node {
     pub(crate) fn start(&mut self, random: &mut Random) -> Found {
         self.life += 1;
         self.memory = Slots::new(self.defect);
-        let (records, tail, cut) = read(Tail::START, &self.disk.bytes);
+        if self.disk.bytes.is_empty() {
+            self.disk.bytes = Tail::header(0, 0).0.to_vec();
+        }
+        let start = Tail::from_header(&self.disk.bytes).expect("a log");
+        let (records, tail, cut) = read(start, &self.disk.bytes[LOG_HEADER_BYTES..]);
         self.disk.bytes.truncate(usize::try_from(tail.offset_bytes).expect("an offset"));
         let options = StoreOptions { budget_bytes: self.budget_bytes, life: self.life };
         let store = recover(options, self.memory.clone(), records).expect("a log of this home");
         let mut log = LogWriter::after(tail);
         if random.below(3) == 0 {
-            log = self.compact(snapshot_records(store.snapshot()));
+            log = self.compact(tail.sequence, snapshot_records(store.snapshot()));
         }
         let home = Home::new(store, log);
         let in_doubt = home.store().unsettled().filter(|(_, transaction)| !transaction.committed).count();
@@ -119,13 +124,28 @@ impl Node {
     }
 
     /// A new log takes the place of the old one, at once.
-    fn compact(&mut self, records: Vec<Record>) -> LogWriter {
-        let mut log = LogWriter::after(Tail::START);
+    fn compact(&mut self, sequence: u64, records: Vec<Record>) -> LogWriter {
+        let (header, start) = Tail::header(sequence, 0);
+        let mut log = LogWriter::after(start);
         for record in &records {
             log.append(record);
         }
-        self.disk.bytes = log.take_batch().map(|batch| batch.bytes).unwrap_or_default();
+        self.disk.bytes = header.to_vec();
+        self.disk.bytes.extend(log.take_batch().into_iter().flat_map(|batch| batch.bytes));
         log
+    }
+
+    /// A new log while the home runs, if all of the old one is durable.
+    pub(crate) fn replace_log(&mut self) -> bool {
+        let Some(mut home) = self.home.take() else { return false };
+        let idle = self.disk.batch.is_none() && home.log_mut().waiting_bytes() == 0;
+        if idle {
+            let sequence = home.log_mut().sequence();
+            let log = self.compact(sequence, snapshot_records(home.store().snapshot()));
+            home.replace_log(log).expect("all is durable");
+        }
+        self.home = Some(home);
+        idle
     }
 
     /// What the home has said, and what it wants to write.

@@ -50,6 +50,7 @@ pub(crate) struct Tally {
     pub(crate) node_crashes: usize,
     pub(crate) client_crashes: usize,
     pub(crate) cut_logs: usize,
+    pub(crate) new_logs: usize,
     pub(crate) in_doubt: usize,
     pub(crate) operations: usize,
 }
@@ -336,6 +337,9 @@ impl World {
         if self.nodes[node].home.is_none() {
             return;
         }
+        if self.calm_since.is_none() && self.random.below(4) == 0 {
+            self.tally.new_logs += usize::from(self.nodes[node].replace_log());
+        }
         let again: Vec<(Stamp, Vec<Message>)> =
             self.nodes[node].endings.iter().map(|(stamp, ending)| (*stamp, ending.again())).collect();
         again.into_iter().for_each(|(stamp, messages)| self.tell(node, stamp, messages));
@@ -445,7 +449,7 @@ impl World {
         if let Some(running) = self.clients[client].running.take() {
             self.record_write(client, &running, End::Unknown);
         }
-        let id = self.clients[client].clock.next(0).client;
+        let id = self.clients[client].clock.client();
         for node in 0..self.nodes.len() {
             // Homes hear of it behind all that it said.
             let (delay, life) = (self.passage(1000 + client, node, 1), self.clients[client].links[node].life);
@@ -480,7 +484,8 @@ impl World {
         }
         let memory = Some(self.nodes[node].memory.clone());
         self.clients[client].links[node] = Link { life, memory, ..Link::default() };
-        self.ask_node(client, node, 0, Request::Lease);
+        let client_id = self.clients[client].clock.client();
+        self.ask_node(client, node, 0, Request::Lease { client: client_id });
         let home = HomeId(u16::try_from(node).expect("a node"));
         let running = self.clients[client].running.as_ref().map(|running| running.number);
         running.into_iter().for_each(|number| self.step(client, number, Happening::Back { home }));
