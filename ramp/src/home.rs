@@ -12,7 +12,8 @@
 //! - Neither clock nor thread nor wire: requests and durability come from outside, replies and batches are taken away.
 
 use crate::{
-    item::Key,
+    item::{Key, Version},
+    limits::REPLY_BYTES_MAX,
     locks::{Acquired, Locks},
     log::{LogWriter, Record},
     message::{Guard, HomeId, LeaseId, Mode, Part, Refusal, Reply, Request, Vote},
@@ -135,16 +136,9 @@ impl<M: SlotMemory> Home<M> {
             Request::Lease { client } => self.lease(from, client),
             Request::Advance { lease, epoch } => self.store.advance_lease(lease, epoch),
             Request::Close { lease } => self.close(lease),
-            Request::Get { lease, keys } => self.read(from, lease, |store| Reply::Found {
-                items: keys.into_iter().map(|key| (key.clone(), store.get(&key))).collect(),
-                epoch: store.epoch(),
-            }),
-            Request::Stamps { lease, keys } => self.read(from, lease, |store| Reply::Latest {
-                stamps: keys.into_iter().map(|key| (key.clone(), store.latest(&key))).collect(),
-            }),
-            Request::Among { lease, keys, stamps } => self.read(from, lease, |store| Reply::Named {
-                items: keys.into_iter().map(|key| (key.clone(), store.among(&key, &stamps))).collect(),
-            }),
+            Request::Get { lease, keys } => self.get(from, lease, keys),
+            Request::Stamps { lease, keys } => self.stamps(from, lease, keys),
+            Request::Among { lease, keys, stamps } => self.among(from, lease, keys, &stamps),
             Request::Prepare { part, settled } => self.prepare(from, part, &settled),
             Request::Commit { stamp } => self.commit(from, stamp),
             Request::Abort { stamp } => self.abort(from, stamp),
@@ -177,9 +171,34 @@ impl<M: SlotMemory> Home<M> {
         self.store.close_lease(lease);
     }
 
-    fn read(&mut self, from: Peer, lease: LeaseId, read: impl FnOnce(&Store<M>) -> Reply) {
-        let reply = if self.store.has_lease(lease) { read(&self.store) } else { Reply::Unleased };
-        self.replies.push((from, reply));
+    fn get(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
+        let items = keys.into_iter().map(|key| (self.store.get(&key), key));
+        let parts = in_parts(items.map(|(found, key)| (key.bytes().len() + found.bytes(), (key, found))));
+        let epoch = self.store.epoch();
+        self.read(from, lease, parts, |items| Reply::Found { items, epoch });
+    }
+
+    fn stamps(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
+        let stamp =
+            |key: Key| (key.bytes().len() + Stamp::ENCODED_BYTES, (key.clone(), self.store.latest(&key)));
+        let parts = in_parts(keys.into_iter().map(stamp));
+        self.read(from, lease, parts, |stamps| Reply::Latest { stamps });
+    }
+
+    fn among(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>, stamps: &[Stamp]) {
+        let items = keys.into_iter().map(|key| (self.store.among(&key, stamps), key));
+        let bytes = |version: &Option<Version>| version.as_ref().map_or(0, Version::bytes);
+        let parts =
+            in_parts(items.map(|(version, key)| (key.bytes().len() + bytes(&version), (key, version))));
+        self.read(from, lease, parts, |items| Reply::Named { items });
+    }
+
+    fn read<T>(&mut self, from: Peer, lease: LeaseId, parts: Vec<Vec<T>>, reply: impl Fn(Vec<T>) -> Reply) {
+        if self.store.has_lease(lease) {
+            self.replies.extend(parts.into_iter().map(|items| (from, reply(items))));
+        } else {
+            self.replies.push((from, Reply::Unleased));
+        }
     }
 
     /// A reply that waits until all that is recorded so far is durable.
@@ -306,6 +325,21 @@ impl<M: SlotMemory> Home<M> {
         }
         held
     }
+}
+
+/// Items with their bytes, divided so that each part fits an answer, or is one item; at least one part.
+fn in_parts<T>(items: impl Iterator<Item = (usize, T)>) -> Vec<Vec<T>> {
+    let (mut parts, mut part, mut part_bytes) = (Vec::new(), Vec::new(), 0);
+    for (bytes, item) in items {
+        if part_bytes + bytes > REPLY_BYTES_MAX && !part.is_empty() {
+            parts.push(std::mem::take(&mut part));
+            part_bytes = 0;
+        }
+        part_bytes += bytes;
+        part.push(item);
+    }
+    parts.push(part);
+    parts
 }
 
 #[cfg(test)]
@@ -439,6 +473,36 @@ mod tests {
         assert_eq!(home.client_lost(ClientId(1)), [(at(1), vec![HomeId(0)])]);
         assert_eq!(home.take_replies().len(), 1, "b is free");
         assert_eq!(ask(&mut home, lock(4, 2, b'a')), [], "a is in doubt");
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_comes_in_parts() {
+        let mut home = home();
+        let lease = LeaseId { life: 3, number: 1 };
+        ask(&mut home, Request::Lease { client: ClientId(1) });
+        let value = Value::new(&vec![1; REPLY_BYTES_MAX / 3]).unwrap();
+        let items = (b'a'..=b'h').map(|name| (key(name), value.clone())).collect();
+        let metadata = Metadata::Stamp;
+        let part = Part { stamp: at(1), homes: vec![], guard: Guard::Open, metadata, items };
+        ask(&mut home, Request::Put { part });
+        let keys: Vec<Key> = (b'a'..=b'h').map(key).collect();
+        let counts = |replies: Vec<Reply>| -> Vec<usize> {
+            let count = |reply| match reply {
+                Reply::Found { items, .. } => items.len(),
+                Reply::Named { items } => items.len(),
+                _ => 0,
+            };
+            replies.into_iter().map(count).collect()
+        };
+        let found = ask(&mut home, Request::Get { lease, keys: keys.clone() });
+        assert_eq!(counts(found), [2, 2, 2, 2]);
+        let named = ask(&mut home, Request::Among { lease, keys, stamps: vec![at(1)] });
+        assert_eq!(counts(named), [2, 2, 2, 2]);
+        assert_eq!(
+            ask(&mut home, Request::Get { lease, keys: vec![] }).len(),
+            1,
+            "an answer to every question"
+        );
     }
 
     #[test]

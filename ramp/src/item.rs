@@ -334,6 +334,12 @@ impl Version {
         Self { stamp: Stamp::FIRST, metadata: Metadata::Stamp, value: Value::DELETED }
     }
 
+    /// About how many bytes a copy of it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.metadata_bytes() + self.value.len()
+    }
+
     /// Bytes beside the value that a copy of it takes in a slot, a log or a message: stamp and metadata.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {

@@ -42,6 +42,8 @@ pub const KEY_OVERHEAD_BYTES: usize = 128;
 pub const BESIDE_VERSIONS_MAX: usize = 4;
 /// Bytes of values that it brings along at most.
 pub const BESIDE_BYTES_MAX: usize = 16 << 10;
+/// Bytes of keys and versions after which a home begins another answer to the same question. An answer with one key may be longer.
+pub const REPLY_BYTES_MAX: usize = 32 << 10;
 /// Readers that a home protects old versions for.
 pub const LEASES_MAX: usize = 4096;
 /// Transactions of which a home knows that they are prepared or committed, and not that all of their homes have ended them.
@@ -77,6 +79,8 @@ const _: () = assert!(
 );
 // The largest value can be written at all.
 const _: () = assert!(KEY_BYTES_MAX + VALUE_BYTES_MAX <= PART_BYTES_MAX);
+// What lies beside a small version fits the answer that it came for.
+const _: () = assert!(BESIDE_BYTES_MAX <= REPLY_BYTES_MAX / 2);
 // Lengths of keys and metadata are written in 16 and 32 bits.
 const _: () = assert!(KEY_BYTES_MAX <= u16::MAX as usize && METADATA_BYTES_MAX <= u32::MAX as usize);
 // A filter is never larger than the write set that it stands for.

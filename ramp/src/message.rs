@@ -346,6 +346,14 @@ pub struct Found {
     pub place: Option<Place>,
 }
 
+impl Found {
+    /// About how many bytes it takes in an answer.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.beside.iter().chain([&self.version]).map(Version::bytes).sum()
+    }
+}
+
 /// What a home answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -360,21 +368,21 @@ pub enum Reply {
     },
     /// The home has no such lease: it was started anew, or has too many leases. Read again from the beginning, with a new one.
     Unleased,
-    /// To [`Request::Get`].
+    /// To [`Request::Get`], in one answer or several of some keys each.
     Found {
         /// By key.
         items: Vec<(Key, Found)>,
         /// The present.
         epoch: Epoch,
     },
-    /// To [`Request::Stamps`].
+    /// To [`Request::Stamps`], as [`Reply::Found`].
     Latest {
         /// By key; [`Stamp::FIRST`] where there is nothing.
         stamps: Vec<(Key, Stamp)>,
     },
-    /// To [`Request::Among`].
+    /// To [`Request::Among`], as [`Reply::Found`].
     Named {
-        /// By key; none where no such transaction wrote.
+        /// Every key that was asked for; none where no such transaction wrote.
         items: Vec<(Key, Option<Version>)>,
     },
     /// To [`Request::Prepare`]: it is prepared, and will be after a crash.

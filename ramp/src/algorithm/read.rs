@@ -148,8 +148,9 @@ impl Read {
 
     fn named(&mut self, from: HomeId, items: Vec<(Key, Option<Version>)>) -> Step {
         let Some(open) = self.second.get_mut(&from).filter(|open| **open > 0) else { return Step::default() };
-        self.open -= *open;
-        *open = 0;
+        let answered = items.len().min(*open);
+        self.open -= answered;
+        *open -= answered;
         for (key, version) in items {
             let found = self.keys.get_mut(&key).and_then(|wanted| wanted.found.as_mut());
             // None, or an older one, where a filter or fingerprint told of what was not written.

@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 pub(super) struct Small {
     homes: Homes<Key>,
-    /// Homes that have not answered in the present round.
-    open: BTreeSet<HomeId>,
+    /// Of how many keys homes have not answered in the present round.
+    open: BTreeMap<HomeId, usize>,
     stamps: BTreeMap<Key, Stamp>,
     found: BTreeMap<Key, Version>,
     second_round: bool,
@@ -33,27 +33,42 @@ pub(super) fn begin(homes: Homes<Key>) -> (Machine, Vec<Message>) {
         .iter()
         .map(|(home, (lease, keys))| message(*home, Request::Stamps { lease: *lease, keys: keys.clone() }))
         .collect();
-    let open = homes.keys().copied().collect();
+    let open = open_of(&homes);
     let (stamps, found) = (BTreeMap::new(), BTreeMap::new());
     (Machine::Small(Small { homes, open, stamps, found, second_round: false }), messages)
 }
 
+fn open_of(homes: &Homes<Key>) -> BTreeMap<HomeId, usize> {
+    homes.iter().map(|(home, (_, keys))| (*home, keys.len())).collect()
+}
+
 impl Small {
     pub(super) fn step(&mut self, event: Event) -> Step {
-        if let Some(why) = interruption(&event, |home| self.open.contains(&home)) {
+        if let Some(why) = interruption(&event, |home| self.open.contains_key(&home)) {
             return interrupted(why);
         }
         let Event::Reply { from, reply } = event else { return Step::default() };
         match reply {
-            Reply::Latest { stamps } if !self.second_round && self.open.remove(&from) => {
+            Reply::Latest { stamps } if !self.second_round => {
+                self.answered(from, stamps.len());
                 self.stamps.extend(stamps);
                 if self.open.is_empty() { self.ask() } else { Step::default() }
             }
-            Reply::Named { items } if self.second_round && self.open.remove(&from) => {
+            Reply::Named { items } if self.second_round => {
+                self.answered(from, items.len());
                 self.found.extend(items.into_iter().filter_map(|(key, version)| Some((key, version?))));
                 if self.open.is_empty() { self.end(2) } else { Step::default() }
             }
             _ => Step::default(),
+        }
+    }
+
+    fn answered(&mut self, from: HomeId, keys: usize) {
+        if let Some(open) = self.open.get_mut(&from) {
+            *open = open.saturating_sub(keys);
+            if *open == 0 {
+                self.open.remove(&from);
+            }
         }
     }
 
@@ -64,7 +79,7 @@ impl Small {
         if stamps.is_empty() {
             return self.end(1);
         }
-        self.open = self.homes.keys().copied().collect();
+        self.open = open_of(&self.homes);
         let stamps: Vec<Stamp> = stamps.into_iter().collect();
         let ask = |(home, (lease, keys)): (&HomeId, &(_, Vec<Key>))| {
             message(*home, Request::Among { lease: *lease, keys: keys.clone(), stamps: stamps.clone() })
