@@ -17,7 +17,7 @@ use rackscan_ramp::{algorithm::Algorithm, history::Violation};
 use world::{Case, Tally, World};
 
 /// Runs unless the environment asks for another number.
-const CASES_DEFAULT: u64 = 3000;
+const CASES_DEFAULT: u64 = 1000;
 
 /// A run of which all but the defect is drawn.
 fn draw(seed: Seed, algorithms: &[Algorithm], defect: Option<Defect>) -> Case {
