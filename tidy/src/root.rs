@@ -3,7 +3,7 @@
 use crate::Violation;
 
 /// Everything that belongs in the root. Whatever else turns up there is a leftover until it is listed.
-pub const ROOT_ENTRIES: [&str; 28] = [
+pub const ROOT_ENTRIES: [&str; 29] = [
     ".ci",
     ".gitignore",
     "CHANGELOG.md",
@@ -26,6 +26,7 @@ pub const ROOT_ENTRIES: [&str; 28] = [
     "lab",
     "planner",
     "queries",
+    "ramp",
     "rustfmt.toml",
     "scan",
     "storage-node",

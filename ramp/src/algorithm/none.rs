@@ -1,0 +1,59 @@
+//! How is written without concurrency control?
+//!
+//! Each home at once and by itself: what readers see meanwhile is theirs to sort out. It is what the others are compared with.
+//!
+//! Invariant: what a home has not answered for is unknown, and so is all of it if some homes have refused and others have not.
+
+use super::{Abortion, Event, Machine, Message, Outcome, Step, message, write::Parts};
+use crate::{
+    message::{Guard, HomeId, Reply, Request},
+    stamp::Stamp,
+};
+use std::collections::BTreeSet;
+
+/// A write without concurrency control.
+#[derive(Clone, Debug)]
+pub(super) struct Put {
+    stamp: Stamp,
+    open: BTreeSet<HomeId>,
+    written: usize,
+    refused: Vec<(HomeId, Abortion)>,
+}
+
+pub(super) fn begin_write(parts: Parts) -> (Machine, Vec<Message>) {
+    let (stamp, homes) = (parts.stamp, parts.homes());
+    // Nobody asks any other home how it ends.
+    let parts = parts.parts(&[], Guard::Open);
+    let messages = parts.map(|(home, part)| message(home, Request::Put { part })).collect();
+    let put = Put { stamp, open: homes.into_iter().collect(), written: 0, refused: Vec::new() };
+    (Machine::Put(put), messages)
+}
+
+impl Put {
+    pub(super) fn step(&mut self, event: Event) -> Step {
+        match event {
+            Event::Reply { from, reply: Reply::Committed } if self.open.remove(&from) => self.written += 1,
+            Event::Reply { from, reply: Reply::Refused { why } } if self.open.remove(&from) => {
+                self.refused.push((from, Abortion::Refused { home: from, why }));
+            }
+            Event::GiveUp => return self.unknown(self.open.iter().copied().collect()),
+            _ => return Step::default(),
+        }
+        if !self.open.is_empty() {
+            return Step::default();
+        }
+        let stamp = self.stamp;
+        match self.refused.pop() {
+            None => Step::end(Outcome::Committed { stamp }),
+            Some((_, why)) if self.written == 0 => Step::end(Outcome::Aborted { stamp, why }),
+            Some(last) => {
+                let missing = self.refused.iter().chain([&last]).map(|(home, _)| *home).collect();
+                self.unknown(missing)
+            }
+        }
+    }
+
+    fn unknown(&self, missing: Vec<HomeId>) -> Step {
+        Step::end(Outcome::Unknown { stamp: self.stamp, missing })
+    }
+}

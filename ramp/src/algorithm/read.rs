@@ -1,0 +1,176 @@
+//! How does RAMP-Fast, or RAMP-Hybrid, read? And what does a read without concurrency control leave out of it?
+//!
+//! ```text
+//! GET all keys --> for each key: which transactions that were met elsewhere, newer than what was found here, wrote here, too?
+//!                  none: done.   known from beside what was found: taken.   else: ask for the newest of them (second round)
+//! ```
+//!
+//! Invariants
+//! - What is asked for in the second round is committed: it was met, so all homes have prepared it. It is there, because the lease is older than
+//!   the first round.
+//! - Write sets say which keys a transaction wrote; filters say which it may have written, so that the answer can be that it did not.
+
+use super::{
+    Algorithm, Event, Homes, Interruption, Machine, Message, Outcome, Step, interrupted, interruption,
+    message,
+};
+use crate::{
+    item::{Key, Version},
+    message::{Found, HomeId, LeaseId, Reply, Request},
+    stamp::Stamp,
+};
+use std::collections::BTreeMap;
+
+/// What is known of a key.
+#[derive(Clone, Debug)]
+struct Wanted {
+    home: HomeId,
+    found: Option<Found>,
+}
+
+/// A read by RAMP-Fast or RAMP-Hybrid, or without concurrency control.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    leases: BTreeMap<HomeId, LeaseId>,
+    keys: BTreeMap<Key, Wanted>,
+    /// Keys that the present round has no answer for.
+    open: usize,
+    /// Homes and keys of the second round, once it has begun.
+    second: BTreeMap<HomeId, usize>,
+    rounds: u32,
+    checks: bool,
+}
+
+pub(super) fn begin(algorithm: Algorithm, homes: Homes<Key>) -> (Machine, Vec<Message>) {
+    let leases = homes.iter().map(|(home, (lease, _))| (*home, *lease)).collect();
+    let messages: Vec<Message> = homes
+        .iter()
+        .map(|(home, (lease, keys))| message(*home, Request::Get { lease: *lease, keys: keys.clone() }))
+        .collect();
+    let keys: BTreeMap<Key, Wanted> = homes
+        .into_iter()
+        .flat_map(|(home, (_, keys))| keys.into_iter().map(move |key| (key, Wanted { home, found: None })))
+        .collect();
+    let open = keys.len();
+    let checks = algorithm != Algorithm::None;
+    let read = Read { leases, keys, open, second: BTreeMap::new(), rounds: 1, checks };
+    (Machine::Read(read), messages)
+}
+
+impl Read {
+    pub(super) fn step(&mut self, event: Event) -> Step {
+        let first_round = self.rounds == 1;
+        let waits_for = |home: HomeId| {
+            if first_round {
+                self.keys.values().any(|wanted| wanted.home == home && wanted.found.is_none())
+            } else {
+                self.second.get(&home).is_some_and(|keys| *keys > 0)
+            }
+        };
+        if let Some(why) = interruption(&event, waits_for) {
+            return interrupted(why);
+        }
+        match event {
+            Event::Reply { reply: Reply::Found { items, .. }, .. } if first_round => self.found(items),
+            Event::Reply { from, reply: Reply::Named { items } } if !first_round => self.named(from, items),
+            _ => Step::default(),
+        }
+    }
+
+    fn found(&mut self, items: Vec<(Key, Found)>) -> Step {
+        for (key, found) in items {
+            if let Some(wanted) = self.keys.get_mut(&key).filter(|wanted| wanted.found.is_none()) {
+                wanted.found = Some(found);
+                self.open -= 1;
+            }
+        }
+        if self.open > 0 {
+            return Step::default();
+        }
+        let missed = if self.checks { self.missed() } else { Vec::new() };
+        let missed: Vec<(Key, Vec<Stamp>)> =
+            missed.into_iter().filter(|(key, stamps)| !self.take_from_beside(key, stamps)).collect();
+        if missed.is_empty() { self.end() } else { self.ask(missed) }
+    }
+
+    /// For each key the transactions that were met at other keys, may have written to this one, and are newer than what was found; descending.
+    fn missed(&self) -> Vec<(Key, Vec<Stamp>)> {
+        let mut met: Vec<&Version> = self
+            .keys
+            .values()
+            .filter_map(|wanted| wanted.found.as_ref())
+            .map(|found| &found.version)
+            .collect();
+        met.sort_unstable_by_key(|version| std::cmp::Reverse(version.stamp));
+        met.dedup_by_key(|version| version.stamp);
+        let missed = |(key, wanted): (&Key, &Wanted)| {
+            let own = wanted.found.as_ref()?.version.stamp;
+            let newer = met.iter().take_while(|version| version.stamp > own);
+            let stamps: Vec<Stamp> =
+                newer.filter(|version| version.metadata.may_have(key)).map(|version| version.stamp).collect();
+            (!stamps.is_empty()).then(|| (key.clone(), stamps))
+        };
+        self.keys.iter().filter_map(missed).collect()
+    }
+
+    /// Whether the newest of the missed versions was brought along in the first round; then it is taken.
+    fn take_from_beside(&mut self, key: &Key, stamps: &[Stamp]) -> bool {
+        let Some(found) = self.keys.get_mut(key).and_then(|wanted| wanted.found.as_mut()) else {
+            return false;
+        };
+        let place = found.beside.iter().position(|version| Some(&version.stamp) == stamps.first());
+        if let Some(place) = place {
+            found.version = found.beside.swap_remove(place);
+        }
+        place.is_some()
+    }
+
+    fn ask(&mut self, missed: Vec<(Key, Vec<Stamp>)>) -> Step {
+        self.rounds = 2;
+        self.open = missed.len();
+        let mut requests: BTreeMap<HomeId, (Vec<Key>, Vec<Stamp>)> = BTreeMap::new();
+        for (key, stamps) in missed {
+            let Some(wanted) = self.keys.get(&key) else { continue };
+            let (keys, all) = requests.entry(wanted.home).or_default();
+            keys.push(key);
+            all.extend(stamps);
+        }
+        let mut messages = Vec::with_capacity(requests.len());
+        for (home, (keys, mut stamps)) in requests {
+            stamps.sort_unstable();
+            stamps.dedup();
+            self.second.insert(home, keys.len());
+            let lease = self.leases.get(&home).copied().unwrap_or_default();
+            messages.push(message(home, Request::Among { lease, keys, stamps }));
+        }
+        Step::send(messages)
+    }
+
+    fn named(&mut self, from: HomeId, items: Vec<(Key, Option<Version>)>) -> Step {
+        let Some(open) = self.second.get_mut(&from).filter(|open| **open > 0) else { return Step::default() };
+        let answered = items.len().min(*open);
+        self.open -= answered;
+        *open -= answered;
+        for (key, version) in items {
+            let found = self.keys.get_mut(&key).and_then(|wanted| wanted.found.as_mut());
+            // None, or an older one, where a filter or fingerprint told of what was not written.
+            if let (Some(found), Some(version)) = (found, version)
+                && version.stamp > found.version.stamp
+            {
+                found.version = version;
+            }
+        }
+        if self.open > 0 { Step::default() } else { self.end() }
+    }
+
+    fn end(&mut self) -> Step {
+        let keys = std::mem::take(&mut self.keys).into_iter();
+        let items: Option<Vec<(Key, Version)>> =
+            keys.map(|(key, wanted)| Some((key, wanted.found?.version))).collect();
+        // Every key has been found by now.
+        items.map_or_else(
+            || interrupted(Interruption::GivenUp),
+            |items| Step::end(Outcome::Read { items, rounds: self.rounds }),
+        )
+    }
+}

@@ -1,0 +1,105 @@
+//! How does RAMP-Small read?
+//!
+//! The stamps of all keys first, and then of each key the newest version whose stamp is among them: versions carry nothing but their stamps, and a
+//! read always takes two rounds, unless nothing was ever written.
+//!
+//! Invariants
+//! - Every stamp that is asked for is committed somewhere, so its versions are prepared everywhere.
+//! - A key where something was found in the first round has at least that in the second.
+
+use super::{
+    Event, Homes, Interruption, Machine, Message, Outcome, Step, interrupted, interruption, message,
+};
+use crate::{
+    item::{Key, Version},
+    message::{HomeId, Reply, Request},
+    stamp::Stamp,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A read by RAMP-Small.
+#[derive(Clone, Debug)]
+pub(super) struct Small {
+    homes: Homes<Key>,
+    /// Of how many keys homes have not answered in the present round.
+    open: BTreeMap<HomeId, usize>,
+    stamps: BTreeMap<Key, Stamp>,
+    found: BTreeMap<Key, Version>,
+    second_round: bool,
+}
+
+pub(super) fn begin(homes: Homes<Key>) -> (Machine, Vec<Message>) {
+    let messages: Vec<Message> = homes
+        .iter()
+        .map(|(home, (lease, keys))| message(*home, Request::Stamps { lease: *lease, keys: keys.clone() }))
+        .collect();
+    let open = open_of(&homes);
+    let (stamps, found) = (BTreeMap::new(), BTreeMap::new());
+    (Machine::Small(Small { homes, open, stamps, found, second_round: false }), messages)
+}
+
+fn open_of(homes: &Homes<Key>) -> BTreeMap<HomeId, usize> {
+    homes.iter().map(|(home, (_, keys))| (*home, keys.len())).collect()
+}
+
+impl Small {
+    pub(super) fn step(&mut self, event: Event) -> Step {
+        if let Some(why) = interruption(&event, |home| self.open.contains_key(&home)) {
+            return interrupted(why);
+        }
+        let Event::Reply { from, reply } = event else { return Step::default() };
+        match reply {
+            Reply::Latest { stamps } if !self.second_round => {
+                self.answered(from, stamps.len());
+                self.stamps.extend(stamps);
+                if self.open.is_empty() { self.ask() } else { Step::default() }
+            }
+            Reply::Named { items } if self.second_round => {
+                self.answered(from, items.len());
+                self.found.extend(items.into_iter().filter_map(|(key, version)| Some((key, version?))));
+                if self.open.is_empty() { self.end(2) } else { Step::default() }
+            }
+            _ => Step::default(),
+        }
+    }
+
+    fn answered(&mut self, from: HomeId, keys: usize) {
+        if let Some(open) = self.open.get_mut(&from) {
+            *open = open.saturating_sub(keys);
+            if *open == 0 {
+                self.open.remove(&from);
+            }
+        }
+    }
+
+    fn ask(&mut self) -> Step {
+        self.second_round = true;
+        let stamps: BTreeSet<Stamp> =
+            self.stamps.values().copied().filter(|stamp| *stamp != Stamp::FIRST).collect();
+        if stamps.is_empty() {
+            return self.end(1);
+        }
+        self.open = open_of(&self.homes);
+        let stamps: Vec<Stamp> = stamps.into_iter().collect();
+        let ask = |(home, (lease, keys)): (&HomeId, &(_, Vec<Key>))| {
+            message(*home, Request::Among { lease: *lease, keys: keys.clone(), stamps: stamps.clone() })
+        };
+        Step::send(self.homes.iter().map(ask).collect())
+    }
+
+    fn end(&mut self, rounds: u32) -> Step {
+        let mut items = Vec::new();
+        for (home, (_, keys)) in &self.homes {
+            for key in keys {
+                let seen = self.stamps.get(key).copied().unwrap_or(Stamp::FIRST);
+                let version = self.found.remove(key);
+                // What was there a round ago and is not any more was kept for nobody.
+                if version.is_none() && seen != Stamp::FIRST {
+                    return interrupted(Interruption::Unleased { home: *home });
+                }
+                items.push((key.clone(), version.unwrap_or_else(Version::first)));
+            }
+        }
+        Step::end(Outcome::Read { items, rounds })
+    }
+}

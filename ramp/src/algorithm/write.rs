@@ -1,0 +1,133 @@
+//! How is a transaction written that is seen everywhere or nowhere?
+//!
+//! ```text
+//! preparing --all prepared--> committing --all said so--> committed
+//!     |  \--a home is lost: asked for its vote when it is back        \--a home is lost: told again when it is back, or given up: sealed
+//!     \--one refused: aborted
+//! ```
+//!
+//! Invariants
+//! - PREPARE is sent once: who has promised never to prepare it is not asked again.
+//! - Nothing but a home's refusal aborts. A home that was lost may have prepared, and the others may have come to an end with it.
+
+use super::{Abortion, Event, Machine, Message, Outcome, Step, message};
+use crate::{
+    item::{Key, Metadata, Value},
+    message::{Guard, HomeId, Part, Reply, Request, Vote},
+    stamp::Stamp,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// All that a transaction writes.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    pub(super) stamp: Stamp,
+    pub(super) metadata: Metadata,
+    pub(super) settled: Vec<Stamp>,
+    pub(super) items: BTreeMap<HomeId, Vec<(Key, Value)>>,
+}
+
+impl Parts {
+    pub(super) fn homes(&self) -> Vec<HomeId> {
+        self.items.keys().copied().collect()
+    }
+
+    /// What goes to each home; `homes` are those that a home may ask how it ends.
+    pub(super) fn parts(self, homes: &[HomeId], guard: Guard) -> impl Iterator<Item = (HomeId, Part)> {
+        let Self { stamp, metadata, items, .. } = self;
+        items.into_iter().map(move |(home, items)| {
+            (home, Part { stamp, homes: homes.to_vec(), guard, metadata: metadata.clone(), items })
+        })
+    }
+}
+
+/// A write in two phases.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    stamp: Stamp,
+    homes: Vec<HomeId>,
+    /// Homes that have not answered in this phase.
+    open: BTreeSet<HomeId>,
+    committing: bool,
+}
+
+pub(super) fn begin(parts: Parts) -> (Machine, Vec<Message>) {
+    let (write, messages) = begin_with(parts, Guard::Open);
+    (Machine::Write(write), messages)
+}
+
+pub(super) fn begin_with(parts: Parts, guard: Guard) -> (Write, Vec<Message>) {
+    let (stamp, homes, settled) = (parts.stamp, parts.homes(), parts.settled.clone());
+    let prepare = |(home, part)| message(home, Request::Prepare { part, settled: settled.clone() });
+    let messages = parts.parts(&homes, guard).map(prepare).collect();
+    let open = homes.iter().copied().collect();
+    (Write { stamp, homes, open, committing: false }, messages)
+}
+
+impl Write {
+    pub(super) fn step(&mut self, event: Event) -> Step {
+        match event {
+            Event::Reply { from, reply } if self.open.contains(&from) => self.heard(from, reply),
+            Event::Back { home } if self.open.contains(&home) => {
+                let stamp = self.stamp;
+                let request =
+                    if self.committing { Request::Commit { stamp } } else { Request::Inquire { stamp } };
+                Step::send(vec![message(home, request)])
+            }
+            Event::GiveUp => {
+                let (stamp, missing) = (self.stamp, self.open.iter().copied().collect());
+                let sealed = self.committing;
+                Step::end(if sealed {
+                    Outcome::Sealed { stamp, missing }
+                } else {
+                    Outcome::Unknown { stamp, missing }
+                })
+            }
+            // Whoever is lost may have done what it was asked for. It is asked when it is back, unless the owner gives up before.
+            Event::Reply { .. } | Event::Lost { .. } | Event::Back { .. } => Step::default(),
+        }
+    }
+
+    fn heard(&mut self, from: HomeId, reply: Reply) -> Step {
+        match reply {
+            Reply::Prepared | Reply::Voted { vote: Vote::Prepared } if !self.committing => {
+                self.prepared(from)
+            }
+            Reply::Refused { why } if !self.committing => self.abort(Abortion::Refused { home: from, why }),
+            Reply::Voted { vote: Vote::Refused } if !self.committing => {
+                self.abort(Abortion::Promised { home: from })
+            }
+            Reply::Voted { vote: Vote::Forgotten } if !self.committing => {
+                Step::end(Outcome::Unknown { stamp: self.stamp, missing: vec![from] })
+            }
+            // Somebody else has come to the same end.
+            Reply::Voted { vote: Vote::Committed } if !self.committing => self.commit(),
+            Reply::Committed if self.committing => {
+                self.open.remove(&from);
+                let done = Outcome::Committed { stamp: self.stamp };
+                if self.open.is_empty() { Step::end(done) } else { Step::default() }
+            }
+            _ => Step::default(),
+        }
+    }
+
+    fn prepared(&mut self, from: HomeId) -> Step {
+        self.open.remove(&from);
+        if self.open.is_empty() { self.commit() } else { Step::default() }
+    }
+
+    fn commit(&mut self) -> Step {
+        self.committing = true;
+        self.open = self.homes.iter().copied().collect();
+        Step::send(self.to_all(&Request::Commit { stamp: self.stamp }))
+    }
+
+    fn abort(&self, why: Abortion) -> Step {
+        let messages = self.to_all(&Request::Abort { stamp: self.stamp });
+        Step { messages, outcome: Some(Outcome::Aborted { stamp: self.stamp, why }) }
+    }
+
+    fn to_all(&self, request: &Request) -> Vec<Message> {
+        self.homes.iter().map(|home| message(*home, request.clone())).collect()
+    }
+}

@@ -1,0 +1,400 @@
+//! May a store that keeps its promises have done what clients saw?
+//!
+//! ```text
+//! Write: stamp, keys, session, from .. to, how it ended        Read: key -> stamp of what was found, session, from .. to
+//!                                   \                          /
+//!                                    check -> the violations, or none
+//! ```
+//!
+//! What is checked (Bailis et al. 2014, section 3, and what a store says when it acknowledges)
+//! - **fractured**: of a transaction that a read met at one key it misses what that wrote to another key that it read.
+//! - **aborted**, **intermediate**: what was found belongs to a transaction that did not end well, or that wrote no such key; or nobody wrote it.
+//! - **future**: what was found was written by a transaction that began after the read had ended.
+//! - **lost**: a write had been acknowledged before the read began, and the read found something older.
+//! - **session**: a session does not find its own write again. (RAMP promises nothing of what a session reads twice.)
+//! - **collision**: two transactions have one stamp.
+//!
+//! Takes O(n log n) for n writes of keys and what reads meet: of each thing found, the keys that its transaction wrote.
+
+use crate::stamp::Stamp;
+use foldhash::fast::RandomState;
+use std::{collections::HashMap, fmt, hash::Hash};
+
+/// How a write ended, as far as its client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was acknowledged.
+    Committed,
+    /// It was refused: nobody may ever see it.
+    Aborted,
+    /// Nobody knows: the client or its wire was lost. It may be seen, wholly, or not.
+    Unknown,
+}
+
+/// A transaction that wrote. Times are of one clock for all clients, such as a simulation's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write<K> {
+    /// Its place.
+    pub stamp: Stamp,
+    /// What it wrote to, each once.
+    pub keys: Vec<K>,
+    /// Whose it was.
+    pub session: u32,
+    /// When it began.
+    pub from: u64,
+    /// When its client knew how it ended.
+    pub to: u64,
+    /// How.
+    pub end: End,
+}
+
+/// A transaction that read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read<K> {
+    /// What was found at each key: the stamp of the transaction that wrote it, [`Stamp::FIRST`] where there was nothing.
+    pub found: Vec<(K, Stamp)>,
+    /// Whose it was.
+    pub session: u32,
+    /// When it began.
+    pub from: u64,
+    /// When it ended.
+    pub to: u64,
+}
+
+/// All that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History<K> {
+    /// Transactions that wrote.
+    pub writes: Vec<Write<K>>,
+    /// Transactions that read.
+    pub reads: Vec<Read<K>>,
+}
+
+impl<K> Default for History<K> {
+    fn default() -> Self {
+        Self { writes: Vec::new(), reads: Vec::new() }
+    }
+}
+
+/// What no store that keeps its promises does; see the module. Every kind but the last names the read by its position in the
+/// history, the key, and what was found there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation<K> {
+    /// A part of a transaction was met, and another part missed.
+    Fractured {
+        /// Position of the read.
+        read: usize,
+        /// Where something was missed.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+        /// What should have been there, or something newer.
+        missed: Stamp,
+    },
+    /// It is of a transaction that was aborted.
+    Aborted {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+    },
+    /// Nobody wrote that there.
+    Intermediate {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+    },
+    /// It was not yet there.
+    Future {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+    },
+    /// Something newer was there already.
+    Lost {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+        /// What had been acknowledged before the read began.
+        acknowledged: Stamp,
+    },
+    /// The session had written something newer.
+    Session {
+        /// Position of the read.
+        read: usize,
+        /// Where it was found.
+        key: K,
+        /// What was found there.
+        found: Stamp,
+        /// What the session had written there, acknowledged before the read began.
+        own: Stamp,
+    },
+    /// Two transactions have one stamp.
+    Collision {
+        /// The stamp.
+        stamp: Stamp,
+    },
+}
+
+impl<K: fmt::Display> fmt::Display for Violation<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fractured { read, key, found, missed } => {
+                write!(
+                    f,
+                    "fractured: read {read} found {found} at {key}, and elsewhere what {missed} wrote there, too"
+                )
+            }
+            Self::Aborted { read, key, found } => {
+                write!(f, "aborted: read {read} found {found} at {key}, which was aborted")
+            }
+            Self::Intermediate { read, key, found } => {
+                write!(f, "intermediate: read {read} found {found} at {key}, which nobody wrote there")
+            }
+            Self::Future { read, key, found } => {
+                write!(f, "future: read {read} found {found} at {key}, which began after the read had ended")
+            }
+            Self::Lost { read, key, found, acknowledged } => {
+                write!(
+                    f,
+                    "lost: read {read} found {found} at {key}, where {acknowledged} had been acknowledged"
+                )
+            }
+            Self::Session { read, key, found, own } => {
+                write!(
+                    f,
+                    "session: read {read} found {found} at {key}, where its own session had written {own}"
+                )
+            }
+            Self::Collision { stamp } => write!(f, "collision: two transactions have the stamp {stamp}"),
+        }
+    }
+}
+
+/// For each place the highest stamp that was acknowledged by a time. A place is a key, or a key and a session.
+struct Acknowledged<P> {
+    /// Times and the highest stamp until then, both ascending.
+    times: HashMap<P, Vec<(u64, Stamp)>, RandomState>,
+}
+
+impl<P: Eq + Hash> Acknowledged<P> {
+    /// `ended` is in the order of acknowledgements.
+    fn of<'h, K: 'h>(ended: &[&'h Write<K>], place: impl Fn(&Write<K>, &'h K) -> P) -> Self {
+        let mut times: HashMap<P, Vec<(u64, Stamp)>, RandomState> = HashMap::default();
+        for write in ended {
+            for key in &write.keys {
+                let times = times.entry(place(write, key)).or_default();
+                let highest = times.last().map_or(write.stamp, |(_, last)| write.stamp.max(*last));
+                times.push((write.to, highest));
+            }
+        }
+        Self { times }
+    }
+
+    /// The highest stamp that had been acknowledged there before `time`.
+    fn before(&self, place: &P, time: u64) -> Stamp {
+        let Some(times) = self.times.get(place) else { return Stamp::FIRST };
+        let position = times.partition_point(|(to, _)| *to < time);
+        position.checked_sub(1).map_or(Stamp::FIRST, |position| times[position].1)
+    }
+}
+
+/// All violations: collisions, and then those of the reads in their order.
+#[must_use]
+pub fn check<K: Clone + Eq + Hash>(history: &History<K>) -> Vec<Violation<K>> {
+    let mut checker = Checker::of(history);
+    for (position, read) in history.reads.iter().enumerate() {
+        checker.read(position, read);
+    }
+    checker.violations
+}
+
+struct Checker<'h, K> {
+    writes: HashMap<Stamp, &'h Write<K>, RandomState>,
+    by_all: Acknowledged<&'h K>,
+    by_session: Acknowledged<(u32, &'h K)>,
+    /// Of the read that is looked at: what it should have found at least, by what it found elsewhere.
+    wanted: HashMap<&'h K, Stamp, RandomState>,
+    violations: Vec<Violation<K>>,
+}
+
+impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
+    fn of(history: &'h History<K>) -> Self {
+        let mut violations = Vec::new();
+        let mut writes = HashMap::with_capacity_and_hasher(history.writes.len(), RandomState::default());
+        for write in &history.writes {
+            if writes.insert(write.stamp, write).is_some() {
+                violations.push(Violation::Collision { stamp: write.stamp });
+            }
+        }
+        let ended = history.writes.iter().filter(|write| write.end == End::Committed);
+        let mut ended: Vec<&Write<K>> = ended.collect();
+        ended.sort_unstable_by_key(|write| write.to);
+        let by_all = Acknowledged::of(&ended, |_, key| key);
+        let by_session = Acknowledged::of(&ended, |write, key| (write.session, key));
+        Self { writes, by_all, by_session, wanted: HashMap::default(), violations }
+    }
+
+    fn read(&mut self, position: usize, read: &'h Read<K>) {
+        self.wanted.clear();
+        for (key, found) in &read.found {
+            self.origin(position, read, key, *found);
+            self.age(position, read, key, *found);
+        }
+        for (key, found) in &read.found {
+            if let Some(missed) = self.wanted.get(key).filter(|missed| found < *missed) {
+                let (found, missed) = (*found, *missed);
+                self.violations.push(Violation::Fractured {
+                    read: position,
+                    key: key.clone(),
+                    found,
+                    missed,
+                });
+            }
+        }
+    }
+
+    /// Whose is it, and what else did they write?
+    fn origin(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Stamp) {
+        if found == Stamp::FIRST {
+            return;
+        }
+        let write = self.writes.get(&found).filter(|write| write.keys.contains(key));
+        let Some(write) = write else {
+            return self.violations.push(Violation::Intermediate { read: position, key: key.clone(), found });
+        };
+        if write.end == End::Aborted {
+            self.violations.push(Violation::Aborted { read: position, key: key.clone(), found });
+        }
+        if write.from > read.to {
+            self.violations.push(Violation::Future { read: position, key: key.clone(), found });
+        }
+        if read.found.len() > 1 {
+            for key in &write.keys {
+                let stamp = self.wanted.entry(key).or_insert(found);
+                *stamp = found.max(*stamp);
+            }
+        }
+    }
+
+    /// Should something newer have been there already?
+    fn age(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Stamp) {
+        let acknowledged = self.by_all.before(&key, read.from);
+        if found >= acknowledged {
+            return;
+        }
+        // What the session acknowledged was acknowledged.
+        let own = self.by_session.before(&(read.session, key), read.from);
+        let key = key.clone();
+        self.violations.push(if found < own {
+            Violation::Session { read: position, key, found, own }
+        } else {
+            Violation::Lost { read: position, key, found, acknowledged }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stamp::ClientId;
+
+    fn at(time: u64) -> Stamp {
+        Stamp { time, client: ClientId(1) }
+    }
+
+    fn write(time: u64, keys: &[u8], from: u64, to: u64, end: End) -> Write<u8> {
+        Write { stamp: at(time), keys: keys.to_vec(), session: 1, from, to, end }
+    }
+
+    fn read(found: &[(u8, u64)], from: u64, to: u64) -> Read<u8> {
+        let found = found.iter().map(|(key, time)| (*key, if *time == 0 { Stamp::FIRST } else { at(*time) }));
+        Read { found: found.collect(), session: 2, from, to }
+    }
+
+    fn of(writes: Vec<Write<u8>>, reads: Vec<Read<u8>>) -> Vec<Violation<u8>> {
+        check(&History { writes, reads })
+    }
+
+    #[test]
+    fn what_a_store_may_do_is_no_violation() {
+        let writes = vec![
+            write(10, &[1, 2], 0, 5, End::Committed),
+            write(20, &[2, 3], 6, 9, End::Unknown),
+            write(30, &[1], 6, 9, End::Aborted),
+        ];
+        let before = read(&[(1, 0), (2, 0)], 1, 2);
+        let during = read(&[(1, 10), (2, 10), (3, 0)], 3, 4);
+        let unknown = read(&[(1, 10), (2, 20), (3, 20)], 7, 8);
+        let or_not = read(&[(1, 10), (2, 10), (3, 0)], 10, 11);
+        assert_eq!(of(writes, vec![before, during, unknown, or_not]), []);
+    }
+
+    #[test]
+    fn each_anomaly_is_named_with_what_was_found_and_what_should_have_been() {
+        let both = || write(10, &[1, 2], 0, 5, End::Unknown);
+        let committed = || write(10, &[1, 2], 0, 5, End::Committed);
+        let fractured = of(vec![both()], vec![read(&[(1, 10), (2, 0)], 1, 2)]);
+        assert_eq!(
+            fractured,
+            [Violation::Fractured { read: 0, key: 2, found: Stamp::FIRST, missed: at(10) }]
+        );
+        let aborted = of(vec![write(10, &[1], 0, 5, End::Aborted)], vec![read(&[(1, 10)], 6, 7)]);
+        assert_eq!(aborted, [Violation::Aborted { read: 0, key: 1, found: at(10) }]);
+        let elsewhere = of(vec![both()], vec![read(&[(3, 10)], 1, 2)]);
+        assert_eq!(elsewhere, [Violation::Intermediate { read: 0, key: 3, found: at(10) }]);
+        let nobodys = of(vec![], vec![read(&[(3, 10)], 1, 2)]);
+        assert_eq!(nobodys, [Violation::Intermediate { read: 0, key: 3, found: at(10) }]);
+        let future = of(vec![write(10, &[1], 8, 9, End::Committed)], vec![read(&[(1, 10)], 1, 2)]);
+        assert_eq!(future, [Violation::Future { read: 0, key: 1, found: at(10) }]);
+        let lost = of(vec![committed()], vec![read(&[(1, 0)], 6, 7)]);
+        assert_eq!(lost, [Violation::Lost { read: 0, key: 1, found: Stamp::FIRST, acknowledged: at(10) }]);
+        let own = Read { session: 1, ..read(&[(1, 0)], 6, 7) };
+        let session = of(vec![committed()], vec![own]);
+        assert_eq!(session, [Violation::Session { read: 0, key: 1, found: Stamp::FIRST, own: at(10) }]);
+        let collision = of(vec![both(), write(10, &[4], 0, 5, End::Unknown)], vec![]);
+        assert_eq!(collision, [Violation::Collision { stamp: at(10) }]);
+    }
+
+    #[test]
+    fn an_acknowledgement_counts_from_when_it_was_heard() {
+        let writes = || vec![write(10, &[1], 0, 5, End::Committed)];
+        assert_eq!(of(writes(), vec![read(&[(1, 0)], 5, 9)]), [], "it came as the read began");
+        assert_eq!(of(writes(), vec![read(&[(1, 0)], 6, 9)]).len(), 1);
+    }
+
+    #[test]
+    fn an_older_write_that_ends_later_is_not_lost() {
+        let writes = vec![write(20, &[1], 0, 5, End::Committed), write(10, &[1], 0, 8, End::Committed)];
+        assert_eq!(of(writes, vec![read(&[(1, 20)], 9, 10)]), []);
+    }
+
+    #[test]
+    fn a_newer_version_beside_an_older_transaction_is_no_fracture() {
+        let writes = vec![write(10, &[1, 2], 0, 5, End::Committed), write(20, &[2], 6, 7, End::Committed)];
+        assert_eq!(of(writes, vec![read(&[(1, 10), (2, 20)], 8, 9)]), []);
+    }
+
+    #[test]
+    fn a_million_operations_are_checked_in_near_linear_work() {
+        // 100,000 writes of two keys, each read once: what takes quadratic time would not end.
+        let writes: Vec<Write<u8>> = (1..=100_000_u64)
+            .map(|at| {
+                write(at, &[(at % 250) as u8, ((at + 1) % 250) as u8], 2 * at, 2 * at + 1, End::Committed)
+            })
+            .collect();
+        let reads = (1..=100_000_u64).map(|at| read(&[(((at + 1) % 250) as u8, at)], 2 * at + 1, 2 * at + 2));
+        assert_eq!(of(writes, reads.collect()), []);
+    }
+}

@@ -1,0 +1,548 @@
+//! What does a home do about a request?
+//!
+//! ```text
+//! request -> store, locks -> replies that may go at once
+//!                         \-> records -> a batch, written and synced by whoever owns the disk -> durable(sequence) -> replies that waited
+//! ```
+//!
+//! Invariants
+//! - Whatever tells of a vote or an end waits until all that was recorded before it is durable. Reads never wait for the log.
+//! - A commit is visible before it is durable: its versions are durable in all homes, so a crash cannot undo it, only delay it.
+//! - Reads of a lease that this life of the home did not give are refused: the versions that they may need are not promised to be there.
+//! - Neither clock nor thread nor wire: requests and durability come from outside, replies and batches are taken away.
+
+use crate::{
+    item::{Key, Version},
+    limits::REPLY_BYTES_MAX,
+    locks::{Acquired, Locks},
+    log::{LogWriter, Record},
+    message::{Guard, HomeId, LeaseId, Mode, Part, Refusal, Reply, Request, Vote},
+    slot::SlotMemory,
+    stamp::{ClientId, Stamp},
+    store::Store,
+};
+use std::collections::{HashMap, VecDeque};
+
+/// Whom to answer: whoever delivers requests knows what that means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u64);
+
+/// A node's part in transactions.
+#[derive(Debug)]
+pub struct Home<M> {
+    store: Store<M>,
+    locks: Locks,
+    log: LogWriter,
+    /// Whether the log takes more records.
+    log_full: bool,
+    durable: u64,
+    /// Replies that wait for the log, in its order.
+    held: VecDeque<(u64, Peer, Reply)>,
+    replies: Vec<(Peer, Reply)>,
+    /// Whose requests for locks wait.
+    lockers: HashMap<Stamp, Peer>,
+    /// Whose leases there are.
+    leases: HashMap<LeaseId, ClientId>,
+}
+
+impl<M: SlotMemory> Home<M> {
+    /// A home over a store, new or recovered, and the log that it was recovered from. Transactions that are in doubt and counted on locks have
+    /// them again.
+    #[must_use]
+    pub fn new(store: Store<M>, log: LogWriter) -> Self {
+        let mut locks = Locks::default();
+        let in_doubt = store.unsettled().filter(|(_, of)| !of.committed && of.guard == Guard::Locked);
+        for (stamp, transaction) in in_doubt {
+            let keys = transaction.keys.iter().map(|key| (key.clone(), Mode::Exclusive));
+            // They were held together before, so nobody waits; and fewer are in doubt than may be locked.
+            let _ = locks.lock(stamp, keys.collect());
+        }
+        let durable = log.sequence();
+        let (held, replies) = (VecDeque::new(), Vec::new());
+        let (lockers, leases) = (HashMap::new(), HashMap::new());
+        Self { store, locks, log, log_full: false, durable, held, replies, lockers, leases }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Store<M> {
+        &self.store
+    }
+
+    /// The store, for those who own its memory or collect in idle moments.
+    pub fn store_mut(&mut self) -> &mut Store<M> {
+        &mut self.store
+    }
+
+    /// The log, of which batches are taken.
+    pub fn log_mut(&mut self) -> &mut LogWriter {
+        &mut self.log
+    }
+
+    /// Whether the log takes more records. If not, nothing new is prepared; what is prepared still ends.
+    pub fn set_log_full(&mut self, full: bool) {
+        self.log_full = full;
+    }
+
+    /// All records up to this one are durable.
+    pub fn durable(&mut self, sequence: u64) {
+        self.durable = self.durable.max(sequence);
+        while let Some((_, peer, reply)) = self.held.pop_front_if(|(sequence, ..)| *sequence <= self.durable)
+        {
+            self.replies.push((peer, reply));
+        }
+    }
+
+    /// Replies that may go, since this was last called.
+    pub fn take_replies(&mut self) -> Vec<(Peer, Reply)> {
+        std::mem::take(&mut self.replies)
+    }
+
+    /// Goes on with another log, which begins with a snapshot of this store and is durable, in place of one of which all is durable.
+    ///
+    /// # Errors
+    /// The number of records that are not durable yet: try again when they are.
+    pub fn replace_log(&mut self, log: LogWriter) -> Result<(), u64> {
+        let waiting = self.log.sequence().saturating_sub(self.durable);
+        if waiting > 0 {
+            return Err(waiting);
+        }
+        self.durable = log.sequence();
+        self.log = log;
+        Ok(())
+    }
+
+    /// The client is lost: its leases end, and its locks are released, unless it has prepared something under them. What it leaves in doubt here, to be ended by
+    /// asking the other homes.
+    pub fn client_lost(&mut self, client: ClientId) -> Vec<(Stamp, Vec<HomeId>)> {
+        for owner in self.locks.owned_by(client) {
+            if self.store.vote(owner).is_none() {
+                self.unlock(owner);
+            }
+        }
+        let leases: Vec<LeaseId> =
+            self.leases.iter().filter(|(_, holder)| **holder == client).map(|(lease, _)| *lease).collect();
+        leases.into_iter().for_each(|lease| self.close(lease));
+        let in_doubt = self.store.unsettled().filter(|(stamp, of)| stamp.client == client && !of.committed);
+        in_doubt.map(|(stamp, of)| (stamp, of.homes.clone())).collect()
+    }
+
+    /// Does what a request asks for.
+    pub fn request(&mut self, from: Peer, request: Request) {
+        if let Err(why) = request.check() {
+            return self.replies.push((from, Reply::Refused { why }));
+        }
+        match request {
+            Request::Lease { client } => self.lease(from, client),
+            Request::Advance { lease, epoch } => self.store.advance_lease(lease, epoch),
+            Request::Close { lease } => self.close(lease),
+            Request::Get { lease, keys } => self.get(from, lease, keys),
+            Request::Stamps { lease, keys } => self.stamps(from, lease, keys),
+            Request::Among { lease, keys, stamps } => self.among(from, lease, keys, &stamps),
+            Request::Prepare { part, settled } => self.prepare(from, part, &settled),
+            Request::Commit { stamp } => self.commit(from, stamp),
+            Request::Abort { stamp } => self.abort(from, stamp),
+            Request::Settled { stamps } => self.settle(&stamps),
+            Request::Ended { stamps } => self.end(&stamps),
+            Request::Put { part } => self.put(from, part),
+            Request::Inquire { stamp } => self.inquire(from, stamp),
+            Request::Lock { owner, wanted } => self.lock(from, owner, wanted),
+            Request::Unlock { owner } => {
+                // What is prepared under locks keeps them until it ends.
+                let held = self.store.vote(owner).is_none() && self.unlock(owner);
+                self.replies.push((from, Reply::Unlocked { held }));
+            }
+        }
+    }
+
+    fn lease(&mut self, from: Peer, client: ClientId) {
+        let epoch = self.store.epoch();
+        let newest = self.store.newest();
+        let lease = self.store.open_lease();
+        if let Some(lease) = lease {
+            self.leases.insert(lease, client);
+        }
+        let reply = lease.map_or(Reply::Unleased, |lease| Reply::Leased { lease, epoch, newest });
+        self.replies.push((from, reply));
+    }
+
+    fn close(&mut self, lease: LeaseId) {
+        self.leases.remove(&lease);
+        self.store.close_lease(lease);
+    }
+
+    fn get(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
+        let items = keys.into_iter().map(|key| (self.store.get(&key), key));
+        let parts = in_parts(items.map(|(found, key)| (key.bytes().len() + found.bytes(), (key, found))));
+        let epoch = self.store.epoch();
+        self.read(from, lease, parts, |items| Reply::Found { items, epoch });
+    }
+
+    fn stamps(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
+        let stamp =
+            |key: Key| (key.bytes().len() + Stamp::ENCODED_BYTES, (key.clone(), self.store.latest(&key)));
+        let parts = in_parts(keys.into_iter().map(stamp));
+        self.read(from, lease, parts, |stamps| Reply::Latest { stamps });
+    }
+
+    fn among(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>, stamps: &[Stamp]) {
+        let items = keys.into_iter().map(|key| (self.store.among(&key, stamps), key));
+        let bytes = |version: &Option<Version>| version.as_ref().map_or(0, Version::bytes);
+        let parts =
+            in_parts(items.map(|(version, key)| (key.bytes().len() + bytes(&version), (key, version))));
+        self.read(from, lease, parts, |items| Reply::Named { items });
+    }
+
+    fn read<T>(&mut self, from: Peer, lease: LeaseId, parts: Vec<Vec<T>>, reply: impl Fn(Vec<T>) -> Reply) {
+        if self.store.has_lease(lease) {
+            self.replies.extend(parts.into_iter().map(|items| (from, reply(items))));
+        } else {
+            self.replies.push((from, Reply::Unleased));
+        }
+    }
+
+    /// A reply that waits until all that is recorded so far is durable.
+    fn hold(&mut self, to: Peer, reply: Reply) {
+        let sequence = self.log.sequence();
+        if sequence <= self.durable {
+            self.replies.push((to, reply));
+        } else {
+            self.held.push_back((sequence, to, reply));
+        }
+    }
+
+    fn prepare(&mut self, from: Peer, part: Part, settled: &[Stamp]) {
+        self.settle(settled);
+        let reply = match self.prepared(part) {
+            Ok(()) => Reply::Prepared,
+            Err(why) => Reply::Refused { why },
+        };
+        self.hold(from, reply);
+    }
+
+    fn prepared(&mut self, part: Part) -> Result<(), Refusal> {
+        if self.log_full {
+            return Err(Refusal::LogFull);
+        }
+        let stamp = part.stamp;
+        let keys = || part.items.iter().map(|(key, _)| key);
+        if part.guard == Guard::Locked
+            && self.store.vote(stamp).is_none()
+            && let Some(key) = self.locks.missing(stamp, keys())
+        {
+            return Err(Refusal::NotLocked { stamp, key: key.clone() });
+        }
+        if self.store.prepare(&part)? {
+            self.log.append(&Record::Prepare(part));
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, from: Peer, stamp: Stamp) {
+        if self.store.vote(stamp) == Some(Vote::Prepared) {
+            self.store.commit(stamp);
+            self.log.append(&Record::Commit(stamp));
+            self.unlock(stamp);
+        }
+        self.hold(from, Reply::Committed);
+    }
+
+    fn abort(&mut self, from: Peer, stamp: Stamp) {
+        // Nobody who keeps the rules aborts what is committed; who does not is told what became of it.
+        let reply = if self.refuse(stamp) == Vote::Committed { Reply::Committed } else { Reply::Aborted };
+        self.hold(from, reply);
+    }
+
+    /// Promises never to prepare it, unless it is committed, and writes that down.
+    fn refuse(&mut self, stamp: Stamp) -> Vote {
+        if let Some(vote @ (Vote::Refused | Vote::Forgotten)) = self.store.vote(stamp) {
+            return vote;
+        }
+        let Some(vote) = self.store.refuse(stamp) else { return Vote::Committed };
+        self.log.append(&Record::Refuse(stamp));
+        self.unlock(stamp);
+        vote
+    }
+
+    fn inquire(&mut self, from: Peer, stamp: Stamp) {
+        let vote = self.store.vote(stamp).unwrap_or_else(|| self.refuse(stamp));
+        self.hold(from, Reply::Voted { vote });
+    }
+
+    fn settle(&mut self, stamps: &[Stamp]) {
+        for stamp in stamps {
+            if self.store.settle(*stamp) {
+                self.log.append(&Record::Settle(*stamp));
+            }
+        }
+    }
+
+    fn end(&mut self, stamps: &[Stamp]) {
+        for stamp in stamps {
+            if self.store.end(*stamp) {
+                self.log.append(&Record::End(*stamp));
+            }
+        }
+    }
+
+    fn put(&mut self, from: Peer, part: Part) {
+        let done = if self.log_full { Err(Refusal::LogFull) } else { self.store.put(&part) };
+        let reply = match done {
+            Ok(()) => {
+                self.log.append(&Record::Put(part));
+                Reply::Committed
+            }
+            Err(why) => Reply::Refused { why },
+        };
+        self.hold(from, reply);
+    }
+
+    fn lock(&mut self, from: Peer, owner: Stamp, wanted: Vec<(Key, Mode)>) {
+        match self.locks.lock(owner, wanted) {
+            Ok(Acquired::Now) => self.locked(from, owner),
+            Ok(Acquired::Later) => drop(self.lockers.insert(owner, from)),
+            Err(busy) => {
+                let (found, most) = (busy.found as u64, busy.most as u64);
+                self.replies.push((from, Reply::Busy { found, most }));
+            }
+        }
+    }
+
+    fn locked(&mut self, to: Peer, owner: Stamp) {
+        let keys = self.locks.shared(owner).into_iter();
+        let items = keys.map(|key| (key.clone(), self.store.get(&key))).collect();
+        self.replies.push((to, Reply::Locked { items }));
+    }
+
+    /// Releases the locks of a transaction; whether it held all that it wanted.
+    fn unlock(&mut self, owner: Stamp) -> bool {
+        self.lockers.remove(&owner);
+        let (held, fulfilled) = self.locks.unlock(owner);
+        for owner in fulfilled {
+            if let Some(peer) = self.lockers.remove(&owner) {
+                self.locked(peer, owner);
+            }
+        }
+        held
+    }
+}
+
+/// Items with their bytes, divided so that each part fits an answer, or is one item; at least one part.
+fn in_parts<T>(items: impl Iterator<Item = (usize, T)>) -> Vec<Vec<T>> {
+    let (mut parts, mut part, mut part_bytes) = (Vec::new(), Vec::new(), 0);
+    for (bytes, item) in items {
+        if part_bytes + bytes > REPLY_BYTES_MAX && !part.is_empty() {
+            parts.push(std::mem::take(&mut part));
+            part_bytes = 0;
+        }
+        part_bytes += bytes;
+        part.push(item);
+    }
+    parts.push(part);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        item::{Metadata, Value},
+        log::{Tail, read, recover, snapshot_records},
+        message::Epoch,
+        slot::SlotVector,
+        store::StoreOptions,
+    };
+
+    const OPTIONS: StoreOptions = StoreOptions { budget_bytes: 1 << 20, life: 3 };
+
+    fn home() -> Home<SlotVector> {
+        Home::new(Store::new(OPTIONS, SlotVector::zeroed(4096)), LogWriter::after(Tail::START))
+    }
+
+    fn at(time: u64) -> Stamp {
+        Stamp { time, client: ClientId(1) }
+    }
+
+    fn key(name: u8) -> Key {
+        Key::new(&[name]).unwrap()
+    }
+
+    fn prepare(time: u64, guard: Guard) -> Request {
+        let items = vec![(key(b'a'), Value::new(b"value").unwrap())];
+        let part = Part { stamp: at(time), homes: vec![HomeId(0)], guard, metadata: Metadata::Stamp, items };
+        Request::Prepare { part, settled: Vec::new() }
+    }
+
+    fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
+        home.request(Peer(1), request);
+        home.take_replies().into_iter().map(|(_, reply)| reply).collect()
+    }
+
+    /// The home after a crash that lost all that was not durable.
+    fn again(disk: &[u8]) -> Home<SlotVector> {
+        let (records, tail, cut) = read(Tail::START, disk);
+        assert_eq!(cut, None);
+        let options = StoreOptions { life: 4, ..OPTIONS };
+        Home::new(recover(options, SlotVector::zeroed(4096), records).unwrap(), LogWriter::after(tail))
+    }
+
+    #[test]
+    fn votes_and_ends_are_told_when_they_are_durable() {
+        let mut home = home();
+        assert_eq!(ask(&mut home, prepare(1, Guard::Open)), []);
+        assert_eq!(ask(&mut home, Request::Inquire { stamp: at(1) }), [], "the vote is not durable");
+        let batch = home.log_mut().take_batch().unwrap();
+        assert_eq!(ask(&mut home, Request::Commit { stamp: at(1) }), []);
+        home.durable(batch.sequence);
+        let told: Vec<Reply> = home.take_replies().into_iter().map(|(_, reply)| reply).collect();
+        assert_eq!(told, [Reply::Prepared, Reply::Voted { vote: Vote::Prepared }]);
+        home.durable(2);
+        assert_eq!(home.take_replies(), [(Peer(1), Reply::Committed)]);
+        let again = again(&batch.bytes);
+        assert_eq!(again.store().vote(at(1)), Some(Vote::Prepared), "the commit was not durable");
+    }
+
+    #[test]
+    fn a_promise_is_kept_over_a_crash() {
+        let mut home = home();
+        assert_eq!(ask(&mut home, Request::Inquire { stamp: at(1) }), []);
+        let batch = home.log_mut().take_batch().unwrap();
+        home.durable(batch.sequence);
+        assert_eq!(home.take_replies(), [(Peer(1), Reply::Voted { vote: Vote::Refused })]);
+        let mut again = again(&batch.bytes);
+        let refused = Reply::Refused { why: Refusal::Promised { stamp: at(1) } };
+        assert_eq!(ask(&mut again, prepare(1, Guard::Open)), [refused]);
+    }
+
+    #[test]
+    fn what_is_committed_is_not_aborted() {
+        let mut home = home();
+        ask(&mut home, prepare(1, Guard::Open));
+        ask(&mut home, Request::Commit { stamp: at(1) });
+        home.durable(9);
+        home.take_replies();
+        assert_eq!(ask(&mut home, Request::Abort { stamp: at(1) }), [Reply::Committed]);
+    }
+
+    #[test]
+    fn a_lease_ends_with_the_life_of_the_home() {
+        let mut home = home();
+        let found = ask(&mut home, Request::Lease { client: ClientId(1) });
+        let lease = LeaseId { life: 3, number: 1 };
+        assert_eq!(found, [Reply::Leased { lease, epoch: Epoch(0), newest: Stamp::FIRST }]);
+        let get = || Request::Get { lease, keys: vec![key(b'a')] };
+        assert!(matches!(&ask(&mut home, get())[..], [Reply::Found { .. }]));
+        let mut again = again(&[]);
+        ask(&mut again, Request::Lease { client: ClientId(1) });
+        assert_eq!(ask(&mut again, get()), [Reply::Unleased]);
+    }
+
+    #[test]
+    fn locks_are_needed_where_they_are_counted_on_and_come_back_with_what_is_in_doubt() {
+        let mut home = home();
+        let missing = Refusal::NotLocked { stamp: at(1), key: key(b'a') };
+        assert_eq!(ask(&mut home, prepare(1, Guard::Locked)), [Reply::Refused { why: missing }]);
+        let lock = |time, mode| Request::Lock { owner: at(time), wanted: vec![(key(b'a'), mode)] };
+        assert_eq!(ask(&mut home, lock(1, Mode::Exclusive)), [Reply::Locked { items: vec![] }]);
+        ask(&mut home, prepare(1, Guard::Locked));
+        assert_eq!(ask(&mut home, lock(2, Mode::Shared)), []);
+        let batch = home.log_mut().take_batch().unwrap();
+        home.request(Peer(2), Request::Commit { stamp: at(1) });
+        let freed = home.take_replies();
+        assert!(
+            matches!(&freed[..], [(Peer(1), Reply::Locked { items })] if items[0].1.version.stamp == at(1))
+        );
+        let mut again = again(&batch.bytes);
+        assert_eq!(ask(&mut again, lock(2, Mode::Shared)), [], "1 is in doubt and has its lock");
+        again.request(Peer(2), Request::Abort { stamp: at(1) });
+        assert_eq!(again.take_replies().len(), 1, "2 has its lock; the abort is not durable");
+        assert_eq!(ask(&mut again, Request::Unlock { owner: at(9) }), [Reply::Unlocked { held: false }]);
+    }
+
+    #[test]
+    fn a_lost_client_leaves_no_locks_but_what_it_has_prepared() {
+        let mut home = home();
+        let lock = |time, client, name| {
+            let owner = Stamp { time, client: ClientId(client) };
+            Request::Lock { owner, wanted: vec![(key(name), Mode::Exclusive)] }
+        };
+        ask(&mut home, lock(1, 1, b'a'));
+        ask(&mut home, prepare(1, Guard::Locked));
+        ask(&mut home, lock(2, 1, b'b'));
+        assert_eq!(ask(&mut home, lock(3, 2, b'b')), []);
+        assert_eq!(home.client_lost(ClientId(1)), [(at(1), vec![HomeId(0)])]);
+        assert_eq!(home.take_replies().len(), 1, "b is free");
+        assert_eq!(ask(&mut home, lock(4, 2, b'a')), [], "a is in doubt");
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_comes_in_parts() {
+        let mut home = home();
+        let lease = LeaseId { life: 3, number: 1 };
+        ask(&mut home, Request::Lease { client: ClientId(1) });
+        let value = Value::new(&vec![1; REPLY_BYTES_MAX / 3]).unwrap();
+        let items = (b'a'..=b'h').map(|name| (key(name), value.clone())).collect();
+        let metadata = Metadata::Stamp;
+        let part = Part { stamp: at(1), homes: vec![], guard: Guard::Open, metadata, items };
+        ask(&mut home, Request::Put { part });
+        let keys: Vec<Key> = (b'a'..=b'h').map(key).collect();
+        let counts = |replies: Vec<Reply>| -> Vec<usize> {
+            let count = |reply| match reply {
+                Reply::Found { items, .. } => items.len(),
+                Reply::Named { items } => items.len(),
+                _ => 0,
+            };
+            replies.into_iter().map(count).collect()
+        };
+        let found = ask(&mut home, Request::Get { lease, keys: keys.clone() });
+        assert_eq!(counts(found), [2, 2, 2, 2]);
+        let named = ask(&mut home, Request::Among { lease, keys, stamps: vec![at(1)] });
+        assert_eq!(counts(named), [2, 2, 2, 2]);
+        assert_eq!(
+            ask(&mut home, Request::Get { lease, keys: vec![] }).len(),
+            1,
+            "an answer to every question"
+        );
+    }
+
+    #[test]
+    fn leases_of_a_lost_client_end() {
+        let mut home = home();
+        for client in [1, 1, 2] {
+            ask(&mut home, Request::Lease { client: ClientId(client) });
+        }
+        home.client_lost(ClientId(1));
+        assert_eq!(home.store().status().leases, 1);
+    }
+
+    #[test]
+    fn a_log_is_replaced_when_all_of_it_is_durable() {
+        let mut home = home();
+        ask(&mut home, prepare(1, Guard::Open));
+        let mut other = LogWriter::after(Tail::START);
+        for record in snapshot_records(home.store().snapshot()) {
+            other.append(&record);
+        }
+        assert_eq!(home.replace_log(other.clone()), Err(1));
+        home.durable(1);
+        let disk = other.take_batch().unwrap().bytes;
+        assert_eq!(home.replace_log(other), Ok(()));
+        ask(&mut home, Request::Commit { stamp: at(1) });
+        let batch = home.log_mut().take_batch().unwrap();
+        assert_eq!(batch.offset_bytes, disk.len() as u64);
+        let again = again(&[disk, batch.bytes].concat());
+        assert_eq!(again.store().latest(&key(b'a')), at(1));
+    }
+
+    #[test]
+    fn a_log_that_is_full_stops_new_transactions_only() {
+        let mut home = home();
+        ask(&mut home, prepare(1, Guard::Open));
+        home.durable(1);
+        home.take_replies();
+        home.set_log_full(true);
+        assert_eq!(ask(&mut home, prepare(2, Guard::Open)), [Reply::Refused { why: Refusal::LogFull }]);
+        ask(&mut home, Request::Commit { stamp: at(1) });
+        assert_eq!(home.store().latest(&key(b'a')), at(1));
+    }
+}

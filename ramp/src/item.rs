@@ -1,0 +1,413 @@
+//! What is written, under which key, and what is kept about what was written together with it?
+//!
+//! Invariants
+//! - A key or value that exists is within its limit.
+//! - A [`Fingerprint`] is the same on every machine and in every release: it stands in slots and logs.
+//! - A write set holds the fingerprints of *all* keys of its transaction, ascending. Fingerprints instead of keys, because a reader
+//!   needs them for a comparison only, and eight bytes for a key of any length keep metadata small. If two keys had one
+//!   fingerprint, a reader would ask for a version that is not there and stay with what it found.
+
+use crate::{
+    bloom::Bloom,
+    bytes::Cursor,
+    limits::{FINGERPRINT_BYTES, KEY_BYTES_MAX, METADATA_BYTES_MAX, VALUE_BYTES_MAX},
+    stamp::Stamp,
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::{fmt, hash, sync::Arc};
+
+/// A key or value that is too long, or an empty key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("a {what} of {found} bytes, expected {least} to {most}: split it, or store a reference to it")]
+pub struct Oversize {
+    /// What it is.
+    pub what: Bounded,
+    /// Its length in bytes.
+    pub found: u64,
+    /// The least possible.
+    pub least: u64,
+    /// The most possible.
+    pub most: u64,
+}
+
+/// What has a greatest length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bounded {
+    /// A key.
+    Key,
+    /// A value.
+    Value,
+}
+
+impl fmt::Display for Bounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Key => "key",
+            Self::Value => "value",
+        })
+    }
+}
+
+/// Sixty-four bits that stand for a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Fingerprint(pub u64);
+
+impl Fingerprint {
+    /// Of a key's bytes: eight at a time through the finaliser of SplitMix64.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        let mix = |word: u64| {
+            let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            word ^ (word >> 31)
+        };
+        let word = |chunk: &[u8]| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        };
+        let start = mix((key.len() as u64).wrapping_add(0x9E37_79B9_7F4A_7C15));
+        let fold = |hash: u64, chunk| mix(hash.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ word(chunk));
+        Self(key.chunks(8).fold(start, fold))
+    }
+}
+
+/// A key: bytes that their users give a meaning to. Clones share the bytes.
+#[derive(Clone)]
+pub struct Key {
+    bytes: Arc<[u8]>,
+    fingerprint: Fingerprint,
+}
+
+impl Key {
+    /// The key of these bytes.
+    ///
+    /// # Errors
+    /// [`Oversize`], also for no bytes at all.
+    pub fn new(bytes: &[u8]) -> Result<Self, Oversize> {
+        if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX {
+            let (found, most) = (bytes.len() as u64, KEY_BYTES_MAX as u64);
+            return Err(Oversize { what: Bounded::Key, found, least: 1, most });
+        }
+        Ok(Self { fingerprint: Fingerprint::of(bytes), bytes: bytes.into() })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What stands for it in write sets.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint && self.bytes == other.bytes
+    }
+}
+
+impl Eq for Key {}
+
+impl hash::Hash for Key {
+    fn hash<H: hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(self.fingerprint.0);
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.bytes.cmp(&other.bytes)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}'", self.bytes.escape_ascii())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.bytes)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes = <&[u8]>::deserialize(deserializer)?;
+        Self::new(bytes).map_err(serde::de::Error::custom)
+    }
+}
+
+/// What is under a key: bytes, or the mark that there is nothing any more. Clones share the bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Value {
+    bytes: Option<Arc<[u8]>>,
+}
+
+impl Value {
+    /// The mark that there is nothing any more.
+    pub const DELETED: Self = Self { bytes: None };
+
+    /// The value of these bytes.
+    ///
+    /// # Errors
+    /// [`Oversize`].
+    pub fn new(bytes: &[u8]) -> Result<Self, Oversize> {
+        if bytes.len() > VALUE_BYTES_MAX {
+            let (found, most) = (bytes.len() as u64, VALUE_BYTES_MAX as u64);
+            return Err(Oversize { what: Bounded::Value, found, least: 0, most });
+        }
+        Ok(Self { bytes: Some(bytes.into()) })
+    }
+
+    /// Its bytes; `None` if there is nothing any more.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        self.bytes.as_deref()
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.as_ref().map_or(0, |bytes| bytes.len())
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.bytes {
+            Some(bytes) => write!(f, "Value({} bytes)", bytes.len()),
+            None => f.write_str("Value(deleted)"),
+        }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.bytes.as_deref().map(Bytes).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Option::<&[u8]>::deserialize(deserializer)? {
+            Some(bytes) => Self::new(bytes).map_err(serde::de::Error::custom),
+            None => Ok(Self::DELETED),
+        }
+    }
+}
+
+/// Bytes that are written in one piece, not one by one.
+struct Bytes<'a>(&'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
+/// What a version says about the other keys of its transaction. Which kind is the algorithm's choice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Metadata {
+    /// Nothing: RAMP-Small has the stamp only, and without concurrency control nobody asks.
+    Stamp,
+    /// The fingerprints of all keys, ascending: RAMP-Fast.
+    WriteSet(Vec<Fingerprint>),
+    /// A Bloom filter of them: RAMP-Hybrid.
+    Filter(Bloom),
+}
+
+/// Metadata of which the bytes make no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "metadata of kind {kind} and {bytes} bytes, expected kind 0 without, 1 with a multiple of 8, or 2 with bits of a filter"
+)]
+pub struct MetadataFault {
+    /// The kind found.
+    pub kind: u8,
+    /// The length found.
+    pub bytes: usize,
+}
+
+impl Metadata {
+    /// Whether the transaction may have written to `key`. Only a filter says yes of keys that it did not write to.
+    #[must_use]
+    pub fn may_have(&self, key: &Key) -> bool {
+        match self {
+            Self::Stamp => false,
+            Self::WriteSet(set) => set.binary_search(&key.fingerprint()).is_ok(),
+            Self::Filter(filter) => filter.may_have(key.fingerprint()),
+        }
+    }
+
+    /// The bytes that it takes with a version, in slots, logs and messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Stamp => 0,
+            Self::WriteSet(set) => set.len() * FINGERPRINT_BYTES,
+            Self::Filter(filter) => filter.bytes().len(),
+        }
+    }
+
+    /// Whether it takes none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of its kind, as written in slots and logs.
+    #[must_use]
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Self::Stamp => 0,
+            Self::WriteSet(_) => 1,
+            Self::Filter(_) => 2,
+        }
+    }
+
+    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Stamp => {}
+            Self::WriteSet(set) => set.iter().for_each(|key| bytes.extend_from_slice(&key.0.to_le_bytes())),
+            Self::Filter(filter) => bytes.extend_from_slice(filter.bytes()),
+        }
+    }
+
+    pub(crate) fn from_bytes(kind: u8, bytes: &[u8]) -> Result<Self, MetadataFault> {
+        let fault = MetadataFault { kind, bytes: bytes.len() };
+        if bytes.len() > METADATA_BYTES_MAX {
+            return Err(fault);
+        }
+        match kind {
+            0 if bytes.is_empty() => Ok(Self::Stamp),
+            1 if bytes.len().is_multiple_of(FINGERPRINT_BYTES) => {
+                let mut cursor = Cursor::over(bytes);
+                let set: Vec<Fingerprint> = std::iter::from_fn(|| cursor.u64()).map(Fingerprint).collect();
+                if set.is_sorted() { Ok(Self::WriteSet(set)) } else { Err(fault) }
+            }
+            2 => Bloom::from_bytes(bytes).map(Self::Filter).ok_or(fault),
+            _ => Err(fault),
+        }
+    }
+}
+
+/// One version of what is under a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// The transaction that wrote it.
+    pub stamp: Stamp,
+    /// What else that wrote.
+    pub metadata: Metadata,
+    /// What it wrote here.
+    pub value: Value,
+}
+
+impl Version {
+    /// What is under a key that nobody has written to.
+    #[must_use]
+    pub fn first() -> Self {
+        Self { stamp: Stamp::FIRST, metadata: Metadata::Stamp, value: Value::DELETED }
+    }
+
+    /// About how many bytes a copy of it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.metadata_bytes() + self.value.len()
+    }
+
+    /// Bytes beside the value that a copy of it takes in a slot, a log or a message: stamp and metadata.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> usize {
+        Stamp::ENCODED_BYTES + self.metadata.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn fingerprints_are_the_same_in_every_release() {
+        // Computed once by another implementation of the rule that stands at the function.
+        let found = [&b"a"[..], b"user6284781860667377211", b"12345678"].map(|key| Fingerprint::of(key).0);
+        assert_eq!(found, GOLDEN, "{found:#018x?}");
+    }
+    const GOLDEN: [u64; 3] = [0x4488_e597_ee6b_41f2, 0x4478_1b67_cca3_25b5, 0x535f_84ad_a962_5a89];
+
+    #[test]
+    fn keys_that_differ_a_little_have_other_fingerprints() {
+        let mut seen = HashSet::new();
+        for number in 0..100_000_u64 {
+            assert!(seen.insert(Fingerprint::of(format!("user{number}").as_bytes())), "{number}");
+        }
+        assert_ne!(Fingerprint::of(b"a"), Fingerprint::of(b"a\0"), "a zero is a byte, too");
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_with_numbers() {
+        let key = Key::new(&[1; KEY_BYTES_MAX + 1]).unwrap_err();
+        assert_eq!(key, Oversize { what: Bounded::Key, found: 1025, least: 1, most: 1024 });
+        assert!(Key::new(&[]).is_err());
+        let value = Value::new(&vec![0; VALUE_BYTES_MAX + 1]).unwrap_err();
+        assert_eq!((value.found, value.most), (1_048_577, 1_048_576));
+        assert!(value.to_string().contains("a value of 1048577 bytes, expected 0 to 1048576"), "{value}");
+    }
+
+    #[test]
+    fn metadata_of_eight_keys_is_a_tenth_of_a_kilobyte_at_most() {
+        let keys: Vec<Key> = (0..8).map(|at| Key::new(format!("user{at}").as_bytes()).unwrap()).collect();
+        let mut set: Vec<Fingerprint> = keys.iter().map(Key::fingerprint).collect();
+        set.sort_unstable();
+        let filter = Metadata::Filter(Bloom::of(&set));
+        let of = |metadata| Version { metadata, ..Version::first() }.metadata_bytes();
+        let found = [of(Metadata::WriteSet(set)), of(filter), of(Metadata::Stamp)];
+        assert_eq!(
+            found,
+            [76, 28, 12],
+            "bytes by RAMP-Fast, RAMP-Hybrid and RAMP-Small; a tenth of 1 KB is 102"
+        );
+    }
+
+    #[test]
+    fn metadata_survives_its_bytes_and_nothing_else_does() {
+        let set: Vec<Fingerprint> = (1..5).map(Fingerprint).collect();
+        let filter = Metadata::Filter(Bloom::of(&set));
+        for metadata in [Metadata::Stamp, Metadata::WriteSet(set), filter] {
+            let mut bytes = Vec::new();
+            metadata.append_to(&mut bytes);
+            assert_eq!(bytes.len(), metadata.len());
+            assert_eq!(Metadata::from_bytes(metadata.kind(), &bytes), Ok(metadata));
+        }
+        let descending: Vec<u8> = [2_u64, 1].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bad: [(u8, &[u8]); 5] = [(0, &[1]), (1, &[1; 7]), (1, &descending), (2, &[]), (3, &[])];
+        for (kind, bytes) in bad {
+            assert_eq!(Metadata::from_bytes(kind, bytes), Err(MetadataFault { kind, bytes: bytes.len() }));
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Who may touch a key, where versions do not keep transactions apart?
+//!
+//! Strict two-phase locking, for comparison with RAMP: a transaction locks its keys one after the other, in the order of homes and then of keys, and
+//! keeps all locks until it ends.
+//!
+//! Invariants
+//! - A key has one exclusive holder, or any number of shared ones. Who waits is served in the order of arrival.
+//! - Nobody waits for a key while it holds a later one: so no circle of waiting transactions can arise, in one home or over several.
+//! - Keys and waiting requests are bounded; what is beyond is refused, not queued.
+
+use crate::{
+    item::Key,
+    limits::{LOCK_WAITERS_MAX, LOCKED_KEYS_MAX},
+    message::Mode,
+    stamp::{ClientId, Stamp},
+};
+use foldhash::fast::RandomState;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// What became of a request for locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// All are held.
+    Now,
+    /// It waits.
+    Later,
+}
+
+/// There are too many requests or keys; nothing was locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{found} requests for locks or locked keys, expected at most {most}: try again")]
+pub struct LocksBusy {
+    /// How many there would be.
+    pub found: usize,
+    /// How many may be.
+    pub most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    holders: Vec<(Stamp, Mode)>,
+    waiting: VecDeque<(Stamp, Mode)>,
+}
+
+impl Lock {
+    /// Whether somebody who comes now, or is first in the queue, may have it.
+    fn allows(&self, mode: Mode) -> bool {
+        self.holders.is_empty()
+            || (mode == Mode::Shared && self.holders.iter().all(|(_, held)| *held == Mode::Shared))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Owner {
+    held: Vec<(Key, Mode)>,
+    /// What is still to be locked, the first of which it waits for.
+    wanted: VecDeque<(Key, Mode)>,
+}
+
+/// The locks of one home.
+#[derive(Debug, Default)]
+pub struct Locks {
+    locks: HashMap<Key, Lock, RandomState>,
+    owners: BTreeMap<Stamp, Owner>,
+    waiting: usize,
+}
+
+impl Locks {
+    /// Locks keys for a transaction, in their order. One that waits already goes on waiting for what it wanted first.
+    ///
+    /// # Errors
+    /// [`LocksBusy`].
+    pub fn lock(&mut self, owner: Stamp, mut wanted: Vec<(Key, Mode)>) -> Result<Acquired, LocksBusy> {
+        let keys = self.locks.len() + wanted.len();
+        if keys > LOCKED_KEYS_MAX {
+            return Err(LocksBusy { found: keys, most: LOCKED_KEYS_MAX });
+        }
+        if self.waiting >= LOCK_WAITERS_MAX {
+            return Err(LocksBusy { found: self.waiting + 1, most: LOCK_WAITERS_MAX });
+        }
+        if self.owners.get(&owner).is_some_and(|entry| !entry.wanted.is_empty()) {
+            return Ok(Acquired::Later);
+        }
+        // Of two modes for one key, exclusive comes first and the other is left out.
+        let is_shared = |mode: &Mode| *mode == Mode::Shared;
+        wanted.sort_by(|(a, mode), (b, other)| a.cmp(b).then(is_shared(mode).cmp(&is_shared(other))));
+        wanted.dedup_by(|(later, _), (first, _)| later == first);
+        self.owners.entry(owner).or_default().wanted.extend(wanted);
+        Ok(if self.go_on(owner) { Acquired::Now } else { Acquired::Later })
+    }
+
+    /// Takes what is free, until something is not; whether all is held.
+    fn go_on(&mut self, owner: Stamp) -> bool {
+        let Some(entry) = self.owners.get_mut(&owner) else { return false };
+        while let Some((key, mode)) = entry.wanted.pop_front() {
+            if entry.held.iter().any(|(held, _)| *held == key) {
+                continue;
+            }
+            let lock = self.locks.entry(key.clone()).or_default();
+            if !lock.waiting.is_empty() || !lock.allows(mode) {
+                lock.waiting.push_back((owner, mode));
+                self.waiting += 1;
+                entry.wanted.push_front((key, mode));
+                return false;
+            }
+            lock.holders.push((owner, mode));
+            entry.held.push((key, mode));
+        }
+        true
+    }
+
+    /// Releases all that a transaction holds or waits for: whether it held all that it wanted, and whose requests are fulfilled by that.
+    pub fn unlock(&mut self, owner: Stamp) -> (bool, Vec<Stamp>) {
+        let Some(entry) = self.owners.remove(&owner) else { return (false, Vec::new()) };
+        let all = entry.wanted.is_empty();
+        if let Some((key, _)) = entry.wanted.front()
+            && let Some(lock) = self.locks.get_mut(key)
+        {
+            lock.waiting.retain(|(waiting, _)| *waiting != owner);
+            self.waiting -= 1;
+        }
+        let mut freed: VecDeque<Key> = entry.held.into_iter().map(|(key, _)| key).collect();
+        freed.iter().for_each(|key| self.let_go(key, owner));
+        // Who waited behind a request that is gone may be next.
+        freed.extend(entry.wanted.into_iter().take(1).map(|(key, _)| key));
+        let mut fulfilled = Vec::new();
+        for key in freed {
+            self.serve(&key, &mut fulfilled);
+        }
+        (all, fulfilled)
+    }
+
+    fn let_go(&mut self, key: &Key, owner: Stamp) {
+        if let Some(lock) = self.locks.get_mut(key) {
+            lock.holders.retain(|(holder, _)| *holder != owner);
+        }
+    }
+
+    /// Gives a key to those who wait for it, as far as they get along.
+    fn serve(&mut self, key: &Key, fulfilled: &mut Vec<Stamp>) {
+        while let Some(lock) = self.locks.get_mut(key) {
+            let next = lock.waiting.front().copied().filter(|(_, mode)| lock.allows(*mode));
+            let Some((owner, mode)) = next else {
+                if lock.holders.is_empty() && lock.waiting.is_empty() {
+                    self.locks.remove(key);
+                }
+                return;
+            };
+            lock.waiting.pop_front();
+            lock.holders.push((owner, mode));
+            self.waiting -= 1;
+            if let Some(entry) = self.owners.get_mut(&owner) {
+                entry.held.extend(entry.wanted.pop_front());
+            }
+            if self.go_on(owner) {
+                fulfilled.push(owner);
+            }
+        }
+    }
+
+    /// The first of the keys that a transaction has not locked for itself alone.
+    #[must_use]
+    pub fn missing<'k>(&self, owner: Stamp, mut keys: impl Iterator<Item = &'k Key>) -> Option<&'k Key> {
+        let entry = self.owners.get(&owner);
+        let holds = |key: &Key| {
+            entry.is_some_and(|entry| {
+                entry.held.iter().any(|(held, mode)| held == key && *mode == Mode::Exclusive)
+            })
+        };
+        keys.find(|key| !holds(key))
+    }
+
+    /// What a transaction holds for reading.
+    #[must_use]
+    pub fn shared(&self, owner: Stamp) -> Vec<Key> {
+        let held = self.owners.get(&owner).into_iter().flat_map(|entry| &entry.held);
+        held.filter(|(_, mode)| *mode == Mode::Shared).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// All transactions of a client that hold or wait for locks.
+    #[must_use]
+    pub fn owned_by(&self, client: ClientId) -> Vec<Stamp> {
+        self.owners.keys().filter(|stamp| stamp.client == client).copied().collect()
+    }
+
+    /// Keys that are locked.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Mode::{Exclusive, Shared};
+    use proptest::prelude::*;
+
+    fn at(time: u64) -> Stamp {
+        Stamp { time, client: ClientId(1) }
+    }
+
+    fn key(name: u8) -> Key {
+        Key::new(&[name]).unwrap()
+    }
+
+    fn wanted(keys: &[(u8, Mode)]) -> Vec<(Key, Mode)> {
+        keys.iter().map(|(name, mode)| (key(*name), *mode)).collect()
+    }
+
+    #[test]
+    fn readers_share_and_writers_wait_in_order() {
+        let mut locks = Locks::default();
+        assert_eq!(locks.lock(at(1), wanted(&[(b'a', Shared)])), Ok(Acquired::Now));
+        assert_eq!(locks.lock(at(2), wanted(&[(b'a', Shared)])), Ok(Acquired::Now));
+        assert_eq!(locks.lock(at(3), wanted(&[(b'a', Exclusive), (b'b', Shared)])), Ok(Acquired::Later));
+        assert_eq!(locks.lock(at(4), wanted(&[(b'a', Shared)])), Ok(Acquired::Later), "behind the writer");
+        assert_eq!(locks.unlock(at(1)), (true, vec![]));
+        assert_eq!(locks.unlock(at(2)), (true, vec![at(3)]));
+        assert_eq!(locks.missing(at(3), [key(b'a')].iter()), None);
+        assert_eq!(locks.shared(at(3)), [key(b'b')]);
+        assert_eq!(locks.unlock(at(3)), (true, vec![at(4)]));
+        assert_eq!((locks.unlock(at(4)), locks.unlock(at(4))), ((true, vec![]), (false, vec![])));
+        assert!(locks.is_empty());
+    }
+
+    #[test]
+    fn who_goes_away_while_waiting_makes_room() {
+        let mut locks = Locks::default();
+        locks.lock(at(1), wanted(&[(b'a', Shared)])).unwrap();
+        locks.lock(at(2), wanted(&[(b'a', Exclusive)])).unwrap();
+        locks.lock(at(3), wanted(&[(b'a', Shared)])).unwrap();
+        assert_eq!(locks.unlock(at(2)), (false, vec![at(3)]));
+        assert_eq!(locks.owned_by(ClientId(1)), [at(1), at(3)]);
+    }
+
+    #[test]
+    fn a_key_that_is_wanted_both_ways_is_locked_exclusively() {
+        let mut locks = Locks::default();
+        let both = wanted(&[(b'a', Shared), (b'a', Exclusive)]);
+        assert_eq!(locks.lock(at(1), both), Ok(Acquired::Now));
+        assert_eq!(locks.missing(at(1), [key(b'a')].iter()), None);
+    }
+
+    #[test]
+    fn requests_beyond_the_bound_are_refused() {
+        let mut locks = Locks::default();
+        for time in 0..=LOCK_WAITERS_MAX as u64 {
+            locks.lock(at(time), wanted(&[(b'a', Exclusive)])).unwrap();
+        }
+        let busy = LocksBusy { found: LOCK_WAITERS_MAX + 1, most: LOCK_WAITERS_MAX };
+        assert_eq!(locks.lock(at(9999), wanted(&[(b'b', Shared)])), Err(busy));
+        let many = vec![(key(b'c'), Shared); LOCKED_KEYS_MAX];
+        assert!(locks.lock(at(9999), many).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn everybody_gets_their_locks_and_nobody_has_what_excludes_another(
+            requests in prop::collection::vec(prop::collection::vec((0_u8..6, any::<bool>()), 1..5), 1..30),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 60),
+        ) {
+            let mut locks = Locks::default();
+            let (mut active, mut waits) = (Vec::new(), 0);
+            let total = requests.len();
+            let mut requests = (1_u64..).zip(requests);
+            let mut ended = 0;
+            for pick in order.iter().cycle().take(1000) {
+                if pick.index(2) == 0 && let Some((time, request)) = requests.next() {
+                    let request: Vec<(Key, Mode)> = request.into_iter()
+                        .map(|(name, exclusive)| (key(name), if exclusive { Exclusive } else { Shared })).collect();
+                    match locks.lock(at(time), request).unwrap() {
+                        Acquired::Now => active.push(at(time)),
+                        Acquired::Later => waits += 1,
+                    }
+                } else if !active.is_empty() {
+                    let (all, next) = locks.unlock(active.swap_remove(pick.index(active.len())));
+                    prop_assert!(all);
+                    ended += 1;
+                    waits -= next.len();
+                    active.extend(next);
+                }
+                for lock in locks.locks.values() {
+                    let exclusive = lock.holders.iter().filter(|(_, mode)| *mode == Exclusive).count();
+                    prop_assert!(exclusive == 0 || lock.holders.len() == 1);
+                }
+                prop_assert!(waits == 0 || !active.is_empty(), "{} wait for each other", waits);
+                prop_assert_eq!(waits, locks.waiting);
+            }
+            prop_assert_eq!((ended, locks.is_empty()), (total, true));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What does a home write down?
+//!
+//! | kind | body |
+//! |---|---|
+//! | 1 prepare, 2 put | a part |
+//! | 3 commit, 4 refuse, 5 settle, 6 floor, 7 end | a stamp |
+//!
+//! A part is: stamp 12, guard 1, kind of metadata 1, homes 2, items 4, bytes of metadata 4; the homes, 2 each; the metadata; and for each item: bytes of the
+//! key 2, whether it is deleted 1, bytes of the value 4, the key, the value.
+//!
+//! Invariants
+//! - All numbers are little-endian; every length is checked before it is used; bytes left over are an error.
+//! - What a vote or an acknowledgement says is in a record that was durable before it was said.
+
+use crate::{
+    bytes::{Cursor, length_u16, length_u32},
+    item::{Key, Metadata, MetadataFault, Oversize, Value},
+    limits::{HOMES_MAX, WRITE_KEYS_MAX},
+    message::{Guard, HomeId, Part},
+    stamp::Stamp,
+};
+
+/// One thing that a home remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// It has voted for a transaction.
+    Prepare(Part),
+    /// It has written without a vote.
+    Put(Part),
+    /// All homes have voted for it.
+    Commit(Stamp),
+    /// It never votes for it, or takes back what it prepared, because another home has refused.
+    Refuse(Stamp),
+    /// All homes and the coordinator know how it ended.
+    Settle(Stamp),
+    /// It never votes for unknown ones up to here.
+    Floor(Stamp),
+    /// All homes have committed it.
+    End(Stamp),
+}
+
+/// A body that is no record, though its checksum is right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    /// There is no such kind.
+    #[error("a record of kind {found}, expected 1 to 7: written by a newer version?")]
+    Kind {
+        /// The kind.
+        found: u8,
+    },
+    /// It ends too soon.
+    #[error("a record that ends within its {what}")]
+    Short {
+        /// What is cut.
+        what: &'static str,
+    },
+    /// It does not end where it should.
+    #[error("a record with {found} bytes behind its end, expected none")]
+    LeftOver {
+        /// Bytes left.
+        found: usize,
+    },
+    /// A number that is none of those there are.
+    #[error("a record with {what} {found}, expected at most {most}")]
+    Number {
+        /// Of what.
+        what: &'static str,
+        /// The number.
+        found: u64,
+        /// The highest there is.
+        most: u64,
+    },
+    /// Metadata that makes no sense.
+    #[error(transparent)]
+    Metadata(#[from] MetadataFault),
+    /// A key or value that is too long.
+    #[error(transparent)]
+    Oversize(#[from] Oversize),
+}
+
+impl Record {
+    pub(super) fn kind(&self) -> u8 {
+        match self {
+            Self::Prepare(_) => 1,
+            Self::Put(_) => 2,
+            Self::Commit(_) => 3,
+            Self::Refuse(_) => 4,
+            Self::Settle(_) => 5,
+            Self::Floor(_) => 6,
+            Self::End(_) => 7,
+        }
+    }
+
+    pub(super) fn append_to(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Prepare(part) | Self::Put(part) => append_part(part, bytes),
+            Self::Commit(stamp)
+            | Self::Refuse(stamp)
+            | Self::Settle(stamp)
+            | Self::Floor(stamp)
+            | Self::End(stamp) => {
+                bytes.extend_from_slice(&stamp.to_bytes());
+            }
+        }
+    }
+
+    pub(super) fn from_bytes(kind: u8, bytes: &[u8]) -> Result<Self, RecordFault> {
+        let mut cursor = Cursor::over(bytes);
+        let record = match kind {
+            1 => Self::Prepare(take_part(&mut cursor)?),
+            2 => Self::Put(take_part(&mut cursor)?),
+            3..=7 => {
+                let stamp = cursor.stamp().ok_or(RecordFault::Short { what: "stamp" })?;
+                match kind {
+                    3 => Self::Commit(stamp),
+                    4 => Self::Refuse(stamp),
+                    5 => Self::Settle(stamp),
+                    6 => Self::Floor(stamp),
+                    _ => Self::End(stamp),
+                }
+            }
+            found => return Err(RecordFault::Kind { found }),
+        };
+        if cursor.left() > 0 {
+            return Err(RecordFault::LeftOver { found: cursor.left() });
+        }
+        Ok(record)
+    }
+}
+
+fn append_part(part: &Part, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&part.stamp.to_bytes());
+    bytes.push(u8::from(part.guard == Guard::Locked));
+    bytes.push(part.metadata.kind());
+    bytes.extend_from_slice(&length_u16(part.homes.len()).to_le_bytes());
+    bytes.extend_from_slice(&length_u32(part.items.len()).to_le_bytes());
+    bytes.extend_from_slice(&length_u32(part.metadata.len()).to_le_bytes());
+    part.homes.iter().for_each(|home| bytes.extend_from_slice(&home.0.to_le_bytes()));
+    part.metadata.append_to(bytes);
+    for (key, value) in &part.items {
+        bytes.extend_from_slice(&length_u16(key.bytes().len()).to_le_bytes());
+        bytes.push(u8::from(value.bytes().is_none()));
+        bytes.extend_from_slice(&length_u32(value.len()).to_le_bytes());
+        bytes.extend_from_slice(key.bytes());
+        bytes.extend_from_slice(value.bytes().unwrap_or_default());
+    }
+}
+
+fn at_most(what: &'static str, found: u64, most: usize) -> Result<usize, RecordFault> {
+    let fault = RecordFault::Number { what, found, most: most as u64 };
+    usize::try_from(found).ok().filter(|found| *found <= most).ok_or(fault)
+}
+
+fn take_part(cursor: &mut Cursor<'_>) -> Result<Part, RecordFault> {
+    let short = |what| RecordFault::Short { what };
+    let header = || short("header");
+    let stamp = cursor.stamp().ok_or_else(header)?;
+    let guard = match cursor.u8().ok_or_else(header)? {
+        0 => Guard::Open,
+        1 => Guard::Locked,
+        found => return Err(RecordFault::Number { what: "guard", found: u64::from(found), most: 1 }),
+    };
+    let metadata_kind = cursor.u8().ok_or_else(header)?;
+    let homes = at_most("homes", u64::from(cursor.u16().ok_or_else(header)?), HOMES_MAX)?;
+    let items = at_most("items", u64::from(cursor.u32().ok_or_else(header)?), WRITE_KEYS_MAX)?;
+    let metadata_bytes = usize::try_from(cursor.u32().ok_or_else(header)?).unwrap_or(usize::MAX);
+    let home = |_| cursor.u16().map(HomeId).ok_or(short("homes"));
+    let homes = (0..homes).map(home).collect::<Result<Vec<HomeId>, RecordFault>>()?;
+    let metadata = cursor.take(metadata_bytes).ok_or(short("metadata"))?;
+    let metadata = Metadata::from_bytes(metadata_kind, metadata)?;
+    let item = |_| take_item(cursor);
+    let items = (0..items).map(item).collect::<Result<Vec<(Key, Value)>, RecordFault>>()?;
+    Ok(Part { stamp, homes, guard, metadata, items })
+}
+
+fn take_item(cursor: &mut Cursor<'_>) -> Result<(Key, Value), RecordFault> {
+    let short = || RecordFault::Short { what: "item" };
+    let key_bytes = usize::from(cursor.u16().ok_or_else(short)?);
+    let deleted = at_most("kind of value", u64::from(cursor.u8().ok_or_else(short)?), 1)? == 1;
+    let value_bytes = usize::try_from(cursor.u32().ok_or_else(short)?).unwrap_or(usize::MAX);
+    let key = Key::new(cursor.take(key_bytes).ok_or_else(short)?)?;
+    let value = cursor.take(value_bytes).ok_or_else(short)?;
+    Ok((key, if deleted { Value::DELETED } else { Value::new(value)? }))
+}

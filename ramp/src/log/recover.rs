@@ -1,0 +1,86 @@
+//! Which store do records make?
+//!
+//! Invariants
+//! - The same records make the same store as the calls that wrote them down made, without what only readers needed.
+//! - What is in doubt stays in doubt: whoever recovers asks the other homes (`termination`).
+
+use super::record::Record;
+use crate::{
+    message::Refusal,
+    slot::SlotMemory,
+    stamp::Stamp,
+    store::{Commit, Snapshot, Store, StoreOptions},
+};
+
+/// A log that no store can have written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoverError {
+    /// A version that the store does not take.
+    #[error("record {sequence} of the log cannot be done again: {why}")]
+    Refused {
+        /// Counted from the first one that was given, from 1.
+        sequence: u64,
+        /// Why.
+        why: Refusal,
+    },
+    /// What was committed is refused.
+    #[error(
+        "record {sequence} of the log refuses {stamp}, which an earlier one commits: the log is not of one home"
+    )]
+    Contradiction {
+        /// Counted from the first one that was given, from 1.
+        sequence: u64,
+        /// The transaction.
+        stamp: Stamp,
+    },
+}
+
+/// A store from the records of its log. Of a log that begins with a snapshot, all records from there on.
+///
+/// # Errors
+/// The first record that cannot have been written there.
+pub fn recover<M: SlotMemory>(
+    options: StoreOptions,
+    memory: M,
+    records: impl IntoIterator<Item = Record>,
+) -> Result<Store<M>, RecoverError> {
+    let mut store = Store::new(options, memory);
+    for (sequence, record) in (1..).zip(records) {
+        let refused = |why| RecoverError::Refused { sequence, why };
+        match record {
+            Record::Prepare(part) => {
+                store.prepare(&part).map_err(refused)?;
+            }
+            Record::Put(part) => store.put(&part).map_err(refused)?,
+            Record::Commit(stamp) => {
+                let _: Commit = store.commit(stamp);
+            }
+            Record::Refuse(stamp) => {
+                store.refuse(stamp).ok_or(RecoverError::Contradiction { sequence, stamp })?;
+            }
+            Record::Settle(stamp) => {
+                store.settle(stamp);
+            }
+            Record::Floor(stamp) => store.raise_floor(stamp),
+            // Of a snapshot nothing more is known.
+            Record::End(stamp) => {
+                if !store.end(stamp) {
+                    store.remember_ended(stamp);
+                }
+            }
+        }
+    }
+    store.collect(usize::MAX);
+    Ok(store)
+}
+
+/// The records that a new log begins with, so that the old one can be thrown away.
+#[must_use]
+pub fn snapshot_records(snapshot: Snapshot) -> Vec<Record> {
+    let committed = snapshot.committed.into_iter().map(Record::Put);
+    let prepared = snapshot.prepared.into_iter().map(Record::Prepare);
+    let refused = snapshot.refused.into_iter().map(Record::Refuse);
+    let ended = snapshot.ended.into_iter().map(Record::End);
+    // Last, because what is in doubt may be older than what is promised in bulk.
+    committed.chain(prepared).chain(refused).chain(ended).chain([Record::Floor(snapshot.floor)]).collect()
+}

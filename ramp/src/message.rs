@@ -1,0 +1,486 @@
+//! What do clients and homes say to each other?
+//!
+//! Values only: how they become bytes, and on which wire, is for those who have one. The home of a key is the node that keeps it.
+//!
+//! Invariants
+//! - A home votes once on a transaction, by preparing it or by promising never to, and never changes its vote. A transaction is committed if and
+//!   only if all of its homes have prepared it: so anybody who has heard all votes knows how it ends.
+//! - Every list from outside is checked against a limit before it is used.
+
+use crate::{
+    item::{Key, Metadata, Oversize, Value, Version},
+    limits::{HOMES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX, WRITE_KEYS_MAX},
+    slot::Place,
+    stamp::{ClientId, Stamp},
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A node that keeps keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HomeId(pub u16);
+
+impl fmt::Display for HomeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "home {}", self.0)
+    }
+}
+
+/// The right of a reader that versions which it may yet need stay. Given by a home, and gone with that home's life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LeaseId {
+    /// Which life of the home: it never has two of the same number. Its slots carry it, too.
+    pub life: u64,
+    /// Which lease of that life.
+    pub number: u64,
+}
+
+/// A moment in one life of one home: how many versions had been superseded by then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Epoch(pub u64);
+
+/// What a home counts on when it prepares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Guard {
+    /// On nothing: versions keep transactions apart.
+    Open,
+    /// The transaction holds exclusive locks on its keys; they stay until it ends.
+    Locked,
+}
+
+/// How a key is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// With others who only read.
+    Shared,
+    /// By nobody else.
+    Exclusive,
+}
+
+/// What a transaction writes in one home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its place.
+    pub stamp: Stamp,
+    /// All homes that it writes to, ascending: who knows how it ends, if its coordinator does not say.
+    pub homes: Vec<HomeId>,
+    /// What the home counts on.
+    pub guard: Guard,
+    /// What readers of any of its keys are told of all of them.
+    pub metadata: Metadata,
+    /// What it writes here: keys ascending, each once.
+    pub items: Vec<(Key, Value)>,
+}
+
+impl Part {
+    /// Whether it is within limits and in order.
+    ///
+    /// # Errors
+    /// [`Refusal::TooMuch`] and [`Refusal::Unordered`].
+    pub fn check(&self) -> Result<(), Refusal> {
+        let bytes = self.items.iter().map(|(key, value)| key.bytes().len() + value.len()).sum::<usize>();
+        within(Bounded::Homes, self.homes.len(), HOMES_MAX)?;
+        within(Bounded::Keys, self.items.len(), WRITE_KEYS_MAX)?;
+        within(Bounded::Bytes, bytes, PART_BYTES_MAX)?;
+        let pairs = self.items.iter().zip(self.items.iter().skip(1));
+        let unordered = pairs.map(|((a, _), (b, _))| (a, b)).find(|(a, b)| a >= b);
+        unordered.map_or(Ok(()), |(_, key)| Err(Refusal::Unordered { key: key.clone() }))
+    }
+}
+
+/// What is bounded of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bounded {
+    /// Homes of the transaction.
+    Homes,
+    /// Keys in one home.
+    Keys,
+    /// Bytes of keys and values in one home.
+    Bytes,
+    /// Stamps that are asked for.
+    Stamps,
+    /// Ended transactions that are told of.
+    Settled,
+}
+
+impl fmt::Display for Bounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Homes => "homes",
+            Self::Keys => "keys in one home",
+            Self::Bytes => "bytes in one home",
+            Self::Stamps => "stamps",
+            Self::Settled => "ended transactions",
+        })
+    }
+}
+
+fn within(what: Bounded, found: usize, most: usize) -> Result<(), Refusal> {
+    if found <= most {
+        return Ok(());
+    }
+    Err(Refusal::TooMuch { what, found: found as u64, most: most as u64 })
+}
+
+/// Why a home does not do what it was asked for. Nothing of the request was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum Refusal {
+    /// A key or value.
+    #[error(transparent)]
+    Oversize(#[from] Oversize),
+    /// A request that is too large.
+    #[error("a request with {found} {what}, expected at most {most}: divide the transaction")]
+    TooMuch {
+        /// What there is too much of.
+        what: Bounded,
+        /// How much.
+        found: u64,
+        /// How much there may be.
+        most: u64,
+    },
+    /// Keys out of order, or one of them twice.
+    #[error("the key {key} does not come after the one before it, expected keys ascending and each once")]
+    Unordered {
+        /// The second of the two.
+        key: Key,
+    },
+    /// No memory for another version.
+    #[error(
+        "the version store holds {used} of {budget} bytes, and {wanted} more were wanted; readers hold {held} of old versions: \
+         end long reads, or give the store more memory"
+    )]
+    Full {
+        /// Bytes of the versions that were to be added.
+        wanted: u64,
+        /// Bytes in use.
+        used: u64,
+        /// Bytes that may be in use.
+        budget: u64,
+        /// Bytes of superseded versions that readers may yet ask for.
+        held: u64,
+    },
+    /// Too many transactions of which it is not known that they ended everywhere.
+    #[error(
+        "{found} transactions have not ended in all of their homes, expected fewer than {UNSETTLED_MAX}: is a home down?"
+    )]
+    Unsettled {
+        /// How many.
+        found: u64,
+    },
+    /// The home has promised, to others who asked, that it will never prepare this transaction.
+    #[error("the transaction {stamp} was given up before it was prepared: begin it again with a new stamp")]
+    Promised {
+        /// The transaction.
+        stamp: Stamp,
+    },
+    /// As [`Refusal::Promised`], for all transactions up to a stamp.
+    #[error(
+        "the transaction {stamp} is not after {floor}, up to which all unknown ones were given up: begin it again with a newer stamp"
+    )]
+    Behind {
+        /// The transaction.
+        stamp: Stamp,
+        /// Up to which.
+        floor: Stamp,
+    },
+    /// Another transaction has this stamp.
+    #[error("another transaction has the stamp {stamp}: give every client an id of its own")]
+    Collision {
+        /// The stamp.
+        stamp: Stamp,
+    },
+    /// The locks are gone.
+    #[error(
+        "the transaction {stamp} does not hold the lock of {key}: the home was started anew; begin it again"
+    )]
+    NotLocked {
+        /// The transaction.
+        stamp: Stamp,
+        /// The first key that is not locked.
+        key: Key,
+    },
+    /// The log takes no more records.
+    #[error("the log of this home takes no more records: free some space on its disk")]
+    LogFull,
+}
+
+/// What a home has to say to how a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Vote {
+    /// It has prepared it, and does not know how it ended.
+    Prepared,
+    /// It knows that all have prepared it.
+    Committed,
+    /// It has not prepared it and never will.
+    Refused,
+    /// It knows nothing of it any more, and will never prepare it. To another home, which has it in doubt, that is a refusal: what has ended
+    /// in all homes leaves none in doubt. To its coordinator it says nothing.
+    Forgotten,
+}
+
+/// What a home is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// To keep versions for a reader from now on, until it closes the lease or is lost.
+    Lease {
+        /// Whose reads they are.
+        client: ClientId,
+    },
+    /// A reader has no read any more that began before it was told this epoch. Not answered.
+    Advance {
+        /// Its lease.
+        lease: LeaseId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// A reader reads no more. Not answered.
+    Close {
+        /// Its lease.
+        lease: LeaseId,
+    },
+    /// The newest committed versions.
+    Get {
+        /// The reader's lease.
+        lease: LeaseId,
+        /// Of these keys.
+        keys: Vec<Key>,
+    },
+    /// The stamps of the newest committed versions.
+    Stamps {
+        /// The reader's lease.
+        lease: LeaseId,
+        /// Of these keys.
+        keys: Vec<Key>,
+    },
+    /// Of each key the newest version, committed or prepared, of one of these transactions. All of them are committed somewhere.
+    Among {
+        /// The reader's lease.
+        lease: LeaseId,
+        /// Of these keys.
+        keys: Vec<Key>,
+        /// The transactions.
+        stamps: Vec<Stamp>,
+    },
+    /// To vote on a transaction: prepare it or refuse.
+    Prepare {
+        /// What it writes here.
+        part: Part,
+        /// Transactions that have ended in all of their homes: they may be forgotten.
+        settled: Vec<Stamp>,
+    },
+    /// All homes have prepared it.
+    Commit {
+        /// The transaction.
+        stamp: Stamp,
+    },
+    /// A home has refused it.
+    Abort {
+        /// The transaction.
+        stamp: Stamp,
+    },
+    /// These have ended in all of their homes, and their coordinators know. Not answered.
+    Settled {
+        /// The transactions.
+        stamps: Vec<Stamp>,
+    },
+    /// These are committed in all of their homes, and their coordinators may not know. Not answered.
+    Ended {
+        /// The transactions.
+        stamps: Vec<Stamp>,
+    },
+    /// To write without concurrency control: at once, and here only.
+    Put {
+        /// What is written.
+        part: Part,
+    },
+    /// How it votes; who has not voted yet refuses.
+    Inquire {
+        /// The transaction.
+        stamp: Stamp,
+    },
+    /// To lock keys, ascending, one after the other.
+    Lock {
+        /// For this transaction.
+        owner: Stamp,
+        /// Keys and how.
+        wanted: Vec<(Key, Mode)>,
+    },
+    /// To release all locks of a transaction that has not prepared anything here.
+    Unlock {
+        /// The transaction.
+        owner: Stamp,
+    },
+}
+
+impl Request {
+    /// Whether it is within limits; parts are checked where they are prepared.
+    ///
+    /// # Errors
+    /// [`Refusal::TooMuch`].
+    pub fn check(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Get { keys, .. } | Self::Stamps { keys, .. } => {
+                within(Bounded::Keys, keys.len(), READ_KEYS_MAX)
+            }
+            Self::Among { keys, stamps, .. } => {
+                within(Bounded::Keys, keys.len(), READ_KEYS_MAX)?;
+                within(Bounded::Stamps, stamps.len(), READ_KEYS_MAX)
+            }
+            Self::Lock { wanted, .. } => within(Bounded::Keys, wanted.len(), READ_KEYS_MAX),
+            Self::Prepare { settled: stamps, .. } | Self::Settled { stamps } | Self::Ended { stamps } => {
+                within(Bounded::Settled, stamps.len(), SETTLED_PER_PART_MAX)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What was found under a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The newest committed version.
+    pub version: Version,
+    /// Newer ones that are prepared, ascending: if one of them is needed, it is here.
+    pub beside: Vec<Version>,
+    /// Where to look next time, without asking.
+    pub place: Option<Place>,
+}
+
+impl Found {
+    /// About how many bytes it takes in an answer.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.beside.iter().chain([&self.version]).map(Version::bytes).sum()
+    }
+}
+
+/// What a home answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// To [`Request::Lease`].
+    Leased {
+        /// The lease.
+        lease: LeaseId,
+        /// The present.
+        epoch: Epoch,
+        /// The highest stamp that the home knows of: a client that begins again goes on after it.
+        newest: Stamp,
+    },
+    /// The home has no such lease: it was started anew, or has too many leases. Read again from the beginning, with a new one.
+    Unleased,
+    /// To [`Request::Get`], in one answer or several of some keys each.
+    Found {
+        /// By key.
+        items: Vec<(Key, Found)>,
+        /// The present.
+        epoch: Epoch,
+    },
+    /// To [`Request::Stamps`], as [`Reply::Found`].
+    Latest {
+        /// By key; [`Stamp::FIRST`] where there is nothing.
+        stamps: Vec<(Key, Stamp)>,
+    },
+    /// To [`Request::Among`], as [`Reply::Found`].
+    Named {
+        /// Every key that was asked for; none where no such transaction wrote.
+        items: Vec<(Key, Option<Version>)>,
+    },
+    /// To [`Request::Prepare`]: it is prepared, and will be after a crash.
+    Prepared,
+    /// To [`Request::Prepare`] and [`Request::Put`], and to anything that is too large.
+    Refused {
+        /// Why.
+        why: Refusal,
+    },
+    /// To [`Request::Commit`] and [`Request::Put`]: it is visible, and will be after a crash.
+    Committed,
+    /// To [`Request::Abort`]: it will never be visible.
+    Aborted,
+    /// To [`Request::Inquire`]: the vote, which a crash does not change.
+    Voted {
+        /// The vote.
+        vote: Vote,
+    },
+    /// To [`Request::Lock`]: all are held.
+    Locked {
+        /// What is under the keys that were locked for reading.
+        items: Vec<(Key, Found)>,
+    },
+    /// To [`Request::Lock`]: too many wait already.
+    Busy {
+        /// How many.
+        found: u64,
+        /// How many may.
+        most: u64,
+    },
+    /// To [`Request::Unlock`].
+    Unlocked {
+        /// Whether the locks had been held until now. If not, what was read under them may not belong together.
+        held: bool,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Fingerprint;
+
+    fn key(name: &str) -> Key {
+        Key::new(name.as_bytes()).unwrap()
+    }
+
+    const STAMP: Stamp = Stamp { time: 7, client: ClientId(3) };
+
+    fn part(names: &[&str]) -> Part {
+        let items = names.iter().map(|name| (key(name), Value::new(name.as_bytes()).unwrap())).collect();
+        let metadata = Metadata::WriteSet(vec![Fingerprint(1), Fingerprint(2)]);
+        Part { stamp: STAMP, homes: vec![HomeId(1)], guard: Guard::Open, metadata, items }
+    }
+
+    #[test]
+    fn messages_survive_their_bytes() {
+        let request = Request::Prepare { part: part(&["a", "b"]), settled: vec![STAMP] };
+        let bytes = postcard::to_stdvec(&request).unwrap();
+        assert_eq!(postcard::from_bytes::<Request>(&bytes), Ok(request));
+        let version = Version { stamp: STAMP, metadata: Metadata::Stamp, value: Value::DELETED };
+        let found = Found { version, beside: vec![Version::first()], place: None };
+        let reply = Reply::Found { items: vec![(key("a"), found)], epoch: Epoch(5) };
+        let bytes = postcard::to_stdvec(&reply).unwrap();
+        assert_eq!(postcard::from_bytes::<Reply>(&bytes), Ok(reply));
+        let refused = Reply::Refused { why: Refusal::NotLocked { stamp: STAMP, key: key("a") } };
+        let bytes = postcard::to_stdvec(&refused).unwrap();
+        assert_eq!(postcard::from_bytes::<Reply>(&bytes), Ok(refused));
+    }
+
+    #[test]
+    fn keys_and_values_beyond_their_limits_do_not_come_out_of_bytes() {
+        let long = postcard::to_stdvec(&vec![b'k'; 1025]).unwrap();
+        assert!(postcard::from_bytes::<Key>(&long).is_err());
+        assert!(postcard::from_bytes::<Key>(&[0]).is_err(), "no bytes at all");
+        let long = postcard::to_stdvec(&Some(vec![0_u8; (1 << 20) + 1])).unwrap();
+        assert!(postcard::from_bytes::<Value>(&long).is_err());
+    }
+
+    #[test]
+    fn a_request_beyond_a_limit_says_which() {
+        let keys = vec![key("a"); READ_KEYS_MAX + 1];
+        let error = Request::Get { lease: LeaseId::default(), keys }.check().unwrap_err();
+        let expected = Refusal::TooMuch { what: Bounded::Keys, found: 4097, most: 4096 };
+        assert_eq!(error, expected);
+        let stamps = vec![STAMP; SETTLED_PER_PART_MAX + 1];
+        let error = Request::Settled { stamps }.check().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "a request with 257 ended transactions, expected at most 256: divide the transaction"
+        );
+        assert_eq!(Request::Lease { client: ClientId(1) }.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_key_that_comes_twice_or_too_late_is_refused() {
+        assert_eq!(part(&["a", "b", "c"]).check(), Ok(()));
+        for names in [["a", "a"], ["b", "a"]] {
+            assert_eq!(part(&names).check(), Err(Refusal::Unordered { key: key("a") }));
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What are the bytes of a slot, and are those that were read one whole committed version of the key that was wanted?
+//!
+//! | bytes | |
+//! |---|---|
+//! | 0..8 | version of the image: even, never 0, never used twice; odd while the image changes |
+//! | 8..16 | the version that is valid: that of the image, or 0: what is prepared here is newer, or the slot was given up |
+//! | 16..20 | bytes of key, metadata and value together |
+//! | 20..24 | CRC-32C of the version, bytes 16..20, and all from 24 to the end of the padding |
+//! | 24..36 | stamp: time, client |
+//! | 36..38 | bytes of the key |
+//! | 38 | kind of the metadata |
+//! | 39 | 0: a value; 1: deleted |
+//! | 40..48 | fingerprint of the key |
+//! | 48..52 | bytes of the metadata |
+//! | 52..56 | zeroes |
+//! | 56..64 | life of the home |
+//! | 64.. | key, metadata, value, zeroes to a multiple of 8 |
+//! | the last 8 | version of the image, again |
+//!
+//! Invariants
+//! - Pure: bytes in, values out. All numbers are little-endian. Nothing from outside is used as a length before it is checked.
+//! - The word that makes an image valid repeats its version. If it were a mere flag, a reader could take the bytes of an image that was
+//!   given up together with the flag of the one that came after it.
+//! - The checksum covers the version: words of two images never pass for one, in whatever order they were copied.
+
+use crate::{
+    bytes::{Cursor, length_u16, length_u32},
+    item::{Fingerprint, Key, Metadata, MetadataFault, Value, Version},
+    limits::{SLOT_BYTES_MAX, SLOT_HEADER_BYTES},
+    stamp::Stamp,
+};
+
+const VERSION_AT: usize = 0;
+pub(super) const VALID_AT: usize = VERSION_AT + 8;
+pub(super) const LENGTH_AT: usize = VALID_AT + 8;
+const CHECKSUM_AT: usize = LENGTH_AT + 4;
+const STAMP_AT: usize = CHECKSUM_AT + 4;
+const KEY_BYTES_AT: usize = STAMP_AT + Stamp::ENCODED_BYTES;
+const METADATA_KIND_AT: usize = KEY_BYTES_AT + 2;
+const VALUE_KIND_AT: usize = METADATA_KIND_AT + 1;
+const FINGERPRINT_AT: usize = VALUE_KIND_AT + 1;
+const METADATA_BYTES_AT: usize = FINGERPRINT_AT + 8;
+const ZEROES_AT: usize = METADATA_BYTES_AT + 4;
+const LIFE_AT: usize = ZEROES_AT + 4;
+
+const _: () = assert!(STAMP_AT == 24 && FINGERPRINT_AT == 40 && LIFE_AT + 8 == SLOT_HEADER_BYTES);
+// Words that are stored by themselves are whole words.
+const _: () = assert!(VALID_AT.is_multiple_of(8) && LENGTH_AT.is_multiple_of(8));
+// Half of the smallest slot is not wasted on what a small key needs anyway.
+const _: () = assert!(SLOT_HEADER_BYTES + 8 <= 128);
+
+/// Why bytes that were read one-sidedly are not used. None of these is an error: the key is asked for instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SlotFault {
+    /// Fewer bytes than the image says, or than any has.
+    #[error("{found} bytes of a slot, expected {expected}: read as many as the home says")]
+    Short {
+        /// Bytes read.
+        found: usize,
+        /// Bytes needed.
+        expected: usize,
+    },
+    /// Nothing was ever written there, or it is just being written.
+    #[error("the slot's version is {found}, expected an even one: it is being written")]
+    Changing {
+        /// The version.
+        found: u64,
+    },
+    /// It is not valid (any more): something newer is prepared, or it was given up.
+    #[error(
+        "the slot's version {expected} is not the valid one, {found}: something newer is there or on its way"
+    )]
+    Invalid {
+        /// The version that is valid; 0 for none.
+        found: u64,
+        /// The version of the image.
+        expected: u64,
+    },
+    /// Another length than any image has.
+    #[error("the slot's image has {found} bytes, expected at most {most}")]
+    Length {
+        /// Length of the image.
+        found: u64,
+        /// The longest there is.
+        most: usize,
+    },
+    /// The image changed while it was read.
+    #[error(
+        "the slot's image begins as version {expected} and ends as {found}: it changed while it was read"
+    )]
+    Torn {
+        /// The version behind it.
+        found: u64,
+        /// The version before it.
+        expected: u64,
+    },
+    /// Bytes of several images.
+    #[error(
+        "the slot's checksum is {expected:08x}, its bytes have {found:08x}: they changed while they were read"
+    )]
+    Checksum {
+        /// Of the bytes.
+        found: u32,
+        /// In the header.
+        expected: u32,
+    },
+    /// The memory is of another life of the home.
+    #[error("the slot is of life {found:#x} of its home, expected {expected:#x}: the home was started anew")]
+    Life {
+        /// In the slot.
+        found: u64,
+        /// Wanted.
+        expected: u64,
+    },
+    /// The slot was given to another key.
+    #[error("the slot holds the key {found:016x?}, expected {expected:016x?}: it was given to another key")]
+    OtherKey {
+        /// Its fingerprint.
+        found: Fingerprint,
+        /// The fingerprint wanted.
+        expected: Fingerprint,
+    },
+    /// A whole image that nobody can have written.
+    #[error("a whole slot that makes no sense: {source}")]
+    Metadata {
+        /// Why.
+        #[from]
+        source: MetadataFault,
+    },
+    /// Lengths that contradict each other.
+    #[error("a whole slot with {found} bytes of key and metadata in {most} bytes")]
+    Parts {
+        /// Key and metadata.
+        found: usize,
+        /// Key, metadata and value.
+        most: usize,
+    },
+}
+
+/// Bytes of the image of a version, from the first word to the last.
+#[must_use]
+pub fn image_bytes(key: &Key, version: &Version) -> usize {
+    let payload = key.bytes().len() + version.metadata.len() + version.value.len();
+    SLOT_HEADER_BYTES + payload.next_multiple_of(8) + 8
+}
+
+/// A version with the key and the life of the home that it is kept in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Image<'a> {
+    pub(super) key: &'a Key,
+    pub(super) version: &'a Version,
+    pub(super) life: u64,
+}
+
+/// The bytes of an image that is published as `number`, with the word that makes it valid.
+pub(super) fn encode(image: Image<'_>, number: u64) -> Vec<u8> {
+    let Image { key, version, life } = image;
+    let payload = key.bytes().len() + version.metadata.len() + version.value.len();
+    let mut bytes = Vec::with_capacity(SLOT_HEADER_BYTES + payload + 16);
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.extend_from_slice(&length_u32(payload).to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&version.stamp.to_bytes());
+    bytes.extend_from_slice(&length_u16(key.bytes().len()).to_le_bytes());
+    bytes.push(version.metadata.kind());
+    bytes.push(u8::from(version.value.bytes().is_none()));
+    bytes.extend_from_slice(&key.fingerprint().0.to_le_bytes());
+    bytes.extend_from_slice(&length_u32(version.metadata.len()).to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&life.to_le_bytes());
+    bytes.extend_from_slice(key.bytes());
+    version.metadata.append_to(&mut bytes);
+    bytes.extend_from_slice(version.value.bytes().unwrap_or_default());
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let checksum = checksum(&bytes);
+    bytes[CHECKSUM_AT..STAMP_AT].copy_from_slice(&checksum.to_le_bytes());
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// Of an image without its last word: all of it but the valid word and the checksum itself.
+fn checksum(image: &[u8]) -> u32 {
+    let version = crc32c::crc32c(&image[VERSION_AT..VALID_AT]);
+    let length = crc32c::crc32c_append(version, &image[LENGTH_AT..CHECKSUM_AT]);
+    crc32c::crc32c_append(length, &image[STAMP_AT..])
+}
+
+/// The committed version of `key` in `bytes`: a private copy of what was in a slot of a home in this `life`. There may be more bytes than the
+/// image has.
+///
+/// # Errors
+/// Which check failed.
+pub fn decode(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> {
+    let short = |expected| SlotFault::Short { found: bytes.len(), expected };
+    let least = || short(SLOT_HEADER_BYTES + 8);
+    let mut header = Cursor::over(bytes.get(..SLOT_HEADER_BYTES).ok_or_else(least)?);
+    let number = header.u64().ok_or_else(least)?;
+    if number == 0 || !number.is_multiple_of(2) {
+        return Err(SlotFault::Changing { found: number });
+    }
+    let valid = header.u64().ok_or_else(least)?;
+    if valid != number {
+        return Err(SlotFault::Invalid { found: valid, expected: number });
+    }
+    let payload = header.u32().ok_or_else(least)?;
+    let payload_bytes = usize::try_from(payload).unwrap_or(usize::MAX);
+    if payload_bytes > SLOT_BYTES_MAX - SLOT_HEADER_BYTES - 8 {
+        return Err(SlotFault::Length { found: u64::from(payload), most: SLOT_BYTES_MAX });
+    }
+    let last_at = SLOT_HEADER_BYTES + payload_bytes.next_multiple_of(8);
+    let last = bytes.get(last_at..).and_then(|rest| Cursor::over(rest).u64());
+    let last = last.ok_or_else(|| short(last_at + 8))?;
+    if last != number {
+        return Err(SlotFault::Torn { found: last, expected: number });
+    }
+    let (expected, found) = (header.u32().ok_or_else(least)?, checksum(&bytes[..last_at]));
+    if found != expected {
+        return Err(SlotFault::Checksum { found, expected });
+    }
+    whole(&bytes[STAMP_AT..SLOT_HEADER_BYTES + payload_bytes], key, life)
+}
+
+/// What is in an image that is whole, from its stamp on: is it what was wanted?
+fn whole(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> {
+    let (header, payload) = bytes.split_at(SLOT_HEADER_BYTES - STAMP_AT);
+    let mut header = Cursor::over(header);
+    let parts = |found| SlotFault::Parts { found, most: payload.len() };
+    let field = || parts(usize::MAX);
+    let stamp = header.stamp().ok_or_else(field)?;
+    let key_bytes = usize::from(header.u16().ok_or_else(field)?);
+    let metadata_kind = header.u8().ok_or_else(field)?;
+    let value_kind = header.u8().ok_or_else(field)?;
+    let fingerprint = Fingerprint(header.u64().ok_or_else(field)?);
+    let metadata_bytes = usize::try_from(header.u32().ok_or_else(field)?).unwrap_or(usize::MAX);
+    let found_life = header.u32().and_then(|_| header.u64()).ok_or_else(field)?;
+    if found_life != life {
+        return Err(SlotFault::Life { found: found_life, expected: life });
+    }
+    let mut payload = Cursor::over(payload);
+    let found_key = payload.take(key_bytes).ok_or_else(|| parts(key_bytes))?;
+    if fingerprint != key.fingerprint() || found_key != key.bytes() {
+        return Err(SlotFault::OtherKey { found: fingerprint, expected: key.fingerprint() });
+    }
+    let metadata =
+        payload.take(metadata_bytes).ok_or_else(|| parts(key_bytes.saturating_add(metadata_bytes)))?;
+    let metadata = Metadata::from_bytes(metadata_kind, metadata)?;
+    let rest = payload.take(payload.left()).unwrap_or_default();
+    let value = if value_kind == 0 { Value::new(rest) } else { Ok(Value::DELETED) };
+    // A slot is far smaller than the longest value.
+    let value = value.map_err(|_| parts(rest.len()))?;
+    Ok(Version { stamp, metadata, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stamp::ClientId;
+    use proptest::prelude::*;
+
+    fn key(text: &str) -> Key {
+        Key::new(text.as_bytes()).unwrap()
+    }
+
+    fn version(time: u64, siblings: &[&str], value: &[u8]) -> Version {
+        let mut set: Vec<Fingerprint> = siblings.iter().map(|name| key(name).fingerprint()).collect();
+        set.sort_unstable();
+        let stamp = Stamp { time, client: ClientId(0xC11E) };
+        Version { stamp, metadata: Metadata::WriteSet(set), value: Value::new(value).unwrap() }
+    }
+
+    fn image(key: &Key, version: &Version, number: u64) -> Vec<u8> {
+        encode(Image { key, version, life: 7 }, number)
+    }
+
+    #[test]
+    fn an_image_has_these_bytes_in_every_release() {
+        // The checksum was computed by another implementation.
+        let found = image(&key("a"), &version(0x0102_0304_0506_0708, &["a"], b"hello"), 0x10);
+        let words: Vec<String> =
+            found.chunks(8).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+        let expected = [
+            "1000000000000000",
+            "1000000000000000",
+            "0e00000074cad6d9",
+            "0807060504030201",
+            "1ec1000001000100",
+            "f2416bee97e58844",
+            "0800000000000000",
+            "0700000000000000",
+            "61f2416bee97e588",
+            "4468656c6c6f0000",
+            "1000000000000000",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn a_version_survives_its_slot() {
+        let deleted = Version { value: Value::DELETED, ..version(9, &[], b"") };
+        for version in [version(1, &["a", "b"], b"value"), version(2, &[], b""), deleted] {
+            let mut bytes = image(&key("b"), &version, 4);
+            assert_eq!(bytes.len(), image_bytes(&key("b"), &version));
+            assert_eq!(decode(&bytes, &key("b"), 7), Ok(version.clone()));
+            bytes.resize(bytes.len() + 100, 0xEE);
+            assert_eq!(decode(&bytes, &key("b"), 7), Ok(version), "a reader reads the whole slot");
+        }
+    }
+
+    #[test]
+    fn each_check_names_itself() {
+        let (a, found) = (key("a"), version(3, &["a", "b"], b"value"));
+        let good = image(&a, &found, 6);
+        let with = |at: usize, bytes: &[u8]| {
+            let mut changed = good.clone();
+            changed[at..at + bytes.len()].copy_from_slice(bytes);
+            decode(&changed, &a, 7).unwrap_err()
+        };
+        let last_at = good.len() - 8;
+        assert_eq!(decode(&good[..71], &a, 7), Err(SlotFault::Short { found: 71, expected: good.len() }));
+        assert_eq!(decode(&good[..9], &a, 7), Err(SlotFault::Short { found: 9, expected: 72 }));
+        assert_eq!(with(0, &[7]), SlotFault::Changing { found: 7 });
+        assert_eq!(decode(&[0; 200], &a, 7), Err(SlotFault::Changing { found: 0 }));
+        assert_eq!(with(8, &[0]), SlotFault::Invalid { found: 0, expected: 6 });
+        assert_eq!(with(8, &[8]), SlotFault::Invalid { found: 8, expected: 6 });
+        let length = SlotFault::Length { found: 0xFF00_0016, most: SLOT_BYTES_MAX };
+        assert_eq!(with(19, &[0xFF]), length);
+        assert_eq!(with(last_at, &[4]), SlotFault::Torn { found: 4, expected: 6 });
+        assert!(matches!(with(66, &[1]), SlotFault::Checksum { .. }));
+        assert_eq!(decode(&good, &a, 8), Err(SlotFault::Life { found: 7, expected: 8 }));
+        let other = SlotFault::OtherKey { found: a.fingerprint(), expected: key("b").fingerprint() };
+        assert_eq!(decode(&good, &key("b"), 7), Err(other));
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_bit_is_noticed(bit in 0_usize..8 * 112, number in 1_u64..1000) {
+            let a = key("a");
+            let mut bytes = image(&a, &version(3, &["a", "b"], b"some value"), 2 * number);
+            prop_assert_eq!(bytes.len(), 112 - 8);
+            let bit = bit % (8 * bytes.len());
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(decode(&bytes, &a, 7).is_err(), "bit {}", bit);
+        }
+    }
+}

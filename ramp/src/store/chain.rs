@@ -1,0 +1,111 @@
+//! Which versions are there of one key?
+//!
+//! Invariants
+//! - Versions are in the order of their stamps, each stamp once.
+//! - The latest committed version is never removed. Every other committed one was superseded, by it or by one that it superseded.
+//! - The slot holds the image of the version `published`, if that is any.
+
+use crate::{
+    item::{Key, Metadata, Value, Version},
+    limits::{KEY_OVERHEAD_BYTES, VERSION_OVERHEAD_BYTES},
+    slot::{Place, Slot, SlotArea, SlotMemory},
+    stamp::Stamp,
+};
+
+#[derive(Debug)]
+struct Held {
+    version: Version,
+    committed: bool,
+}
+
+/// The versions of one key.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    versions: Vec<Held>,
+    slot: Option<Slot>,
+    published: Stamp,
+}
+
+/// Bytes that a version takes.
+pub(super) fn version_bytes(metadata: &Metadata, value: &Value) -> usize {
+    VERSION_OVERHEAD_BYTES + metadata.len() + value.len()
+}
+
+impl Chain {
+    /// Bytes that a chain takes beside its versions.
+    pub(super) fn empty_bytes(key: &Key) -> usize {
+        KEY_OVERHEAD_BYTES + key.bytes().len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
+    fn position(&self, stamp: Stamp) -> Result<usize, usize> {
+        self.versions.binary_search_by_key(&stamp, |held| held.version.stamp)
+    }
+
+    fn latest_position(&self) -> Option<usize> {
+        self.versions.iter().rposition(|held| held.committed)
+    }
+
+    pub(super) fn has(&self, stamp: Stamp) -> bool {
+        self.position(stamp).is_ok()
+    }
+
+    pub(super) fn at(&self, stamp: Stamp) -> Option<&Version> {
+        self.position(stamp).ok().map(|position| &self.versions[position].version)
+    }
+
+    /// The newest committed version.
+    pub(super) fn latest(&self) -> Option<&Version> {
+        self.latest_position().map(|position| &self.versions[position].version)
+    }
+
+    /// The versions after a stamp, ascending.
+    pub(super) fn newer(&self, stamp: Stamp) -> impl DoubleEndedIterator<Item = &Version> {
+        let from = self.versions.partition_point(|held| held.version.stamp <= stamp);
+        self.versions[from..].iter().map(|held| &held.version)
+    }
+
+    /// Where readers find its slot.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.slot.as_ref().map(Slot::place)
+    }
+
+    /// Adds a version whose stamp is not there yet.
+    pub(super) fn prepare(&mut self, version: Version) {
+        if let Err(position) = self.position(version.stamp) {
+            self.versions.insert(position, Held { version, committed: false });
+        }
+    }
+
+    /// Commits a prepared version. Which version is superseded by that, and its bytes: the one that was the latest, or the new one.
+    pub(super) fn commit(&mut self, stamp: Stamp) -> Option<(Stamp, usize)> {
+        let position = self.position(stamp).ok().filter(|position| !self.versions[*position].committed)?;
+        let before = self.latest_position();
+        self.versions[position].committed = true;
+        let superseded = &self.versions[before?.min(position)].version;
+        Some((superseded.stamp, version_bytes(&superseded.metadata, &superseded.value)))
+    }
+
+    pub(super) fn remove(&mut self, stamp: Stamp) -> Option<Version> {
+        self.position(stamp).ok().map(|position| self.versions.remove(position).version)
+    }
+
+    /// Makes the slot say what it should.
+    pub(super) fn refresh<M: SlotMemory>(&mut self, key: &Key, area: &mut SlotArea<M>) {
+        let Some(latest) = self.latest_position() else { return };
+        let newest = latest + 1 == self.versions.len();
+        let latest = &self.versions[latest].version;
+        match &mut self.slot {
+            Some(slot) if !newest => area.invalidate(slot),
+            Some(slot) if self.published == latest.stamp => area.revalidate(slot),
+            _ if !newest => {}
+            _ => {
+                self.slot = area.publish(self.slot.take(), key, latest);
+                self.published = latest.stamp;
+            }
+        }
+    }
+}

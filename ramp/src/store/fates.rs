@@ -1,0 +1,209 @@
+//! How did transactions end, as far as this home knows, and what has it promised about others?
+//!
+//! ```text
+//! unknown --prepare--> prepared --commit--> committed --settled--> unknown, and nobody will ask
+//!    |                    |                     \--ended--> ended ----\
+//!    +--- refuse ---------+--> refused -------------------------------+--(too many)--> up to the floor, unknown ones are forgotten
+//! ```
+//!
+//! Invariants
+//! - A vote never changes: what is refused is never prepared, what is committed never refused.
+//! - A committed transaction is remembered until all of its homes have committed it, because until then one of them may ask; and if they came to that
+//!   end without its coordinator, until that says that it knows, because it may ask as well.
+//! - What is remembered is bounded. Beyond the bound the floor is raised: what is unknown and not after it is never prepared any more. Homes
+//!   in doubt may take that for a refusal, because what ended in all of its homes leaves none in doubt. A coordinator may not.
+
+use crate::{
+    item::Key,
+    limits::{ENDED_MAX, REFUSALS_MAX, UNSETTLED_MAX},
+    message::{Guard, HomeId, Refusal, Vote},
+    stamp::Stamp,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a home knows of a transaction that it has prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// All of its homes.
+    pub homes: Vec<HomeId>,
+    /// What it wrote here.
+    pub keys: Vec<Key>,
+    /// What was counted on.
+    pub guard: Guard,
+    /// Whether it is known to be committed.
+    pub committed: bool,
+}
+
+/// All that a home knows of the ends of transactions.
+#[derive(Debug, Default)]
+pub(crate) struct Fates {
+    known: BTreeMap<Stamp, Transaction>,
+    refused: BTreeSet<Stamp>,
+    ended: BTreeSet<Stamp>,
+    floor: Stamp,
+}
+
+impl Fates {
+    pub(crate) fn get(&self, stamp: Stamp) -> Option<&Transaction> {
+        self.known.get(&stamp)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Stamp, &Transaction)> {
+        self.known.iter().map(|(stamp, transaction)| (*stamp, transaction))
+    }
+
+    pub(crate) fn refused(&self) -> impl Iterator<Item = Stamp> {
+        self.refused.iter().copied()
+    }
+
+    pub(crate) fn ended(&self) -> impl Iterator<Item = Stamp> {
+        self.ended.iter().copied()
+    }
+
+    pub(crate) fn floor(&self) -> Stamp {
+        self.floor
+    }
+
+    /// Whether an unknown transaction may be prepared.
+    pub(crate) fn may_prepare(&self, stamp: Stamp) -> Result<(), Refusal> {
+        if self.refused.contains(&stamp) {
+            return Err(Refusal::Promised { stamp });
+        }
+        if self.ended.contains(&stamp) {
+            return Err(Refusal::Collision { stamp });
+        }
+        if stamp <= self.floor {
+            return Err(Refusal::Behind { stamp, floor: self.floor });
+        }
+        if self.known.len() >= UNSETTLED_MAX {
+            return Err(Refusal::Unsettled { found: self.known.len() as u64 });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn insert(&mut self, stamp: Stamp, transaction: Transaction) {
+        self.known.insert(stamp, transaction);
+    }
+
+    /// Marks a prepared transaction as committed; its keys, if it was prepared until now.
+    pub(crate) fn commit(&mut self, stamp: Stamp) -> Option<Vec<Key>> {
+        let transaction = self.known.get_mut(&stamp).filter(|transaction| !transaction.committed)?;
+        transaction.committed = true;
+        Some(std::mem::take(&mut transaction.keys))
+    }
+
+    /// Promises never to prepare it; what it had prepared is taken back.
+    pub(crate) fn refuse(&mut self, stamp: Stamp) -> Option<Transaction> {
+        let prepared = self.known.remove(&stamp);
+        if stamp > self.floor {
+            self.refused.insert(stamp);
+        }
+        while self.refused.len() > REFUSALS_MAX {
+            self.raise(self.refused.first().copied().unwrap_or_default());
+        }
+        prepared
+    }
+
+    /// Never prepares unknown transactions up to `floor`, and remembers one by one only what came after it.
+    pub(crate) fn raise(&mut self, floor: Stamp) {
+        self.floor = self.floor.max(floor);
+        for stamps in [&mut self.refused, &mut self.ended] {
+            while stamps.first().is_some_and(|first| *first <= self.floor) {
+                stamps.pop_first();
+            }
+        }
+    }
+
+    /// Forgets a committed transaction; whether there was one.
+    pub(crate) fn settle(&mut self, stamp: Stamp) -> bool {
+        let committed = self.known.get(&stamp).is_some_and(|transaction| transaction.committed);
+        committed && self.known.remove(&stamp).is_some() || self.ended.remove(&stamp)
+    }
+
+    /// Remembers of a committed transaction only that it is; whether more was known.
+    pub(crate) fn end(&mut self, stamp: Stamp) -> bool {
+        let committed = self.known.get(&stamp).is_some_and(|transaction| transaction.committed);
+        if committed {
+            self.known.remove(&stamp);
+            self.remember_ended(stamp);
+        }
+        committed
+    }
+
+    /// It is committed in all of its homes.
+    pub(crate) fn remember_ended(&mut self, stamp: Stamp) {
+        if stamp > self.floor {
+            self.ended.insert(stamp);
+        }
+        while self.ended.len() > ENDED_MAX {
+            self.raise(self.ended.first().copied().unwrap_or_default());
+        }
+    }
+
+    /// The vote that was given; `None` if none was.
+    pub(crate) fn vote(&self, stamp: Stamp) -> Option<Vote> {
+        match self.known.get(&stamp) {
+            Some(transaction) if transaction.committed => Some(Vote::Committed),
+            Some(_) => Some(Vote::Prepared),
+            None if self.ended.contains(&stamp) => Some(Vote::Committed),
+            None if self.refused.contains(&stamp) => Some(Vote::Refused),
+            None => (stamp <= self.floor).then_some(Vote::Forgotten),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stamp::ClientId;
+
+    fn at(time: u64) -> Stamp {
+        Stamp { time, client: ClientId(1) }
+    }
+
+    #[test]
+    fn promises_beyond_the_bound_are_kept_in_bulk() {
+        let mut fates = Fates::default();
+        (1..=REFUSALS_MAX as u64 + 2).for_each(|time| drop(fates.refuse(at(10 * time))));
+        assert_eq!((fates.refused().count(), fates.floor()), (REFUSALS_MAX, at(20)));
+        for time in [5, 10, 20] {
+            assert_eq!(fates.may_prepare(at(time)), Err(Refusal::Behind { stamp: at(time), floor: at(20) }));
+            assert_eq!(fates.vote(at(time)), Some(Vote::Forgotten));
+        }
+        assert_eq!(fates.may_prepare(at(30)), Err(Refusal::Promised { stamp: at(30) }));
+        assert_eq!((fates.may_prepare(at(31)), fates.vote(at(31))), (Ok(()), None));
+    }
+
+    #[test]
+    fn what_ended_without_its_coordinator_is_remembered_until_that_knows() {
+        let mut fates = Fates::default();
+        let transaction =
+            Transaction { homes: vec![HomeId(0)], keys: Vec::new(), guard: Guard::Open, committed: false };
+        for time in 1..=ENDED_MAX as u64 + 1 {
+            fates.insert(at(time), transaction.clone());
+            assert!(!fates.end(at(time)), "it is in doubt");
+            fates.commit(at(time));
+            assert!(fates.end(at(time)));
+        }
+        let votes = [1, 2, 3].map(|time| fates.vote(at(time)));
+        assert_eq!(votes, [Some(Vote::Forgotten), Some(Vote::Committed), Some(Vote::Committed)]);
+        assert_eq!(fates.may_prepare(at(2)), Err(Refusal::Collision { stamp: at(2) }));
+        assert!(fates.settle(at(2)));
+        assert_eq!(fates.vote(at(2)), None);
+    }
+
+    #[test]
+    fn what_did_not_end_everywhere_is_bounded_and_known() {
+        let mut fates = Fates::default();
+        let transaction =
+            Transaction { homes: vec![HomeId(0)], keys: Vec::new(), guard: Guard::Open, committed: false };
+        (1..=UNSETTLED_MAX as u64).for_each(|time| fates.insert(at(time), transaction.clone()));
+        let full = Err(Refusal::Unsettled { found: UNSETTLED_MAX as u64 });
+        assert_eq!(fates.may_prepare(at(1 << 40)), full);
+        assert!(!fates.settle(at(1)), "it is in doubt");
+        assert_eq!(fates.commit(at(1)), Some(Vec::new()));
+        assert_eq!(fates.commit(at(1)), None, "once");
+        assert!(fates.settle(at(1)));
+        assert_eq!(fates.may_prepare(at(1 << 40)), Ok(()));
+    }
+}

@@ -1,0 +1,428 @@
+//! Which versions does a home keep of its keys, and which may whom see?
+//!
+//! ```text
+//! key -> chain of versions, by stamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
+//! ```
+//!
+//! - `fates`: how transactions ended. - `readers`: which superseded versions are still needed. - `chain`: the versions of a key.
+//!
+//! Invariants
+//! - What is committed of a key only moves forward: a commit with an older stamp adds a superseded version.
+//! - A slot is valid if and only if it holds the newest committed version and nothing newer is prepared.
+//! - Preparing is all or nothing: a refusal leaves the store as it was.
+//! - Versions take no more bytes than the budget. Superseded ones go as soon as no lease protects them, and only then.
+//! - Pure: the same calls make the same store, so a log can be replayed.
+
+mod chain;
+mod fates;
+mod readers;
+
+pub use fates::Transaction;
+
+use crate::{
+    item::{Key, Metadata, Value, Version},
+    limits::{BESIDE_BYTES_MAX, BESIDE_VERSIONS_MAX},
+    message::{Epoch, Found, Guard, LeaseId, Part, Refusal, Vote},
+    slot::{SlotArea, SlotMemory},
+    stamp::Stamp,
+};
+use chain::{Chain, version_bytes};
+use fates::Fates;
+use foldhash::fast::RandomState;
+use readers::Readers;
+use std::collections::{HashMap, VecDeque};
+
+/// Superseded versions that a commit looks at, so that what readers left behind goes while others write.
+const COLLECTED_PER_COMMIT: usize = 8;
+
+/// How large a store is, and which life of its home it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// Bytes that versions may take, beside the slots.
+    pub budget_bytes: usize,
+    /// Which life of the home: never the same number twice.
+    pub life: u64,
+}
+
+/// What a store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// Keys.
+    pub keys: usize,
+    /// Versions of them.
+    pub versions: usize,
+    /// Bytes of values.
+    pub value_bytes: usize,
+    /// Bytes of stamps, write sets and filters.
+    pub metadata_bytes: usize,
+    /// All bytes that count against the budget.
+    pub used_bytes: usize,
+    /// Bytes of superseded versions.
+    pub superseded_bytes: usize,
+    /// Readers that versions are kept for.
+    pub leases: usize,
+}
+
+/// What became of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// It is visible from now on.
+    Now,
+    /// It was committed already, or it is so old that it was forgotten.
+    Before,
+}
+
+/// A version that was superseded, and when.
+#[derive(Debug)]
+struct Superseded {
+    epoch: Epoch,
+    key: Key,
+    stamp: Stamp,
+}
+
+/// The versions of one home.
+#[derive(Debug)]
+pub struct Store<M> {
+    chains: HashMap<Key, Chain, RandomState>,
+    area: SlotArea<M>,
+    fates: Fates,
+    readers: Readers,
+    superseded: VecDeque<Superseded>,
+    newest: Stamp,
+    budget_bytes: usize,
+    status: StoreStatus,
+}
+
+impl<M: SlotMemory> Store<M> {
+    /// An empty store with slots in `memory`, which is zeroed.
+    pub fn new(options: StoreOptions, memory: M) -> Self {
+        Self {
+            chains: HashMap::default(),
+            area: SlotArea::new(memory, options.life),
+            fates: Fates::default(),
+            readers: Readers::new(options.life),
+            superseded: VecDeque::new(),
+            newest: Stamp::FIRST,
+            budget_bytes: options.budget_bytes,
+            status: StoreStatus::default(),
+        }
+    }
+
+    /// The area of the slots.
+    pub fn area(&self) -> &SlotArea<M> {
+        &self.area
+    }
+
+    /// The area of the slots, for its owner.
+    pub fn area_mut(&mut self) -> &mut SlotArea<M> {
+        &mut self.area
+    }
+
+    /// The highest stamp that anything was written with.
+    #[must_use]
+    pub fn newest(&self) -> Stamp {
+        self.newest
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn status(&self) -> StoreStatus {
+        StoreStatus { keys: self.chains.len(), leases: self.readers.count(), ..self.status }
+    }
+
+    /// Votes on a transaction: adds its versions and tells readers of slots that something is on its way. `false` if that was done before.
+    ///
+    /// # Errors
+    /// Why it is refused; nothing was changed.
+    pub fn prepare(&mut self, part: &Part) -> Result<bool, Refusal> {
+        part.check()?;
+        let stamp = part.stamp;
+        if let Some(known) = self.fates.get(stamp) {
+            let same = known.committed || known.keys.iter().eq(part.items.iter().map(|(key, _)| key));
+            return if same { Ok(false) } else { Err(Refusal::Collision { stamp }) };
+        }
+        self.fates.may_prepare(stamp)?;
+        let taken = |(key, _): &(Key, Value)| self.chains.get(key).is_some_and(|chain| chain.has(stamp));
+        if stamp == Stamp::FIRST || part.items.iter().any(taken) {
+            return Err(Refusal::Collision { stamp });
+        }
+        self.make_room(part)?;
+        self.insert(part);
+        Ok(true)
+    }
+
+    /// Room for the versions of a part, at the expense of those that nobody needs any more.
+    fn make_room(&mut self, part: &Part) -> Result<(), Refusal> {
+        let bytes = |(key, value): &(Key, Value)| {
+            let known = self.chains.contains_key(key);
+            version_bytes(&part.metadata, value) + if known { 0 } else { Chain::empty_bytes(key) }
+        };
+        let wanted: usize = part.items.iter().map(bytes).sum();
+        if self.status.used_bytes + wanted > self.budget_bytes {
+            self.collect(usize::MAX);
+        }
+        if self.status.used_bytes + wanted > self.budget_bytes {
+            return Err(Refusal::Full {
+                wanted: wanted as u64,
+                used: self.status.used_bytes as u64,
+                budget: self.budget_bytes as u64,
+                held: self.status.superseded_bytes as u64,
+            });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, key: &Key, version: Version) {
+        let status = &mut self.status;
+        status.versions += 1;
+        status.value_bytes += version.value.len();
+        status.metadata_bytes += version.metadata_bytes();
+        status.used_bytes += version_bytes(&version.metadata, &version.value);
+        let chain = self.chains.entry(key.clone()).or_insert_with(|| {
+            status.used_bytes += Chain::empty_bytes(key);
+            Chain::default()
+        });
+        chain.prepare(version);
+        chain.refresh(key, &mut self.area);
+    }
+
+    /// Makes a transaction visible that all of its homes have prepared.
+    pub fn commit(&mut self, stamp: Stamp) -> Commit {
+        let Some(keys) = self.fates.commit(stamp) else { return Commit::Before };
+        for key in keys {
+            let Some(chain) = self.chains.get_mut(&key) else { continue };
+            if let Some((stamp, bytes)) = chain.commit(stamp) {
+                let epoch = self.readers.supersede();
+                self.status.superseded_bytes += bytes;
+                self.superseded.push_back(Superseded { epoch, key: key.clone(), stamp });
+            }
+            chain.refresh(&key, &mut self.area);
+        }
+        self.collect(COLLECTED_PER_COMMIT);
+        Commit::Now
+    }
+
+    /// Writes at once, without a vote: what has no concurrency control, and what a snapshot says is committed. If the part names homes, the
+    /// transaction counts as one that may not have ended elsewhere.
+    ///
+    /// # Errors
+    /// Why it is refused; nothing was changed.
+    pub fn put(&mut self, part: &Part) -> Result<(), Refusal> {
+        part.check()?;
+        let stamp = part.stamp;
+        let taken = |(key, _): &(Key, Value)| self.chains.get(key).is_some_and(|chain| chain.has(stamp));
+        if self.fates.get(stamp).is_some() || part.items.iter().any(taken) {
+            return Err(Refusal::Collision { stamp });
+        }
+        self.make_room(part)?;
+        self.insert(part);
+        self.commit(stamp);
+        if part.homes.is_empty() {
+            self.fates.settle(stamp);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, part: &Part) {
+        let stamp = part.stamp;
+        self.newest = self.newest.max(stamp);
+        for (key, value) in &part.items {
+            let version = Version { stamp, metadata: part.metadata.clone(), value: value.clone() };
+            self.add(key, version);
+        }
+        let keys = part.items.iter().map(|(key, _)| key.clone()).collect();
+        let transaction =
+            Transaction { homes: part.homes.clone(), keys, guard: part.guard, committed: false };
+        self.fates.insert(stamp, transaction);
+    }
+
+    /// Promises never to prepare a transaction, or takes back what was prepared of it, because one of its homes has refused it. `None` if it is
+    /// committed: then whoever asked is wrong.
+    pub fn refuse(&mut self, stamp: Stamp) -> Option<Vote> {
+        if self.fates.vote(stamp) == Some(Vote::Committed) {
+            return None;
+        }
+        let keys = self.fates.refuse(stamp).map(|transaction| transaction.keys).unwrap_or_default();
+        for key in keys {
+            self.remove(&key, stamp);
+        }
+        Some(Vote::Refused)
+    }
+
+    /// The vote on a transaction; `None` if there is none yet.
+    #[must_use]
+    pub fn vote(&self, stamp: Stamp) -> Option<Vote> {
+        self.fates.vote(stamp)
+    }
+
+    /// Refuses all unknown transactions up to `floor`.
+    pub fn raise_floor(&mut self, floor: Stamp) {
+        self.fates.raise(floor);
+    }
+
+    /// Forgets how a transaction ended, because all of its homes and its coordinator know. Whether it was committed here and known.
+    pub fn settle(&mut self, stamp: Stamp) -> bool {
+        self.fates.settle(stamp)
+    }
+
+    /// What was prepared here and may have ended elsewhere, and what was committed here and may not have ended elsewhere, by stamp.
+    pub fn unsettled(&self) -> impl Iterator<Item = (Stamp, &Transaction)> {
+        self.fates.all()
+    }
+
+    /// Remembers of a committed transaction only that it is, because all of its homes know. Whether more was known.
+    pub fn end(&mut self, stamp: Stamp) -> bool {
+        self.fates.end(stamp)
+    }
+
+    /// A transaction is committed in all of its homes.
+    pub fn remember_ended(&mut self, stamp: Stamp) {
+        self.fates.remember_ended(stamp);
+    }
+
+    /// The newest committed version of a key, and what lies beside it.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Found {
+        let Some(chain) = self.chains.get(key) else {
+            return Found { version: Version::first(), beside: Vec::new(), place: None };
+        };
+        let version = chain.latest().cloned().unwrap_or_else(Version::first);
+        let mut bytes = 0;
+        let newest = chain.newer(version.stamp).rev().take(BESIDE_VERSIONS_MAX);
+        let mut beside: Vec<Version> = newest
+            .take_while(|version| {
+                bytes += version.value.len();
+                bytes <= BESIDE_BYTES_MAX
+            })
+            .cloned()
+            .collect();
+        beside.reverse();
+        Found { version, beside, place: chain.place() }
+    }
+
+    /// The stamp of the newest committed version of a key.
+    #[must_use]
+    pub fn latest(&self, key: &Key) -> Stamp {
+        let latest = self.chains.get(key).and_then(Chain::latest);
+        latest.map_or(Stamp::FIRST, |version| version.stamp)
+    }
+
+    /// The newest version of a key, prepared or committed, of one of the transactions.
+    #[must_use]
+    pub fn among(&self, key: &Key, stamps: &[Stamp]) -> Option<Version> {
+        self.chains
+            .get(key)?
+            .newer(Stamp::FIRST)
+            .rev()
+            .find(|version| stamps.contains(&version.stamp))
+            .cloned()
+    }
+
+    /// A lease: what is superseded from now on stays until it is advanced or closed. `None` if there are too many.
+    pub fn open_lease(&mut self) -> Option<LeaseId> {
+        self.readers.open()
+    }
+
+    /// Whether there is such a lease.
+    #[must_use]
+    pub fn has_lease(&self, lease: LeaseId) -> bool {
+        self.readers.has(lease)
+    }
+
+    /// The reader has no read any more that began before it was told `epoch`.
+    pub fn advance_lease(&mut self, lease: LeaseId, epoch: Epoch) {
+        self.readers.advance(lease, epoch);
+    }
+
+    /// The reader reads no more, or is lost.
+    pub fn close_lease(&mut self, lease: LeaseId) {
+        self.readers.close(lease);
+    }
+
+    /// The present, to be told to readers.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.readers.now()
+    }
+
+    /// Drops superseded versions that no lease protects, at most so many; how many.
+    pub fn collect(&mut self, versions_max: usize) -> usize {
+        let oldest = self.readers.oldest();
+        let mut dropped = 0;
+        while dropped < versions_max
+            && let Some(next) = self.superseded.pop_front_if(|next| next.epoch <= oldest)
+        {
+            self.status.superseded_bytes -= self.remove(&next.key, next.stamp);
+            dropped += 1;
+        }
+        dropped
+    }
+
+    /// Removes a version; the bytes that it took.
+    fn remove(&mut self, key: &Key, stamp: Stamp) -> usize {
+        let Some(chain) = self.chains.get_mut(key) else { return 0 };
+        let Some(version) = chain.remove(stamp) else { return 0 };
+        let bytes = version_bytes(&version.metadata, &version.value);
+        self.status.versions -= 1;
+        self.status.value_bytes -= version.value.len();
+        self.status.metadata_bytes -= version.metadata_bytes();
+        self.status.used_bytes -= bytes;
+        chain.refresh(key, &mut self.area);
+        if chain.is_empty() {
+            self.status.used_bytes -= Chain::empty_bytes(key);
+            self.chains.remove(key);
+        }
+        bytes
+    }
+
+    /// Parts from which this store can be made anew, with whether each is committed: of every key the newest committed version, and
+    /// all that is in doubt. To be put before a log's later records. Superseded versions are left out: their readers' leases end with the life.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut keys: Vec<&Key> = self.chains.keys().collect();
+        keys.sort_unstable();
+        let mut committed = Vec::new();
+        for key in keys {
+            let latest = self.chains.get(key).and_then(Chain::latest);
+            committed.extend(latest.map(|version| settled(key, version)));
+        }
+        let mut prepared = Vec::new();
+        for (stamp, transaction) in self.fates.all() {
+            let versions =
+                transaction.keys.iter().filter_map(|key| Some((key, self.chains.get(key)?.at(stamp)?)));
+            let versions: Vec<(&Key, &Version)> = versions.collect();
+            let metadata = versions.first().map_or(Metadata::Stamp, |(_, version)| version.metadata.clone());
+            let items = versions.into_iter().map(|(key, version)| (key.clone(), version.value.clone()));
+            let (homes, guard) = (transaction.homes.clone(), transaction.guard);
+            let part = Part { stamp, homes, guard, metadata, items: items.collect() };
+            if transaction.committed { committed.push(part) } else { prepared.push(part) }
+        }
+        let (refused, ended) = (self.fates.refused().collect(), self.fates.ended().collect());
+        Snapshot { floor: self.fates.floor(), refused, ended, committed, prepared }
+    }
+}
+
+/// A store as a list of what must be done to make it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// All unknown transactions up to here are refused.
+    pub floor: Stamp,
+    /// These are refused, too.
+    pub refused: Vec<Stamp>,
+    /// These are committed in all of their homes.
+    pub ended: Vec<Stamp>,
+    /// Committed versions, and without items the transactions that may not have ended elsewhere.
+    pub committed: Vec<Part>,
+    /// Transactions in doubt.
+    pub prepared: Vec<Part>,
+}
+
+/// A version of which nobody will ask whether it is committed.
+fn settled(key: &Key, version: &Version) -> Part {
+    let items = vec![(key.clone(), version.value.clone())];
+    let (stamp, metadata) = (version.stamp, version.metadata.clone());
+    Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata, items }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Which superseded versions may a reader yet ask for?
+//!
+//! A reader asks for a version by its stamp after it has met a sibling. Then it has looked at the key before, and found something older: so the
+//! version was superseded after the reader began. A version that was superseded before every present reader began is asked for by nobody.
+//!
+//! "Before" is counted by the home, not by stamps: the clock of a reader may be ahead of that of a slow writer whose transaction
+//! supersedes another one only now. A home counts what it supersedes ([`Epoch`]), a lease is pinned at a count, and its holder moves
+//! it on to a count that it was told before its oldest read began.
+//!
+//! Invariants
+//! - What was superseded after the count of any lease stays, however long that takes. Time has no part in it.
+//! - A lease never moves back. It ends when its holder closes it or is lost.
+
+use crate::{
+    limits::LEASES_MAX,
+    message::{Epoch, LeaseId},
+};
+use std::collections::{BTreeSet, HashMap};
+
+/// The leases of one life of a home.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    life: u64,
+    next: u64,
+    now: Epoch,
+    pins: HashMap<u64, Epoch>,
+    by_epoch: BTreeSet<(Epoch, u64)>,
+}
+
+impl Readers {
+    pub(crate) fn new(life: u64) -> Self {
+        Self { life, next: 0, now: Epoch(0), pins: HashMap::new(), by_epoch: BTreeSet::new() }
+    }
+
+    pub(crate) fn now(&self) -> Epoch {
+        self.now
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.pins.len()
+    }
+
+    /// Something is superseded: when.
+    pub(crate) fn supersede(&mut self) -> Epoch {
+        self.now.0 += 1;
+        self.now
+    }
+
+    /// What was superseded up to here is asked for by nobody.
+    pub(crate) fn oldest(&self) -> Epoch {
+        self.by_epoch.first().map_or(self.now, |(epoch, _)| *epoch)
+    }
+
+    /// A lease from now on; `None` if there are too many.
+    pub(crate) fn open(&mut self) -> Option<LeaseId> {
+        if self.pins.len() >= LEASES_MAX {
+            return None;
+        }
+        self.next += 1;
+        self.pins.insert(self.next, self.now);
+        self.by_epoch.insert((self.now, self.next));
+        Some(LeaseId { life: self.life, number: self.next })
+    }
+
+    pub(crate) fn has(&self, lease: LeaseId) -> bool {
+        lease.life == self.life && self.pins.contains_key(&lease.number)
+    }
+
+    /// Moves a lease on; an epoch that has not been yet counts as now.
+    pub(crate) fn advance(&mut self, lease: LeaseId, epoch: Epoch) {
+        let Some(pin) = self.pins.get_mut(&lease.number).filter(|_| lease.life == self.life) else { return };
+        let epoch = epoch.min(self.now);
+        if epoch > *pin {
+            self.by_epoch.remove(&(*pin, lease.number));
+            self.by_epoch.insert((epoch, lease.number));
+            *pin = epoch;
+        }
+    }
+
+    pub(crate) fn close(&mut self, lease: LeaseId) {
+        if lease.life == self.life
+            && let Some(pin) = self.pins.remove(&lease.number)
+        {
+            self.by_epoch.remove(&(pin, lease.number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_lease_decides_and_only_its_holder_moves_it() {
+        let mut readers = Readers::new(7);
+        assert_eq!((readers.supersede(), readers.oldest()), (Epoch(1), Epoch(1)), "nobody reads");
+        let (slow, quick) = (readers.open().unwrap(), readers.open().unwrap());
+        readers.supersede();
+        readers.supersede();
+        readers.advance(quick, Epoch(3));
+        assert_eq!(readers.oldest(), Epoch(1));
+        readers.advance(slow, Epoch(0));
+        assert_eq!(readers.oldest(), Epoch(1), "never back");
+        readers.advance(slow, Epoch(u64::MAX));
+        assert_eq!(readers.oldest(), Epoch(3), "never ahead of the present");
+        readers.close(slow);
+        readers.close(quick);
+        assert_eq!((readers.has(slow), readers.oldest()), (false, Epoch(3)));
+    }
+
+    #[test]
+    fn a_lease_of_another_life_is_none() {
+        let mut readers = Readers::new(7);
+        let lease = readers.open().unwrap();
+        readers.supersede();
+        let other = LeaseId { life: 6, ..lease };
+        readers.advance(other, Epoch(1));
+        readers.close(other);
+        assert_eq!((readers.has(other), readers.has(lease), readers.oldest()), (false, true, Epoch(0)));
+    }
+
+    #[test]
+    fn leases_are_bounded() {
+        let mut readers = Readers::new(1);
+        assert!((0..LEASES_MAX).all(|_| readers.open().is_some()));
+        assert_eq!(readers.open(), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! How does a transaction end whose coordinator says no more?
+//!
+//! ```text
+//! ask all homes how they vote --> one has committed, or all have prepared: commit    --> tell all, until all have said so --> ended
+//!                             \-> one refuses, and from then on has promised to: abort --> tell those who have prepared it
+//! ```
+//!
+//! Any home that has prepared a transaction may do this, at any time, several at once: votes never change, so all come to the same end.
+//!
+//! Invariants
+//! - Whoever asks is in doubt. If it is not any more when the answers come, because the coordinator was quicker, others may have forgotten the
+//!   transaction by then and seem to refuse it; its home, which knows, does not follow.
+//! - Nothing is decided before a vote decides it: a home that does not answer is asked again, and nobody waits but this transaction.
+//! - `Ended` is said only after all homes have said that it is committed, durably.
+
+use crate::{
+    message::{HomeId, Reply, Request, Vote},
+    stamp::Stamp,
+};
+use std::collections::BTreeMap;
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// All have prepared it.
+    Commit,
+    /// One has refused.
+    Abort,
+}
+
+/// A request, and whom it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The home.
+    pub to: HomeId,
+    /// What it is asked.
+    pub request: Request,
+}
+
+/// How far a transaction is from its end.
+#[derive(Clone, Debug)]
+pub struct Termination {
+    stamp: Stamp,
+    /// Homes and their votes, as far as known.
+    votes: BTreeMap<HomeId, Option<Vote>>,
+    decision: Option<Decision>,
+    ended: bool,
+}
+
+impl Termination {
+    /// Of a transaction that wrote in `homes`; and whom to ask what. The home that begins this asks itself, too: its own vote counts no sooner than
+    /// that of another one, when it is durable.
+    #[must_use]
+    pub fn begin(stamp: Stamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
+        let votes = homes.iter().map(|home| (*home, None)).collect();
+        let this = Self { stamp, votes, decision: None, ended: false };
+        let messages = this.again();
+        (this, messages)
+    }
+
+    /// Of a transaction that is known to be committed, so that it may be forgotten; and whom to tell.
+    #[must_use]
+    pub fn settle(stamp: Stamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
+        let votes = homes.iter().map(|home| (*home, Some(Vote::Prepared))).collect();
+        let this = Self { stamp, votes, decision: Some(Decision::Commit), ended: false };
+        let messages = this.again();
+        (this, messages)
+    }
+
+    /// The transaction.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    /// How it ends, if that is known.
+    #[must_use]
+    pub fn decision(&self) -> Option<Decision> {
+        self.decision
+    }
+
+    /// Whether there is nothing more to be done.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// What to say to those who have not answered: at first, and again when they can be reached again.
+    #[must_use]
+    pub fn again(&self) -> Vec<Message> {
+        let open = |vote: &Option<Vote>| match self.decision {
+            None => vote.is_none(),
+            Some(Decision::Commit) => *vote != Some(Vote::Committed),
+            Some(Decision::Abort) => *vote != Some(Vote::Refused),
+        };
+        let stamp = self.stamp;
+        let request = match self.decision {
+            None => Request::Inquire { stamp },
+            Some(Decision::Commit) => Request::Commit { stamp },
+            Some(Decision::Abort) => Request::Abort { stamp },
+        };
+        let homes = self.votes.iter().filter(|(_, vote)| !self.ended && open(vote));
+        homes.map(|(home, _)| Message { to: *home, request: request.clone() }).collect()
+    }
+
+    /// A home has answered; whom to tell what.
+    #[must_use]
+    pub fn heard(&mut self, from: HomeId, reply: &Reply) -> Vec<Message> {
+        let vote = match reply {
+            // Who asks is in doubt, or has decided.
+            Reply::Voted { vote: Vote::Forgotten } => Vote::Refused,
+            Reply::Voted { vote } => *vote,
+            Reply::Committed => Vote::Committed,
+            Reply::Aborted => Vote::Refused,
+            _ => return Vec::new(),
+        };
+        let Some(known) = self.votes.get_mut(&from).filter(|_| !self.ended) else { return Vec::new() };
+        // An answer to an earlier question says less than what is known.
+        if *known != Some(Vote::Committed) {
+            *known = Some(vote);
+        }
+        // Who refused had forgotten it: it ended in all homes since the question was asked.
+        let ended_since = vote == Vote::Committed && self.decision == Some(Decision::Abort);
+        let decided = (self.decision.is_none() || ended_since) && self.decide();
+        let all = |wanted| self.votes.values().all(|vote| *vote == Some(wanted));
+        match self.decision {
+            Some(Decision::Commit) if all(Vote::Committed) => {
+                self.ended = true;
+                let request = Request::Ended { stamps: vec![self.stamp] };
+                self.votes.keys().map(|home| Message { to: *home, request: request.clone() }).collect()
+            }
+            Some(Decision::Abort) if all(Vote::Refused) => {
+                self.ended = true;
+                Vec::new()
+            }
+            _ if decided => self.again(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the votes make a decision.
+    fn decide(&mut self) -> bool {
+        let any = |wanted| self.votes.values().any(|vote| *vote == Some(wanted));
+        let all = self.votes.values().all(Option::is_some);
+        self.decision = if any(Vote::Committed) || all && !any(Vote::Refused) {
+            Some(Decision::Commit)
+        } else if any(Vote::Refused) {
+            Some(Decision::Abort)
+        } else {
+            None
+        };
+        self.decision.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stamp::ClientId;
+
+    const STAMP: Stamp = Stamp { time: 5, client: ClientId(1) };
+
+    fn homes() -> Vec<HomeId> {
+        [0, 1, 2].map(HomeId).to_vec()
+    }
+
+    fn requests(messages: &[Message]) -> Vec<(u16, Request)> {
+        messages.iter().map(|message| (message.to.0, message.request.clone())).collect()
+    }
+
+    fn voted(vote: Vote) -> Reply {
+        Reply::Voted { vote }
+    }
+
+    const INQUIRE: Request = Request::Inquire { stamp: STAMP };
+    const COMMIT: Request = Request::Commit { stamp: STAMP };
+    const ABORT: Request = Request::Abort { stamp: STAMP };
+
+    #[test]
+    fn all_have_prepared_so_it_is_committed_and_forgotten_when_all_know() {
+        let (mut ending, asked) = Termination::begin(STAMP, &homes());
+        assert_eq!(requests(&asked), [(0, INQUIRE), (1, INQUIRE), (2, INQUIRE)]);
+        assert_eq!(ending.heard(HomeId(1), &voted(Vote::Prepared)), []);
+        assert_eq!(ending.heard(HomeId(0), &voted(Vote::Prepared)), []);
+        assert_eq!((ending.decision(), requests(&ending.again())), (None, vec![(2, INQUIRE)]));
+        let told = ending.heard(HomeId(2), &voted(Vote::Prepared));
+        assert_eq!(requests(&told), [(0, COMMIT), (1, COMMIT), (2, COMMIT)]);
+        assert_eq!(ending.decision(), Some(Decision::Commit));
+        for home in [1, 0] {
+            assert_eq!(ending.heard(HomeId(home), &Reply::Committed), []);
+        }
+        assert_eq!(requests(&ending.again()), [(2, COMMIT)]);
+        let settled = ending.heard(HomeId(2), &Reply::Committed);
+        assert_eq!((settled.len(), ending.ended(), ending.again()), (3, true, vec![]));
+    }
+
+    #[test]
+    fn one_refuses_so_it_is_aborted() {
+        let (mut ending, _) = Termination::begin(STAMP, &homes());
+        let told = ending.heard(HomeId(2), &voted(Vote::Refused));
+        assert_eq!(requests(&told), [(0, ABORT), (1, ABORT)], "0 has not answered, and is told, too");
+        assert_eq!(ending.heard(HomeId(0), &voted(Vote::Prepared)), []);
+        assert_eq!(ending.heard(HomeId(0), &Reply::Aborted), []);
+        assert_eq!((ending.heard(HomeId(1), &Reply::Aborted), ending.ended()), (vec![], true));
+        assert_eq!(ending.decision(), Some(Decision::Abort));
+    }
+
+    #[test]
+    fn one_has_committed_so_nobody_else_needs_to_be_asked() {
+        let (mut ending, _) = Termination::begin(STAMP, &homes());
+        let told = ending.heard(HomeId(0), &voted(Vote::Committed));
+        assert_eq!(requests(&told), [(1, COMMIT), (2, COMMIT)]);
+    }
+
+    #[test]
+    fn a_transaction_of_one_home_is_committed_if_it_is_prepared() {
+        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
+        let told = ending.heard(HomeId(1), &voted(Vote::Prepared));
+        assert_eq!((ending.decision(), requests(&told)), (Some(Decision::Commit), vec![(1, COMMIT)]));
+    }
+
+    #[test]
+    fn all_know_already_so_there_is_nothing_more_to_say() {
+        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
+        let settled = ending.heard(HomeId(1), &voted(Vote::Committed));
+        assert_eq!(requests(&settled), [(1, Request::Ended { stamps: vec![STAMP] })]);
+        assert!(ending.ended());
+        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
+        assert_eq!((ending.heard(HomeId(1), &voted(Vote::Refused)), ending.ended()), (vec![], true));
+    }
+
+    #[test]
+    fn it_ended_while_it_was_asked_about() {
+        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1), HomeId(2)]);
+        let told = ending.heard(HomeId(2), &voted(Vote::Refused));
+        assert_eq!(requests(&told), [(1, ABORT)], "2 has forgotten it");
+        let told = ending.heard(HomeId(1), &Reply::Committed);
+        assert_eq!(requests(&told), [(2, COMMIT)]);
+        assert_eq!((ending.heard(HomeId(2), &Reply::Committed).len(), ending.ended()), (2, true));
+        assert_eq!(ending.decision(), Some(Decision::Commit));
+    }
+
+    #[test]
+    fn what_is_committed_here_is_pushed_until_all_know() {
+        let (mut ending, told) = Termination::settle(STAMP, &homes());
+        assert_eq!(told.len(), 3);
+        let settled: Vec<Message> =
+            homes().iter().flat_map(|home| ending.heard(*home, &Reply::Committed)).collect();
+        assert_eq!((settled.len(), ending.ended()), (3, true));
+    }
+}

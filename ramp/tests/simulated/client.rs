@@ -1,0 +1,99 @@
+//! What is a client of the simulation? A session that reads and writes, one transaction after the other, with a clock that may be wrong, leases, and places of
+//! slots that it remembers.
+
+use crate::memory::Slots;
+use rackscan_ramp::{
+    algorithm::{Cluster, Coordinator},
+    item::{Key, Value, Version},
+    message::{Epoch, HomeId, LeaseId},
+    slot::Place,
+    stamp::{ClientId, Clock, Stamp},
+};
+use std::collections::BTreeMap;
+
+/// What a client knows of a node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Link {
+    /// The life that it is connected to; 0 for none.
+    pub(crate) life: u64,
+    pub(crate) lease: Option<LeaseId>,
+    /// Its slots, as mapped when the connection was made.
+    pub(crate) memory: Option<Slots>,
+    /// The last epoch that it was told.
+    pub(crate) told: Epoch,
+}
+
+/// A transaction on its way.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) number: u64,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) stamp: Stamp,
+    /// What it writes; nothing, if it reads.
+    pub(crate) writes: Vec<u32>,
+    pub(crate) from: u64,
+}
+
+pub(crate) struct Client {
+    pub(crate) alive: bool,
+    pub(crate) session: u32,
+    pub(crate) clock: Clock,
+    /// How wrong its clock is, in milliseconds.
+    pub(crate) skew: u64,
+    /// How much slower than others it is.
+    pub(crate) slowness: u64,
+    pub(crate) links: Vec<Link>,
+    pub(crate) places: BTreeMap<Key, (u64, Place)>,
+    pub(crate) running: Option<Running>,
+    pub(crate) numbers: u64,
+    /// Transactions that ended in all of their homes.
+    pub(crate) settled: Vec<Stamp>,
+}
+
+impl Client {
+    pub(crate) fn new(session: u32, id: u32, nodes: usize) -> Self {
+        let clock = Clock::after(ClientId(id), Stamp::FIRST);
+        let (links, places) = (vec![Link::default(); nodes], BTreeMap::new());
+        let (alive, running, numbers, settled) = (true, None, 0, Vec::new());
+        Self { alive, session, clock, skew: 0, slowness: 1, links, places, running, numbers, settled }
+    }
+}
+
+/// Keys are dealt to homes by their number.
+pub(crate) struct Dealt<'c> {
+    pub(crate) links: &'c [Link],
+}
+
+impl Cluster for Dealt<'_> {
+    fn home(&self, key: &Key) -> HomeId {
+        home_of(number_of(key), self.links.len())
+    }
+
+    fn lease(&self, home: HomeId) -> LeaseId {
+        self.links[usize::from(home.0)].lease.unwrap_or_default()
+    }
+}
+
+pub(crate) fn home_of(number: u32, nodes: usize) -> HomeId {
+    HomeId(u16::try_from(usize::try_from(number).expect("a key") % nodes).expect("a node"))
+}
+
+pub(crate) fn key_of(number: u32) -> Key {
+    Key::new(format!("key{number}").as_bytes()).expect("a key")
+}
+
+pub(crate) fn number_of(key: &Key) -> u32 {
+    std::str::from_utf8(&key.bytes()[3..]).expect("digits").parse().expect("a number")
+}
+
+/// A value that says, in every part of it, who wrote it.
+pub(crate) fn value_of(stamp: Stamp, copies: usize) -> Value {
+    Value::new(&stamp.to_bytes().repeat(copies)).expect("a value")
+}
+
+/// Who wrote what was found; nobody, if its parts were written by several.
+pub(crate) fn origin(version: &Version) -> Stamp {
+    let Some(bytes) = version.value.bytes() else { return version.stamp };
+    let whole = version.stamp.to_bytes().repeat(bytes.len() / Stamp::ENCODED_BYTES) == bytes;
+    if whole { version.stamp } else { Stamp { time: u64::MAX, client: ClientId(u32::MAX) } }
+}

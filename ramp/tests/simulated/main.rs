@@ -1,0 +1,101 @@
+//! Do transactions stay whole when messages are delayed, nodes and clients crash between any two steps, logs are torn, and readers look at memory
+//! while it changes? Goal: no run has a violation, and every defect that is planted is noticed. Method: simulated nodes and clients in one thread and
+//! virtual time; everything is drawn from a seed; what clients did and saw is a history for the checker, and at the end a last reader looks at everything.
+//!
+//! `RACKSCAN_CASES` is the number of runs, `RACKSCAN_SEED` the seed of the first.
+
+mod client;
+mod defect;
+mod memory;
+mod node;
+mod planted;
+mod world;
+
+use defect::Defect;
+use rackscan_fabric::sim::{Random, Seed};
+use rackscan_ramp::{algorithm::Algorithm, history::Violation};
+use world::{Case, Tally, World};
+
+/// Runs unless the environment asks for another number.
+const CASES_DEFAULT: u64 = 1000;
+
+/// A run of which all but the defect is drawn.
+fn draw(seed: Seed, algorithms: &[Algorithm], defect: Option<Defect>) -> Case {
+    let mut random = Random::new(Seed::new(seed.number() ^ 0x5EED));
+    Case {
+        algorithm: algorithms[random.index(algorithms.len())],
+        one_sided: random.below(3) > 0,
+        nodes: 2 + random.index(3),
+        clients: 2 + random.index(4),
+        keys: 2 + u32::try_from(random.below(10)).expect("few keys"),
+        transactions: 60,
+        budget_bytes: if random.below(4) == 0 { 4_000 } else { 1 << 20 },
+        crashes: [0, 500, 5_000][random.index(3)],
+        defect,
+    }
+}
+
+fn environment() -> (Seed, u64) {
+    let seed = Seed::choose().expect("a seed");
+    let cases =
+        std::env::var("RACKSCAN_CASES").ok().map(|text| text.parse().expect("RACKSCAN_CASES is a number"));
+    let replays = Seed::from_environment().expect("a seed").is_some();
+    (seed, cases.unwrap_or(if replays { 1 } else { CASES_DEFAULT }))
+}
+
+#[test]
+fn transactions_are_seen_wholly_or_not_at_all_whatever_happens() {
+    let (first, cases) = environment();
+    let algorithms = [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid, Algorithm::Locking];
+    let mut sum = Tally::default();
+    for number in 0..cases {
+        let seed = Seed::new(first.number().wrapping_add(number));
+        let _replay = seed.replay_on_panic();
+        let case = draw(seed, &algorithms, None);
+        let (violations, tally) = World::run(case, seed);
+        assert!(violations.is_empty(), "{case:?}: {}", lines(&violations));
+        add(&mut sum, tally);
+    }
+    println!("{cases} runs from seed {first}, no violation: {sum:?}");
+    if cases >= CASES_DEFAULT {
+        let met = [
+            sum.committed,
+            sum.aborted,
+            sum.unknown,
+            sum.reads,
+            sum.interrupted,
+            sum.second_rounds,
+            sum.slots_believed,
+        ];
+        let met = met.into_iter().chain([
+            sum.slots_refused,
+            sum.node_crashes,
+            sum.client_crashes,
+            sum.cut_logs,
+            sum.new_logs,
+            sum.in_doubt,
+        ]);
+        assert!(met.min() > Some(0), "the runs did not meet everything: {sum:?}");
+    }
+}
+
+fn lines(violations: &[Violation<u32>]) -> String {
+    violations.iter().map(|violation| format!("\n  {violation}")).collect()
+}
+
+fn add(sum: &mut Tally, tally: Tally) {
+    sum.committed += tally.committed;
+    sum.aborted += tally.aborted;
+    sum.unknown += tally.unknown;
+    sum.reads += tally.reads;
+    sum.interrupted += tally.interrupted;
+    sum.second_rounds += tally.second_rounds;
+    sum.slots_believed += tally.slots_believed;
+    sum.slots_refused += tally.slots_refused;
+    sum.node_crashes += tally.node_crashes;
+    sum.client_crashes += tally.client_crashes;
+    sum.cut_logs += tally.cut_logs;
+    sum.new_logs += tally.new_logs;
+    sum.in_doubt += tally.in_doubt;
+    sum.operations += tally.operations;
+}
