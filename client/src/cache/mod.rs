@@ -11,6 +11,8 @@
 
 mod own;
 mod remote;
+#[cfg(test)]
+mod stored;
 mod take;
 
 pub(crate) use own::OwnPages;

@@ -91,15 +91,10 @@ impl OwnPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_buffer::PagePool;
-    use rackscan_format::{
-        chunk::{ChunkInput, ChunkWriter, Values},
-        ids::{ColumnId, PageNumber, SegmentId, TableId},
-        schema::ColumnType,
-    };
+    use crate::{cache::stored, page_buffer::PagePool};
 
     fn identity(page: u16) -> PageIdentity {
-        PageIdentity { table: TableId(1), segment: SegmentId(2), column: ColumnId(0), page: PageNumber(page) }
+        stored::identity(2, page)
     }
 
     fn buffer(bytes: &[u8]) -> PageBuffer {
@@ -111,27 +106,10 @@ mod tests {
         pool.filled(bytes.len(), fill).unwrap()
     }
 
-    /// Pages as they are stored.
-    fn pages() -> Vec<Vec<u8>> {
-        let values: Vec<i64> = (0..20_000_i64).map(|n| n * n % 9973).collect();
-        let input = ChunkInput {
-            table: TableId(1),
-            segment: SegmentId(2),
-            column: ColumnId(0),
-            column_type: ColumnType::Int64,
-            values: Values::Integers(&values),
-            validity: None,
-            page_bytes: 4096,
-        };
-        let mut pages = Vec::new();
-        ChunkWriter::new().encode(&input, &mut |page| pages.push(page.bytes)).unwrap();
-        pages
-    }
-
     #[test]
     fn right_pages_are_kept_within_the_budget_and_wrong_ones_are_not() {
         let own = OwnPages::new(256 << 10).unwrap();
-        let pages = pages();
+        let pages = stored::pages(2);
         for (number, bytes) in (0..).zip(&pages) {
             own.offer(NodeId(1), identity(number), buffer(bytes));
         }

@@ -187,34 +187,15 @@ type Taken = Result<PageBuffer, Untaken>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_buffer::PagePool;
+    use crate::{cache::stored, page_buffer::PagePool};
     use rackscan_cache::limits::FRAME_BYTES;
     use rackscan_format::{
-        chunk::{ChunkInput, ChunkWriter, Values},
-        ids::{ColumnId, DeviceId, PageNumber, SegmentId, TableId},
+        ids::DeviceId,
         message::{CacheRegion, Target},
-        schema::ColumnType,
     };
 
     const EPOCH: u64 = 77;
     const PLACE: CachePlace = CachePlace { frame: 1, version: 4 };
-
-    /// A stored page of this segment.
-    fn page(segment: u32) -> Vec<u8> {
-        let values: Vec<i64> = (0..400).map(|n| n * n).collect();
-        let input = ChunkInput {
-            table: TableId(1),
-            segment: SegmentId(segment),
-            column: ColumnId(0),
-            column_type: ColumnType::Int64,
-            values: Values::Integers(&values),
-            validity: None,
-            page_bytes: 4096,
-        };
-        let mut pages = Vec::new();
-        ChunkWriter::new().encode(&input, &mut |page| pages.push(page.bytes)).unwrap();
-        pages.swap_remove(0)
-    }
 
     /// The header of a slot, as [`rackscan_cache`] lays it out.
     fn header(version: u64, extent: &Extent) -> [u8; HEADER_BYTES] {
@@ -234,11 +215,10 @@ mod tests {
         let memory = Target { key: 1, offset_bytes: 0, length_bytes };
         let view = View::new(&CacheRegion { memory, frames, epoch: EPOCH }).unwrap();
         let opened = Opened { view, mapped: None };
-        let stored = page(2);
-        let length_bytes = u32::try_from(stored.len()).unwrap();
+        let page = stored::pages(2).swap_remove(0);
+        let length_bytes = u32::try_from(page.len()).unwrap();
         let extent = Extent { device: DeviceId(0), offset_bytes: 8192, length_bytes };
-        let (column, page_number) = (ColumnId(0), PageNumber(0));
-        let identity = PageIdentity { table: TableId(1), segment: SegmentId(2), column, page: page_number };
+        let identity = stored::identity(2, 0);
         let taking = Taking { place: PLACE, extent, identity, offset_bytes: 0 };
         let pool = Arc::new(PagePool::default());
         let taken = |bytes: &[u8], version: u64| {
@@ -246,17 +226,17 @@ mod tests {
                 to.copy_from_slice(bytes);
                 Ok::<(), Untaken>(())
             });
-            filled.and_then(|page| opened.verified(page, &header(version, &extent), &taking))
+            filled.and_then(|copy| opened.verified(copy, &header(version, &extent), &taking))
         };
-        assert!(taken(&stored, 4).unwrap().is_right());
-        assert!(matches!(taken(&stored, 6), Err(Untaken::Slot(Unusable::Version { .. }))));
-        for at in (0..stored.len()).step_by(64) {
-            let mut torn = stored.clone();
+        assert!(taken(&page, 4).unwrap().is_right());
+        assert!(matches!(taken(&page, 6), Err(Untaken::Slot(Unusable::Version { .. }))));
+        for at in (0..page.len()).step_by(64) {
+            let mut torn = page.clone();
             torn[at..].fill(0);
-            if torn != stored {
+            if torn != page {
                 assert!(matches!(taken(&torn, 4), Err(Untaken::Page(_))), "torn at {at}");
             }
         }
-        assert!(matches!(taken(&page(3), 4), Err(Untaken::Page(_))), "a page of another segment");
+        assert!(matches!(taken(&stored::pages(3)[0], 4), Err(Untaken::Page(_))), "a page of another segment");
     }
 }
