@@ -153,6 +153,11 @@ impl ScanExec {
         profile::column_of(&self.request.program, *nodes.get(index)?)
     }
 
+    /// Whether all rows that pass its filter come out; with fewer of them others would take their places.
+    pub(crate) fn has_no_limit(&self) -> bool {
+        self.request.program.limit_rows.is_none()
+    }
+
     pub(crate) fn narrowing(&self) -> &Narrowing {
         &self.narrowing
     }
@@ -163,7 +168,7 @@ impl ScanExec {
 
     /// Whether both put out the same rows, whatever happens above them.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let is_narrowed = |scan: &Self| scan.narrowing.filters().next().is_some();
+        let is_narrowed = |scan: &Self| scan.narrowing.is_any();
         self.request == other.request
             && Arc::ptr_eq(&self.snapshot, &other.snapshot)
             && !is_narrowed(self)

@@ -46,17 +46,18 @@ use rackscan_scan::{Estimator, ScanEstimate};
 use std::{
     any::Any,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
 
-/// A dynamic filter that reached a scan, over all columns of its table.
+/// A dynamic filter that reached a scan, over all columns of its table; or one of several tables' columns, which reaches none, but says something of one of this table's.
 #[derive(Clone, Debug)]
 struct Pushed {
-    filter: Arc<DynamicFilterPhysicalExpr>,
-    /// The columns behind the filter's children, in their order.
+    /// `None` if it is of several tables' columns.
+    filter: Option<Arc<DynamicFilterPhysicalExpr>>,
+    /// The columns behind the filter's children, in their order; `None` for expressions and for columns of other tables.
     columns: Vec<Option<ColumnId>>,
     /// Set once it is known that the filter is about these columns.
     armed: Arc<OnceLock<Source>>,
@@ -102,6 +103,8 @@ impl Narrowed {
 pub(crate) struct Narrowing {
     plain: Arc<Narrowed>,
     pushed: Vec<Pushed>,
+    /// What [`Self::tell`] added.
+    told: Arc<Mutex<Vec<Pushed>>>,
     /// The last program that was made, and of what.
     last: Mutex<Option<(Vec<u64>, Arc<Narrowed>)>>,
     keys_tested: AtomicU64,
@@ -121,6 +124,7 @@ impl Narrowing {
         Self {
             plain: Narrowed::of(program, 0),
             pushed,
+            told: Arc::default(),
             last: Mutex::default(),
             keys_tested: AtomicU64::new(0),
             keys_kept: AtomicU64::new(0),
@@ -131,7 +135,7 @@ impl Narrowing {
 
     /// The same filters for a scan by another program over the same rows.
     pub(crate) fn of_program(&self, program: Arc<VerifiedProgram>) -> Self {
-        Self::by(program, self.pushed.clone())
+        Self { told: Arc::clone(&self.told), ..Self::by(program, self.pushed.clone()) }
     }
 
     /// The same and another filter, over what the scan puts out; `None` when it is no filter for it.
@@ -156,13 +160,18 @@ impl Narrowing {
         let columns = columns.collect();
         let filter = downcast((filter as Arc<dyn PhysicalExpr>).with_new_children(children).ok()?)?;
         let mut pushed = self.pushed.clone();
-        pushed.push(Pushed { filter, columns, armed: Arc::default() });
-        Some(Self::by(Arc::clone(&self.plain.program), pushed))
+        pushed.push(Pushed { filter: Some(filter), columns, armed: Arc::default() });
+        Some(Self { told: Arc::clone(&self.told), ..Self::by(Arc::clone(&self.plain.program), pushed) })
+    }
+
+    /// Whether anything may narrow it.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.pushed.is_empty() || !self.told().is_empty()
     }
 
     /// The filters, for DataFusion to find.
     pub(crate) fn filters(&self) -> impl Iterator<Item = Arc<dyn PhysicalExpr>> + '_ {
-        self.pushed.iter().map(|pushed| Arc::clone(&pushed.filter) as _)
+        self.pushed.iter().filter_map(|pushed| pushed.filter.clone().map(|filter| filter as _))
     }
 
     /// Whether a filter of that id is here, and about these columns: one for each of its children, out of those that it may be.
@@ -182,10 +191,22 @@ impl Narrowing {
         }
     }
 
+    /// A join of several keys throws away rows whose `column` is none of the values of its key at `position`.
+    pub(crate) fn tell(&self, column: ColumnId, position: usize, source: Source) {
+        let columns = (0..=position).map(|at| (at == position).then_some(column)).collect();
+        let armed = Arc::new(OnceLock::from(source));
+        self.told().push(Pushed { filter: None, columns, armed });
+    }
+
+    fn told(&self) -> MutexGuard<'_, Vec<Pushed>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for the keys of joins whose build sides end soon, but not long: a scan is right without them.
     pub(crate) async fn awaited(&self) {
         let deadline = *self.await_until.get_or_init(|| Instant::now() + KEYS_AWAITED_MAX);
-        for pushed in &self.pushed {
+        let told = self.told().clone();
+        for pushed in self.pushed.iter().chain(&told) {
             if let Some(Source::Join { sketch, is_quick: true }) = pushed.armed.get()
                 && sketch.keys().is_none()
                 && tokio::time::timeout_at(deadline.into(), sketch.ended()).await.is_err()
@@ -196,7 +217,8 @@ impl Narrowing {
     }
 
     fn of_id(&self, id: u64) -> impl Iterator<Item = &Pushed> {
-        self.pushed.iter().filter(move |pushed| pushed.filter.expression_id() == Some(id))
+        let id_of = |pushed: &Pushed| pushed.filter.as_ref().and_then(|filter| filter.expression_id());
+        self.pushed.iter().filter(move |pushed| id_of(pushed) == Some(id))
     }
 
     /// The scan's own program.
@@ -206,7 +228,7 @@ impl Narrowing {
 
     /// The program of the next segment.
     pub(crate) fn now(&self, snapshot: &TableSnapshot) -> Arc<Narrowed> {
-        if self.pushed.is_empty() {
+        if !self.is_any() {
             return Arc::clone(&self.plain);
         }
         let generations = self.generations();
@@ -261,16 +283,18 @@ impl Narrowing {
     fn generations(&self) -> Vec<u64> {
         let of = |pushed: &Pushed| match pushed.armed.get() {
             Some(Source::Join { sketch, .. }) => u64::from(sketch.keys().is_some()),
-            Some(Source::Threshold) => pushed.filter.snapshot_generation(),
+            Some(Source::Threshold) => {
+                pushed.filter.as_ref().map_or(0, |filter| filter.snapshot_generation())
+            }
             None => 0,
         };
         let given_up = u64::from(self.keys_given_up());
-        self.pushed.iter().map(of).chain([given_up]).collect()
+        self.pushed.iter().chain(self.told().iter()).map(of).chain([given_up]).collect()
     }
 
     fn make(&self, snapshot: &TableSnapshot) -> Arc<Narrowed> {
         let mut builder = ProgramBuilder::narrowing(&snapshot.definition, self.plain.program.program());
-        for pushed in &self.pushed {
+        for pushed in self.pushed.iter().chain(self.told().iter()) {
             match pushed.armed.get() {
                 Some(Source::Join { sketch, .. }) => self.add_keys(&mut builder, pushed, sketch),
                 Some(Source::Threshold) => add_current(&mut builder, pushed),
@@ -318,8 +342,10 @@ impl Narrowing {
             let column = column.and_then(|column| snapshot.definition.columns.get(column.index()));
             column.map_or_else(|| "an expression".to_owned(), |column| column.name.clone())
         };
-        let sources = self.pushed.iter().filter_map(|pushed| {
-            let columns: Vec<String> = pushed.columns.iter().map(name).collect();
+        let told = self.told();
+        let sources = self.pushed.iter().chain(told.iter()).filter_map(|pushed| {
+            let is_own = |column: &&Option<ColumnId>| pushed.filter.is_some() || column.is_some();
+            let columns: Vec<String> = pushed.columns.iter().filter(is_own).map(name).collect();
             let what = match pushed.armed.get()? {
                 Source::Join { .. } => "the keys of a join",
                 Source::Threshold => "a threshold",
@@ -355,7 +381,7 @@ fn downcast(expression: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysic
 
 /// The conjuncts of a filter as it is now; those that a scan cannot compute are left to the operator.
 fn add_current(builder: &mut ProgramBuilder<'_>, pushed: &Pushed) {
-    let Ok(current) = pushed.filter.current() else { return };
+    let Some(Ok(current)) = pushed.filter.as_ref().map(|filter| filter.current()) else { return };
     let is_true = |conjunct: &&Arc<dyn PhysicalExpr>| {
         let literal = conjunct.downcast_ref::<Literal>();
         literal.is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(true)))

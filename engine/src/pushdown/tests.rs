@@ -102,7 +102,7 @@ async fn conditions_that_run_inside_the_scan() {
         ("weight > 1.5", "weight > 1.5"),
         ("weight between 0.1 and 2.5", "weight >= 0.1 AND weight <= 2.5"),
         ("weight in (0.1, 0.2, 0.3, 0.4)", "weight IN (0.1, 0.2, 0.3, 0.4)"),
-        ("price = weight", "CAST(price AS float64) = weight"),
+        ("price = weight", "weight = CAST(price AS float64)"),
         ("weight + 1.5 < 2", "(weight + 1.5) < 2"),
         ("mode in ('AIR', 'RAIL', 'SHIP', 'MAIL')", "mode IN ('AIR', 'RAIL', 'SHIP', 'MAIL')"),
         ("mode not in ('AIR', 'RAIL', 'SHIP', 'MAIL')", "mode NOT IN ('AIR', 'RAIL', 'SHIP', 'MAIL')"),

@@ -10,7 +10,8 @@
 //! Runs after DataFusion has pushed dynamic filters to scans.
 //!
 //! Invariants
-//! - Only hash joins and top-k narrow scans. A filter is used only if it reached the very columns that its operator compares (`lineage`).
+//! - Only hash joins and top-k narrow scans. A filter is used only if it reached the very columns that its operator compares (`lineage`). Of a join
+//!   of several keys whose filter reached none, because they are of several tables, each key narrows the scan that it comes from.
 //! - Only joins in which NULL equals nothing are tapped: there a row without a key has no partner.
 //! - A join is tapped only if its filter reached a scan that is worth narrowing: of a large table, or of any if the build side is of
 //!   small tables alone. Such a build side ends soon: scans wait for its keys, so that one small table narrows the next.
@@ -23,7 +24,7 @@ use crate::{
 };
 use datafusion::{
     common::{
-        NullEquality,
+        JoinType, NullEquality,
         config::ConfigOptions,
         tree_node::{Transformed, TransformedResult, TreeNode},
     },
@@ -102,16 +103,37 @@ impl KeyFilterRule {
                 self.meant(join.right(), filter, rows_min).into_iter().map(move |scan| (id, scan))
             })
             .collect();
-        if meant.is_empty() {
+        let apart = if meant.is_empty() { key_columns(join, rows_min) } else { Vec::new() };
+        if meant.is_empty() && apart.is_empty() {
             return Ok(None);
         }
         let keys = join.on().iter().map(|(build, _)| Arc::clone(build)).collect();
         let (tap, sketch) = KeyTapExec::new(Arc::clone(join.left()), keys)?;
         let source = Source::Join { sketch, is_quick };
         meant.iter().for_each(|(id, scan)| scan.narrowing().arm(*id, &source));
+        for (position, scan, column) in apart {
+            scan.narrowing().tell(column, position, source.clone());
+        }
         let tapped = join.builder().with_new_children(vec![Arc::new(tap), Arc::clone(join.right())])?;
         Ok(Some(tapped.build_exec()?))
     }
+}
+
+/// Where the keys of a join come from, each by itself, with its position: the columns of scans that are worth narrowing. `DataFusion` makes
+/// one filter of all keys, which reaches no scan if they are of several tables.
+fn key_columns(join: &HashJoinExec, rows_min: u64) -> Vec<(usize, &ScanExec, ColumnId)> {
+    // Rows of the right side without a partner come out of no other joins than these.
+    let throws_away = matches!(join.join_type(), JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi);
+    if !throws_away || join.on().len() < 2 {
+        return Vec::new();
+    }
+    let keys = join.on().iter().enumerate();
+    let keys = keys.filter_map(|(at, (_, probe))| Some((at, position(probe)?)));
+    let traced = keys.flat_map(|(at, index)| {
+        origins(join.right(), index).into_iter().map(move |(scan, index)| (at, scan, index))
+    });
+    let worth = traced.filter(|(_, scan, _)| scan.snapshot().rows() >= rows_min && scan.has_no_limit());
+    worth.filter_map(|(at, scan, index)| Some((at, scan, scan.column_of_output(index)?))).collect()
 }
 
 /// Whether everything below is read from small tables.

@@ -7,6 +7,7 @@
 //! Invariants
 //! - Every value of a traced column is a value of the scan's column in a row that became this one; in a semi join, also of the
 //!   column that it equals.
+//! - No node on the way takes only the first rows: others would come in their place.
 
 use crate::{exec::ScanExec, narrowing::KeyTapExec};
 use datafusion::{
@@ -38,6 +39,9 @@ pub(super) fn position(expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
 pub(super) fn origins(plan: &Arc<dyn ExecutionPlan>, index: usize) -> Vec<Origin<'_>> {
     if let Some(scan) = plan.downcast_ref::<ScanExec>() {
         return vec![(scan, index)];
+    }
+    if plan.fetch().is_some() {
+        return Vec::new();
     }
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         return of_join(join, index);

@@ -104,6 +104,41 @@ async fn a_small_table_narrows_the_next_small_one_before_that_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_key_of_a_join_narrows_the_table_that_it_comes_from() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    // Suppliers of a fifth of the nations are joined by their number and their nation: with lines, and with customers.
+    let sql = "select count(*), sum(l_quantity) from lineitem, orders, customer, supplier, nation, region \
+               where l_orderkey = o_orderkey and o_custkey = c_custkey and l_suppkey = s_suppkey and c_nationkey = s_nationkey \
+               and s_nationkey = n_nationkey and n_regionkey = r_regionkey and r_name = 'ASIA'";
+    for table in ["customer", "lineitem"] {
+        for report in everywhere(&cluster, Wire::Shm, sql, table).await {
+            let (policy, rows) = (report.policy, report.rows);
+            let selected = report.actual.expect("it ran").work.rows_selected;
+            assert!(selected > 0 && selected <= rows / 3, "{policy} {table}: {selected} of {rows}");
+        }
+    }
+    let engine = cluster.engine(Wire::Shm, options(Policy::Local)).await.expect("an engine");
+    let unnarrowed = EngineOptions { narrowed_rows_min: u64::MAX, ..options(Policy::Local) };
+    let unnarrowed = cluster.engine(Wire::Shm, unnarrowed).await.expect("an engine");
+    let answer = engine.sql(sql).await.expect("it runs").batches;
+    assert_eq!(answer, unnarrowed.sql(sql).await.expect("it runs").batches);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_keys_of_a_join_go_no_further_than_where_the_first_rows_are_taken() {
+    let cluster = TestCluster::start(2).expect("a cluster");
+    cluster.load(SHAPE).await.expect("data");
+    // The ten richest customers, wherever they live; were they narrowed by nation, others would take their places.
+    let sql = "select count(*) from supplier, nation, \
+               (select c_custkey, c_nationkey from customer order by c_acctbal desc, c_custkey limit 10) as richest \
+               where s_suppkey = c_custkey % 100 and s_nationkey = c_nationkey and n_nationkey = s_nationkey and n_name = 'CHINA'";
+    for report in everywhere(&cluster, Wire::Shm, sql, "customer").await {
+        assert!(!report.narrowing.sources.iter().any(|source| source.contains("c_nationkey")), "{report:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_with_nobody_reads_nothing_of_its_other_side() {
     let cluster = TestCluster::start(2).expect("a cluster");
     cluster.load(SHAPE).await.expect("data");
