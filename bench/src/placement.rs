@@ -4,7 +4,7 @@
 //! Invariants
 //! - The runs of all contenders of a point lie side by side, one turn forth and the next one back; medians count.
 //! - A point's first turn does not count, because with it the engine gets to know new conditions; what `auto` took in it is kept.
-//! - Between two runs nobody does anything for [`PAUSE`]: what a run has drawn from a quota of processor time or a bucket of tokens is no
+//! - Between two runs nobody does anything for 120 ms: what a run has drawn from a quota of processor time or a bucket of tokens is no
 //!   burden of the next.
 //! - A contender that answers another number of rows than the first is an error, not a time.
 //! - Whatever ends it early, the points that are whole are there.
