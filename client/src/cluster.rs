@@ -248,6 +248,8 @@ pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, ex
         Answer::Cache(_) => "a page cache",
         Answer::Processed { .. } => "the result of a scan",
         Answer::Appended { .. } => "a stored segment",
+        Answer::Home(_) => "a home of transactions",
+        Answer::Transacted { .. } => "messages of a transaction",
         Answer::Done => "done",
         Answer::Transferred { .. } => "the end of a raw request",
     };
@@ -271,6 +273,8 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::Echo { .. } => "echo",
         Request::OpenCache => "open cache",
         Request::CacheUsed { .. } => "cache used",
+        Request::OpenHome => "open home",
+        Request::Transact { .. } => "transact",
         Request::Stop => "stop",
     }
 }

@@ -72,6 +72,7 @@ fn status(path: &Path, host: &str) -> NodeStatus {
         registered_buffers: Ok(()),
         counters: NodeCounters::default(),
         cache: CacheStatus::default(),
+        home: Default::default(),
     }
 }
 

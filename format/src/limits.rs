@@ -61,6 +61,8 @@ pub const RAW_TRANSFERS_MAX: usize = 64;
 pub const RAW_BYTES_MAX: u32 = PAGE_BYTES_MAX;
 /// Pages read that the answer to one scan tells of.
 pub const PAGE_READS_MAX: usize = 5200;
+/// Bytes of a transaction's messages that travel in one message of the fabric; longer ones travel beside it.
+pub const TRANSACT_BYTES_MAX: usize = 48 * 1024;
 /// Bytes of a refusal's text; the sender cuts it.
 pub const REFUSAL_BYTES_MAX: usize = 2048;
 
@@ -74,5 +76,7 @@ const _: () = assert!(SEGMENT_ROWS_MAX as usize / BLOCK_ROWS <= CHUNK_PAGES_MAX)
 const _: () = assert!(CHUNK_PAGES_MAX <= u16::MAX as usize + 1);
 // A part of a raw request is encoded in at most this: one byte and varints of 64, 32 and 64 bits.
 const _: () = assert!(RAW_TRANSFERS_MAX * (1 + 10 + 5 + 10) + 64 <= MESSAGE_BYTES_MAX);
+// Messages of a transaction travel inside a request or a reply.
+const _: () = assert!(TRANSACT_BYTES_MAX + 4096 <= MESSAGE_BYTES_MAX);
 // A program travels inside a request.
 const _: () = assert!(PROGRAM_BYTES_MAX + 4096 <= MESSAGE_BYTES_MAX);

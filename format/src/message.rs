@@ -15,17 +15,22 @@ mod cost;
 mod page_read;
 mod raw;
 mod refusal;
+mod transact;
 
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
 pub use cost::{Cost, LoadReport};
 pub use page_read::PageRead;
 pub use raw::{RawRead, RawWrite, ScratchArea};
 pub use refusal::{BounceReason, Refusal, RefusalCode};
+pub use transact::{HomeRegion, HomeStatus, Parcel};
 
 use crate::{
     codec::{self, CodecError},
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    limits::{CACHE_USED_MAX, FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, RAW_TRANSFERS_MAX},
+    limits::{
+        CACHE_USED_MAX, FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, RAW_TRANSFERS_MAX,
+        TRANSACT_BYTES_MAX,
+    },
     program::ScanProgram,
     schema::TableDefinition,
     segment::SegmentDirectory,
@@ -38,7 +43,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,6 +169,15 @@ pub enum Request {
         /// Where they lay, at most `CACHE_USED_MAX`; one that was read twice is named twice.
         places: Vec<CachePlace>,
     },
+    /// Where are your slots? Registers them for reading on this connection. [`Answer::Home`].
+    OpenHome,
+    /// Messages of transactions, in order; at most one of them is answered. [`Answer::Transacted`].
+    Transact {
+        /// The messages.
+        messages: Parcel,
+        /// Where an answer goes that is too long for a message.
+        target: Target,
+    },
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
 }
@@ -212,6 +226,13 @@ pub enum Answer {
     Appended {
         /// Stored bytes.
         stored_bytes: u64,
+    },
+    /// To [`Request::OpenHome`]: the home's memory, if the node keeps keys.
+    Home(Option<HomeRegion>),
+    /// To [`Request::Transact`]: the messages that answer, or none where nothing is to be answered.
+    Transacted {
+        /// The messages.
+        messages: Parcel,
     },
     /// To requests that only succeed or fail.
     Done,
@@ -347,6 +368,8 @@ pub struct NodeStatus {
     pub counters: NodeCounters,
     /// Its page cache.
     pub cache: CacheStatus,
+    /// Its home of transactions.
+    pub home: HomeStatus,
 }
 
 /// A table as one node keeps it.
@@ -399,6 +422,17 @@ impl RequestMessage {
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let message: Self = codec::decode("request", of_our_version("request", bytes)?)?;
         let (what, parts, most) = match &message.request {
+            Request::Transact { messages: Parcel::Here(bytes), .. } => {
+                return if bytes.len() <= TRANSACT_BYTES_MAX {
+                    Ok(message)
+                } else {
+                    let reason = format!(
+                        "{} bytes of a transaction, expected at most {TRANSACT_BYTES_MAX}",
+                        bytes.len()
+                    );
+                    Err(CodecError::Malformed { what: "request", reason })
+                };
+            }
             Request::Fetch { pages, .. } => ("a fetch", pages.len(), FETCH_PAGES_MAX),
             Request::ReadRaw { reads, .. } => ("a raw read", reads.len(), RAW_TRANSFERS_MAX),
             Request::WriteRaw { writes, .. } => ("a raw write", writes.len(), RAW_TRANSFERS_MAX),

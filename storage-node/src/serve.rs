@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use rackscan_format::{
     ids::{SegmentId, TableId},
-    message::{Refusal, Request},
+    message::{Refusal, RefusalCode, Request},
 };
 
 use crate::{
@@ -51,6 +51,9 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::CacheUsed { places } => cache::used(core, &places),
         Request::ReadRaw { reads, target } => raw::read(core, place, &reads, &target),
         Request::WriteRaw { writes, source } => raw::write(core, place, &writes, &source),
+        Request::OpenHome | Request::Transact { .. } => {
+            Err(Refusal::new(RefusalCode::NotFound, "this node keeps no keys"))
+        }
         Request::Stop => stop::start(),
     }
 }
@@ -72,6 +75,8 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::CacheUsed { .. } => ("cache used", None, None),
         Request::ReadRaw { .. } => ("read-raw", None, None),
         Request::WriteRaw { .. } => ("write-raw", None, None),
+        Request::OpenHome => ("open home", None, None),
+        Request::Transact { .. } => ("transact", None, None),
         Request::Stop => ("stop", None, None),
     };
     let counter: fn(&Metrics) -> &AtomicU64 = match request {

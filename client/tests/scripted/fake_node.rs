@@ -76,6 +76,7 @@ pub(crate) fn status(node: u16) -> NodeStatus {
         registered_buffers: Ok(()),
         counters: NodeCounters::default(),
         cache: CacheStatus::default(),
+        home: Default::default(),
     }
 }
 

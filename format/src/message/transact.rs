@@ -1,0 +1,66 @@
+//! How do the messages of transactions travel?
+//!
+//! What they say is for `rackscan-ramp`: here they are bytes. A request carries a list of them in order, of which at most one is
+//! answered; what is answered to it comes back as a list, too (a long answer is several messages).
+//!
+//! Invariants
+//! - What is longer than [`TRANSACT_BYTES_MAX`] never travels in a message: the node pulls a request out of its source, and writes an
+//!   answer into its target.
+//!
+//! [`TRANSACT_BYTES_MAX`]: crate::limits::TRANSACT_BYTES_MAX
+
+use serde::{Deserialize, Serialize};
+
+use super::Target;
+
+/// Bytes that travel in a message, or beside it if they are long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Parcel {
+    /// In the message; at most `TRANSACT_BYTES_MAX`.
+    Here(Vec<u8>),
+    /// In the requester's memory: of a request, exactly the bytes to be pulled; of an answer, where in the request's target they were
+    /// written, from its beginning.
+    Beside(Target),
+}
+
+/// The memory of a node's home of transactions, registered on the connection over which this travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HomeRegion {
+    /// Slots with the newest versions, for reading; places in it are counted from its beginning. `None` if the home has none.
+    pub slots: Option<Target>,
+    /// Which life of the home: slots of another one are never believed.
+    pub life: u64,
+}
+
+/// How a node's home of transactions does. Counts since it started, but for the gauges at the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HomeStatus {
+    /// Bytes that its versions may take; 0 if the node keeps no keys.
+    pub budget_bytes: u64,
+    /// Bytes that they take.
+    pub used_bytes: u64,
+    /// Bytes of superseded versions that readers may yet ask for.
+    pub held_bytes: u64,
+    /// Keys.
+    pub keys: u64,
+    /// Transactions that are prepared and not known to have ended.
+    pub in_doubt: u64,
+    /// Bytes of its log.
+    pub log_bytes: u64,
+    /// Whether its log takes no more records.
+    pub log_full: bool,
+    /// Other nodes that keep a copy of its log now.
+    pub log_copies: u16,
+    /// Requests.
+    pub requests: u64,
+    /// Transactions that were prepared.
+    pub prepared: u64,
+    /// Transactions that were committed.
+    pub committed: u64,
+    /// Transactions that were refused.
+    pub refused: u64,
+    /// Transactions that were ended by asking the other homes.
+    pub ended_by_asking: u64,
+    /// Batches of the log that were made durable, each with one flush.
+    pub log_batches: u64,
+}
