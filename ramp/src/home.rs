@@ -13,7 +13,7 @@
 
 use crate::{
     item::{Key, Version},
-    limits::REPLY_BYTES_MAX,
+    limits::{REPLY_BYTES_MAX, SCAN_KEYS_MAX},
     locks::{Acquired, Locks},
     log::{LogWriter, Record},
     message::{Guard, HomeId, LeaseId, Mode, Part, Refusal, Reply, Request, Vote},
@@ -139,6 +139,9 @@ impl<M: SlotMemory> Home<M> {
             Request::Get { lease, keys } => self.get(from, lease, keys),
             Request::Stamps { lease, keys } => self.stamps(from, lease, keys),
             Request::Among { lease, keys, stamps } => self.among(from, lease, keys, &stamps),
+            Request::Scan { lease, prefix, after, most } => {
+                self.scan(from, lease, &prefix, after.as_ref(), most)
+            }
             Request::Prepare { part, settled } => self.prepare(from, part, &settled),
             Request::Commit { stamp } => self.commit(from, stamp),
             Request::Abort { stamp } => self.abort(from, stamp),
@@ -191,6 +194,23 @@ impl<M: SlotMemory> Home<M> {
         let parts =
             in_parts(items.map(|(version, key)| (key.bytes().len() + bytes(&version), (key, version))));
         self.read(from, lease, parts, |items| Reply::Named { items });
+    }
+
+    fn scan(&mut self, from: Peer, lease: LeaseId, prefix: &[u8], after: Option<&Key>, most: u32) {
+        if !self.store.has_lease(lease) {
+            return self.replies.push((from, Reply::Unleased));
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX).clamp(1, SCAN_KEYS_MAX);
+        let (mut items, mut bytes, mut more) = (Vec::new(), 0, false);
+        for (key, found) in self.store.scan(prefix, after) {
+            bytes += key.bytes().len() + found.bytes();
+            more = items.len() == most || (bytes > REPLY_BYTES_MAX && !items.is_empty());
+            if more {
+                break;
+            }
+            items.push((key, found));
+        }
+        self.replies.push((from, Reply::Scanned { items, more }));
     }
 
     fn read<T>(&mut self, from: Peer, lease: LeaseId, parts: Vec<Vec<T>>, reply: impl Fn(Vec<T>) -> Reply) {
@@ -384,6 +404,29 @@ mod tests {
         assert_eq!(cut, None);
         let options = StoreOptions { life: 4, ..OPTIONS };
         Home::new(recover(options, SlotVector::zeroed(4096), records).unwrap(), LogWriter::after(tail))
+    }
+
+    #[test]
+    fn a_scan_is_cut_by_keys_and_by_bytes_and_says_whether_there_is_more() {
+        let mut home = home();
+        let items = (b'a'..=b'f').map(|name| (key(name), Value::new(&[name; 10_000]).unwrap())).collect();
+        let metadata = Metadata::Stamp;
+        let part = Part { stamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata, items };
+        ask(&mut home, Request::Put { part });
+        let [Reply::Leased { lease, .. }] = ask(&mut home, Request::Lease { client: ClientId(1) })[..] else {
+            panic!("no lease")
+        };
+        let mut scan = |after: Option<Key>, most| {
+            let replies = ask(&mut home, Request::Scan { lease, prefix: Vec::new(), after, most });
+            let [Reply::Scanned { items, more }] = &replies[..] else { panic!("{replies:?}") };
+            (items.iter().map(|(key, _)| key.bytes()[0]).collect::<Vec<u8>>(), *more)
+        };
+        assert_eq!(scan(None, 2), (b"ab".to_vec(), true));
+        assert_eq!(scan(None, 9), (b"abc".to_vec(), true), "four do not fit an answer");
+        assert_eq!(scan(Some(key(b'c')), 9), (b"def".to_vec(), false));
+        let lease = LeaseId::default();
+        let replies = ask(&mut home, Request::Scan { lease, prefix: Vec::new(), after: None, most: 1 });
+        assert_eq!(replies, [Reply::Unleased]);
     }
 
     #[test]

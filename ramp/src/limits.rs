@@ -36,14 +36,16 @@ pub const SLOT_CLASSES_PER_DOUBLING: usize = 8;
 
 /// What a version takes in memory beside its key, value and metadata, about: it is counted against the budget.
 pub const VERSION_OVERHEAD_BYTES: usize = 96;
-/// What a key takes beside its versions, about.
-pub const KEY_OVERHEAD_BYTES: usize = 128;
+/// What a key takes beside its versions, its place in the order of keys included, about.
+pub const KEY_OVERHEAD_BYTES: usize = 176;
 /// Prepared versions that an answer brings along, so that a second round needs no second trip.
 pub const BESIDE_VERSIONS_MAX: usize = 4;
 /// Bytes of values that it brings along at most.
 pub const BESIDE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of keys and versions after which a home begins another answer to the same question. An answer with one key may be longer.
 pub const REPLY_BYTES_MAX: usize = 32 << 10;
+/// Keys of one answer to a scan.
+pub const SCAN_KEYS_MAX: usize = 4096;
 /// Readers that a home protects old versions for.
 pub const LEASES_MAX: usize = 4096;
 /// Transactions of which a home knows that they are prepared or committed, and not that all of their homes have ended them.

@@ -9,7 +9,10 @@
 
 use crate::{
     item::{Key, Metadata, Oversize, Value, Version},
-    limits::{HOMES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX, WRITE_KEYS_MAX},
+    limits::{
+        HOMES_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX,
+        WRITE_KEYS_MAX,
+    },
     slot::Place,
     stamp::{ClientId, Stamp},
 };
@@ -97,6 +100,8 @@ pub enum Bounded {
     Keys,
     /// Bytes of keys and values in one home.
     Bytes,
+    /// Bytes that scanned keys begin with.
+    Prefix,
     /// Stamps that are asked for.
     Stamps,
     /// Ended transactions that are told of.
@@ -109,6 +114,7 @@ impl fmt::Display for Bounded {
             Self::Homes => "homes",
             Self::Keys => "keys in one home",
             Self::Bytes => "bytes in one home",
+            Self::Prefix => "bytes of a prefix",
             Self::Stamps => "stamps",
             Self::Settled => "ended transactions",
         })
@@ -261,6 +267,17 @@ pub enum Request {
         /// The transactions.
         stamps: Vec<Stamp>,
     },
+    /// The newest versions of keys that begin so, in order, as many as fit an answer.
+    Scan {
+        /// The reader's lease.
+        lease: LeaseId,
+        /// What the keys begin with; at most as long as a key.
+        prefix: Vec<u8>,
+        /// Only keys behind this one: the last of the answer before.
+        after: Option<Key>,
+        /// At most so many keys.
+        most: u32,
+    },
     /// To vote on a transaction: prepare it or refuse.
     Prepare {
         /// What it writes here.
@@ -327,6 +344,7 @@ impl Request {
                 within(Bounded::Stamps, stamps.len(), READ_KEYS_MAX)
             }
             Self::Lock { wanted, .. } => within(Bounded::Keys, wanted.len(), READ_KEYS_MAX),
+            Self::Scan { prefix, .. } => within(Bounded::Prefix, prefix.len(), KEY_BYTES_MAX),
             Self::Prepare { settled: stamps, .. } | Self::Settled { stamps } | Self::Ended { stamps } => {
                 within(Bounded::Settled, stamps.len(), SETTLED_PER_PART_MAX)
             }
@@ -384,6 +402,13 @@ pub enum Reply {
     Named {
         /// Every key that was asked for; none where no such transaction wrote.
         items: Vec<(Key, Option<Version>)>,
+    },
+    /// To [`Request::Scan`].
+    Scanned {
+        /// By key, in order; deleted ones too, and ones of which nothing is committed yet.
+        items: Vec<(Key, Found)>,
+        /// Whether there may be more behind the last one.
+        more: bool,
     },
     /// To [`Request::Prepare`]: it is prepared, and will be after a crash.
     Prepared,

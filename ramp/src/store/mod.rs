@@ -30,7 +30,10 @@ use chain::{Chain, version_bytes};
 use fates::Fates;
 use foldhash::fast::RandomState;
 use readers::Readers;
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    ops::Bound,
+};
 
 /// Superseded versions that a commit looks at, so that what readers left behind goes while others write.
 const COLLECTED_PER_COMMIT: usize = 8;
@@ -84,6 +87,8 @@ struct Superseded {
 #[derive(Debug)]
 pub struct Store<M> {
     chains: HashMap<Key, Chain, RandomState>,
+    /// The keys of the chains, in order, for scans.
+    keys: BTreeSet<Key>,
     area: SlotArea<M>,
     fates: Fates,
     readers: Readers,
@@ -98,6 +103,7 @@ impl<M: SlotMemory> Store<M> {
     pub fn new(options: StoreOptions, memory: M) -> Self {
         Self {
             chains: HashMap::default(),
+            keys: BTreeSet::new(),
             area: SlotArea::new(memory, options.life),
             fates: Fates::default(),
             readers: Readers::new(options.life),
@@ -180,6 +186,7 @@ impl<M: SlotMemory> Store<M> {
         status.used_bytes += version_bytes(&version.metadata, &version.value);
         let chain = self.chains.entry(key.clone()).or_insert_with(|| {
             status.used_bytes += Chain::empty_bytes(key);
+            self.keys.insert(key.clone());
             Chain::default()
         });
         chain.prepare(version);
@@ -318,6 +325,29 @@ impl<M: SlotMemory> Store<M> {
             .cloned()
     }
 
+    /// Keys that begin with `prefix` and come behind `after`, in order: of each the newest committed version, and all that is prepared beside it.
+    pub fn scan<'s>(
+        &'s self,
+        prefix: &'s [u8],
+        after: Option<&Key>,
+    ) -> impl Iterator<Item = (Key, Found)> + use<'s, M> {
+        // A prefix of no bytes, or of more than a key has, is no key: then the first key is where it begins, or it has none.
+        let first = Key::new(prefix).ok();
+        let from = match (after, &first) {
+            (Some(after), Some(first)) if after < first => Bound::Included(first),
+            (Some(after), _) => Bound::Excluded(after),
+            (None, Some(first)) => Bound::Included(first),
+            (None, None) => Bound::Unbounded,
+        };
+        let keys = self.keys.range::<Key, _>((from, Bound::Unbounded));
+        keys.take_while(move |key| key.bytes().starts_with(prefix)).filter_map(|key| {
+            let chain = self.chains.get(key)?;
+            let version = chain.latest().cloned().unwrap_or_else(Version::first);
+            let beside = chain.newer(version.stamp).cloned().collect();
+            Some((key.clone(), Found { version, beside, place: chain.place() }))
+        })
+    }
+
     /// A lease: what is superseded from now on stays until it is advanced or closed. `None` if there are too many.
     pub fn open_lease(&mut self) -> Option<LeaseId> {
         self.readers.open()
@@ -371,6 +401,7 @@ impl<M: SlotMemory> Store<M> {
         if chain.is_empty() {
             self.status.used_bytes -= Chain::empty_bytes(key);
             self.chains.remove(key);
+            self.keys.remove(key);
         }
         bytes
     }
@@ -379,10 +410,8 @@ impl<M: SlotMemory> Store<M> {
     /// all that is in doubt. To be put before a log's later records. Superseded versions are left out: their readers' leases end with the life.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let mut keys: Vec<&Key> = self.chains.keys().collect();
-        keys.sort_unstable();
         let mut committed = Vec::new();
-        for key in keys {
+        for key in &self.keys {
             let latest = self.chains.get(key).and_then(Chain::latest);
             committed.extend(latest.map(|version| settled(key, version)));
         }

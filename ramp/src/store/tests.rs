@@ -313,3 +313,29 @@ proptest! {
         prop_assert_eq!([status.value_bytes, status.metadata_bytes, status.used_bytes], sums);
     }
 }
+
+#[test]
+fn a_scan_finds_keys_of_a_prefix_in_order_and_goes_on_behind_any_of_them() {
+    let mut store = store();
+    committed(&mut store, 10, &["a1", "a2", "b1"]);
+    store.prepare(&part(20, &["a2", "a3"])).unwrap();
+    store.refuse(at(30));
+    let names = |prefix: &str, after: Option<&str>| {
+        let after = after.map(key);
+        let found = store.scan(prefix.as_bytes(), after.as_ref()).collect::<Vec<_>>();
+        found
+            .into_iter()
+            .map(|(key, found)| (key, found.version.stamp, found.beside.len()))
+            .collect::<Vec<_>>()
+    };
+    let all = [(key("a1"), at(10), 0), (key("a2"), at(10), 1), (key("a3"), Stamp::FIRST, 1)];
+    assert_eq!(names("a", None), all);
+    assert_eq!(names("a", Some("a1")), all[1..]);
+    assert_eq!(names("a", Some("A")), all, "a place before the prefix");
+    assert_eq!(names("a", Some("a3")), []);
+    assert_eq!(names("", None).len(), 4);
+    assert_eq!(names("c", None), []);
+    store.refuse(at(20));
+    let left: Vec<Key> = store.scan(b"a", None).map(|(key, _)| key).collect();
+    assert_eq!(left, [key("a1"), key("a2")], "a key of which nothing is left is gone");
+}
