@@ -12,6 +12,7 @@
 //! - Neither clock nor thread nor wire: requests and durability come from outside, replies and batches are taken away.
 
 use crate::{
+    feed::Feed,
     item::{Key, Version},
     limits::{REPLY_BYTES_MAX, SCAN_KEYS_MAX},
     locks::{Acquired, Locks},
@@ -43,6 +44,15 @@ pub struct Home<M> {
     lockers: HashMap<Stamp, Peer>,
     /// Whose leases there are.
     leases: HashMap<LeaseId, ClientId>,
+    fed: Option<Fed<M>>,
+}
+
+/// What readers follow.
+#[derive(Debug)]
+struct Fed<M> {
+    feed: Feed<M>,
+    /// What the keys begin with whose transactions are in it.
+    prefix: Vec<u8>,
 }
 
 impl<M: SlotMemory> Home<M> {
@@ -60,7 +70,20 @@ impl<M: SlotMemory> Home<M> {
         let durable = log.sequence();
         let (held, replies) = (VecDeque::new(), Vec::new());
         let (lockers, leases) = (HashMap::new(), HashMap::new());
-        Self { store, locks, log, log_full: false, durable, held, replies, lockers, leases }
+        Self { store, locks, log, log_full: false, durable, held, replies, lockers, leases, fed: None }
+    }
+
+    /// The same home with a feed of the transactions that write keys which begin with `prefix`.
+    #[must_use]
+    pub fn feeding(self, feed: Feed<M>, prefix: &[u8]) -> Self {
+        Self { fed: Some(Fed { feed, prefix: prefix.to_vec() }), ..self }
+    }
+
+    /// Lets those who follow the feed see what was done since this was last called.
+    pub fn publish_feed(&mut self) {
+        if let Some(fed) = &mut self.fed {
+            fed.feed.publish();
+        }
     }
 
     /// The store.
@@ -142,6 +165,7 @@ impl<M: SlotMemory> Home<M> {
             Request::Scan { lease, prefix, after, most } => {
                 self.scan(from, lease, &prefix, after.as_ref(), most)
             }
+            Request::Mark => self.mark(from),
             Request::Prepare { part, settled } => self.prepare(from, part, &settled),
             Request::Commit { stamp } => self.commit(from, stamp),
             Request::Abort { stamp } => self.abort(from, stamp),
@@ -213,6 +237,32 @@ impl<M: SlotMemory> Home<M> {
         self.replies.push((from, Reply::Scanned { items, more }));
     }
 
+    fn mark(&mut self, from: Peer) {
+        let reply = match &mut self.fed {
+            Some(fed) => Reply::Marked { tail: fed.feed.mark() },
+            None => Reply::Refused { why: Refusal::NoFeed },
+        };
+        self.replies.push((from, reply));
+    }
+
+    /// Writes down what is to survive a crash, and lets readers of the feed know.
+    fn record(&mut self, record: &Record, is_fed: bool) {
+        self.log.append(record);
+        if let Some(fed) = self.fed.as_mut().filter(|_| is_fed) {
+            fed.feed.append(record);
+        }
+    }
+
+    /// Whether the feed tells of transactions that write these keys.
+    fn feeds<'k>(&self, mut keys: impl Iterator<Item = &'k Key>) -> bool {
+        self.fed.as_ref().is_some_and(|fed| keys.any(|key| key.bytes().starts_with(&fed.prefix)))
+    }
+
+    /// Whether the feed has told of this transaction.
+    fn has_fed(&self, stamp: Stamp) -> bool {
+        self.fed.is_some() && self.store.transaction(stamp).is_some_and(|of| self.feeds(of.keys.iter()))
+    }
+
     fn read<T>(&mut self, from: Peer, lease: LeaseId, parts: Vec<Vec<T>>, reply: impl Fn(Vec<T>) -> Reply) {
         if self.store.has_lease(lease) {
             self.replies.extend(parts.into_iter().map(|items| (from, reply(items))));
@@ -253,15 +303,17 @@ impl<M: SlotMemory> Home<M> {
             return Err(Refusal::NotLocked { stamp, key: key.clone() });
         }
         if self.store.prepare(&part)? {
-            self.log.append(&Record::Prepare(part));
+            let is_fed = self.feeds(part.items.iter().map(|(key, _)| key));
+            self.record(&Record::Prepare(part), is_fed);
         }
         Ok(())
     }
 
     fn commit(&mut self, from: Peer, stamp: Stamp) {
         if self.store.vote(stamp) == Some(Vote::Prepared) {
+            let is_fed = self.has_fed(stamp);
             self.store.commit(stamp);
-            self.log.append(&Record::Commit(stamp));
+            self.record(&Record::Commit(stamp), is_fed);
             self.unlock(stamp);
         }
         self.hold(from, Reply::Committed);
@@ -278,8 +330,9 @@ impl<M: SlotMemory> Home<M> {
         if let Some(vote @ (Vote::Refused | Vote::Forgotten)) = self.store.vote(stamp) {
             return vote;
         }
+        let is_fed = self.has_fed(stamp);
         let Some(vote) = self.store.refuse(stamp) else { return Vote::Committed };
-        self.log.append(&Record::Refuse(stamp));
+        self.record(&Record::Refuse(stamp), is_fed);
         self.unlock(stamp);
         vote
     }
@@ -309,7 +362,8 @@ impl<M: SlotMemory> Home<M> {
         let done = if self.log_full { Err(Refusal::LogFull) } else { self.store.put(&part) };
         let reply = match done {
             Ok(()) => {
-                self.log.append(&Record::Put(part));
+                let is_fed = self.feeds(part.items.iter().map(|(key, _)| key));
+                self.record(&Record::Put(part), is_fed);
                 Reply::Committed
             }
             Err(why) => Reply::Refused { why },
@@ -427,6 +481,38 @@ mod tests {
         let lease = LeaseId::default();
         let replies = ask(&mut home, Request::Scan { lease, prefix: Vec::new(), after: None, most: 1 });
         assert_eq!(replies, [Reply::Unleased]);
+    }
+
+    #[test]
+    fn a_feed_has_the_transactions_of_its_keys_and_no_others() {
+        let feed = Feed::new(SlotVector::zeroed(4096), OPTIONS.life).unwrap();
+        let mut home = home().feeding(feed, b"a");
+        let [Reply::Marked { tail }] = ask(&mut home, Request::Mark)[..] else { panic!("no mark") };
+        let part = |time, name| {
+            let items = vec![(key(name), Value::new(b"value").unwrap())];
+            let homes = vec![HomeId(0)];
+            Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items }
+        };
+        for (time, name) in [(1, b'a'), (2, b'b'), (3, b'a')] {
+            ask(&mut home, Request::Prepare { part: part(time, name), settled: Vec::new() });
+        }
+        ask(&mut home, Request::Abort { stamp: at(3) });
+        ask(&mut home, Request::Abort { stamp: at(4) });
+        ask(&mut home, Request::Commit { stamp: at(2) });
+        ask(&mut home, Request::Commit { stamp: at(1) });
+        ask(&mut home, Request::Commit { stamp: at(1) });
+        ask(&mut home, Request::Put { part: part(5, b'a') });
+        home.publish_feed();
+        let memory = home.fed.as_ref().unwrap().feed.memory().as_slice();
+        let (records, ..) = read(tail, &memory[crate::limits::FEED_HEADER_BYTES..]);
+        let expected = [
+            Record::Prepare(part(1, b'a')),
+            Record::Prepare(part(3, b'a')),
+            Record::Refuse(at(3)),
+            Record::Commit(at(1)),
+            Record::Put(part(5, b'a')),
+        ];
+        assert_eq!(records, expected);
     }
 
     #[test]

@@ -69,6 +69,11 @@ pub const RECORD_HEADER_BYTES: usize = 17;
 /// The longest record.
 pub const RECORD_BYTES_MAX: usize = 8 << 20;
 
+/// Bytes of a feed before its ring: a cache line.
+pub const FEED_HEADER_BYTES: usize = 64;
+/// Bytes of a feed that a reader copies at once. A longer record sends readers back to the home.
+pub const FEED_READ_BYTES_MAX: usize = 1 << 20;
+
 // The largest part, with its metadata, homes and lengths, fits a record.
 const _: () = assert!(
     PART_BYTES_MAX

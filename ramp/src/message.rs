@@ -13,6 +13,7 @@ use crate::{
         HOMES_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX,
         WRITE_KEYS_MAX,
     },
+    log::Tail,
     slot::Place,
     stamp::{ClientId, Stamp},
 };
@@ -205,6 +206,9 @@ pub enum Refusal {
         /// The first key that is not locked.
         key: Key,
     },
+    /// The home has no feed.
+    #[error("this home has no feed to follow: give its node more memory for transactions")]
+    NoFeed,
     /// The log takes no more records.
     #[error("the log of this home takes no more records: free some space on its disk")]
     LogFull,
@@ -278,6 +282,8 @@ pub enum Request {
         /// At most so many keys.
         most: u32,
     },
+    /// Where the feed is now: who scans after this and follows the feed from there misses nothing.
+    Mark,
     /// To vote on a transaction: prepare it or refuse.
     Prepare {
         /// What it writes here.
@@ -409,6 +415,11 @@ pub enum Reply {
         items: Vec<(Key, Found)>,
         /// Whether there may be more behind the last one.
         more: bool,
+    },
+    /// To [`Request::Mark`].
+    Marked {
+        /// Where the next record of the feed will be.
+        tail: Tail,
     },
     /// To [`Request::Prepare`]: it is prepared, and will be after a crash.
     Prepared,

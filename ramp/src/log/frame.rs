@@ -29,12 +29,13 @@ use crate::{
     bytes::{Cursor, length_u32},
     limits::{LOG_HEADER_BYTES, RECORD_BYTES_MAX, RECORD_HEADER_BYTES},
 };
+use serde::{Deserialize, Serialize};
 
 const CHECKSUM_AT: usize = 4;
 const SEQUENCE_AT: usize = 8;
 
 /// Where a log goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tail {
     /// Bytes of all whole records: the next one is written here, over whatever is there.
     pub offset_bytes: u64,
@@ -153,6 +154,12 @@ impl LogWriter {
         let bytes = (self.open.len() - start) as u64;
         self.tail = Tail { offset_bytes: self.tail.offset_bytes + bytes, sequence, checksum };
         sequence
+    }
+
+    /// Where the next record will be.
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        self.tail
     }
 
     /// Number of the last record; 0 if there is none.

@@ -262,6 +262,12 @@ impl<M: SlotMemory> Store<M> {
         self.fates.vote(stamp)
     }
 
+    /// What is known of a transaction that was prepared or committed here, and that may not have ended elsewhere.
+    #[must_use]
+    pub fn transaction(&self, stamp: Stamp) -> Option<&Transaction> {
+        self.fates.get(stamp)
+    }
+
     /// Refuses all unknown transactions up to `floor`.
     pub fn raise_floor(&mut self, floor: Stamp) {
         self.fates.raise(floor);
