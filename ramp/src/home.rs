@@ -79,6 +79,12 @@ impl<M: SlotMemory> Home<M> {
         Self { fed: Some(Fed { feed, prefix: prefix.to_vec() }), ..self }
     }
 
+    /// The memory of the feed, if there is one.
+    #[must_use]
+    pub fn feed_memory(&self) -> Option<&M> {
+        self.fed.as_ref().map(|fed| fed.feed.memory())
+    }
+
     /// Lets those who follow the feed see what was done since this was last called.
     pub fn publish_feed(&mut self) {
         if let Some(fed) = &mut self.fed {
@@ -503,7 +509,7 @@ mod tests {
         ask(&mut home, Request::Commit { stamp: at(1) });
         ask(&mut home, Request::Put { part: part(5, b'a') });
         home.publish_feed();
-        let memory = home.fed.as_ref().unwrap().feed.memory().as_slice();
+        let memory = home.feed_memory().unwrap().as_slice();
         let (records, ..) = read(tail, &memory[crate::limits::FEED_HEADER_BYTES..]);
         let expected = [
             Record::Prepare(part(1, b'a')),

@@ -1,0 +1,165 @@
+//! Which row is an item about?
+//!
+//! | bytes of a key | |
+//! |---|---|
+//! | 0..2 | 0, `r`: keys that begin with a zero byte are not for users |
+//! | 2..6 | the table's id |
+//! | 6 | 0: a row of a segment; 1: a row that was inserted |
+//! | 7.. | segment 4, row 4; or the stamp of the transaction that inserted it (time 8, client 4) and its number among that transaction's rows 4 |
+//!
+//! Invariants
+//! - Numbers are big-endian: the order of keys is the order of tables, then of rows of segments by their places, then of inserted ones by their stamps.
+//! - An identity is for ever: a row keeps it when it is updated, and no other row of the same table ever gets it.
+
+use rackscan_format::ids::{SegmentId, TableId};
+use rackscan_ramp::{
+    item::Key,
+    stamp::{ClientId, Stamp},
+};
+use std::fmt;
+
+/// What the keys of all rows of tables begin with.
+pub const ROW_PREFIX: &[u8] = b"\0r";
+
+/// Bytes before the kind.
+const TABLE_BYTES: usize = 6;
+
+/// A row of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RowIdentity {
+    /// One that was loaded.
+    Stored {
+        /// Its segment.
+        segment: SegmentId,
+        /// Its place there.
+        row: u32,
+    },
+    /// One that was inserted.
+    Inserted {
+        /// The transaction.
+        by: Stamp,
+        /// Its number among the rows that this transaction inserted into the table.
+        number: u32,
+    },
+}
+
+impl fmt::Display for RowIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stored { segment, row } => write!(f, "row {row} of segment {segment}"),
+            Self::Inserted { by, number } => write!(f, "row {number} inserted by {by}"),
+        }
+    }
+}
+
+/// A key that begins like those of rows and is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the key {key} begins as those of rows do, and names no row: written by a newer version?")]
+pub struct NotARow {
+    /// The key.
+    pub key: Key,
+}
+
+/// What the keys of a table's rows begin with.
+#[must_use]
+pub fn table_prefix(table: TableId) -> [u8; TABLE_BYTES] {
+    let mut prefix = [0; TABLE_BYTES];
+    prefix[..2].copy_from_slice(ROW_PREFIX);
+    prefix[2..].copy_from_slice(&table.0.to_be_bytes());
+    prefix
+}
+
+impl RowIdentity {
+    /// The key of the row in its table. `None` never happens: keys may be longer.
+    #[must_use]
+    pub fn key(self, table: TableId) -> Option<Key> {
+        let mut bytes = table_prefix(table).to_vec();
+        match self {
+            Self::Stored { segment, row } => {
+                bytes.push(0);
+                bytes.extend_from_slice(&segment.0.to_be_bytes());
+                bytes.extend_from_slice(&row.to_be_bytes());
+            }
+            Self::Inserted { by, number } => {
+                bytes.push(1);
+                bytes.extend_from_slice(&by.time.to_be_bytes());
+                bytes.extend_from_slice(&by.client.0.to_be_bytes());
+                bytes.extend_from_slice(&number.to_be_bytes());
+            }
+        }
+        Key::new(&bytes).ok()
+    }
+
+    /// Table and row of a key; `None` for a key that is for something else.
+    ///
+    /// # Errors
+    /// [`NotARow`].
+    pub fn of(key: &Key) -> Result<Option<(TableId, Self)>, NotARow> {
+        let Some(rest) = key.bytes().strip_prefix(ROW_PREFIX) else { return Ok(None) };
+        parse(rest).map(Some).ok_or_else(|| NotARow { key: key.clone() })
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<(TableId, RowIdentity)> {
+    let (table, rest) = bytes.split_first_chunk()?;
+    let (kind, rest) = rest.split_first()?;
+    let row = match kind {
+        0 => {
+            let (segment, rest) = rest.split_first_chunk()?;
+            let row = u32::from_be_bytes(rest.try_into().ok()?);
+            RowIdentity::Stored { segment: SegmentId(u32::from_be_bytes(*segment)), row }
+        }
+        1 => {
+            let (time, rest) = rest.split_first_chunk()?;
+            let (client, rest) = rest.split_first_chunk()?;
+            let client = ClientId(u32::from_be_bytes(*client));
+            let by = Stamp { time: u64::from_be_bytes(*time), client };
+            RowIdentity::Inserted { by, number: u32::from_be_bytes(rest.try_into().ok()?) }
+        }
+        _ => return None,
+    };
+    Some((TableId(u32::from_be_bytes(*table)), row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn identity() -> impl Strategy<Value = RowIdentity> {
+        let stored = (any::<u32>(), any::<u32>())
+            .prop_map(|(segment, row)| RowIdentity::Stored { segment: SegmentId(segment), row });
+        let inserted = (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(time, client, number)| {
+            RowIdentity::Inserted { by: Stamp { time, client: ClientId(client) }, number }
+        });
+        prop_oneof![stored, inserted]
+    }
+
+    proptest! {
+        #[test]
+        fn an_identity_survives_its_key_and_keys_are_in_the_order_of_tables_and_rows(
+            a in (any::<u32>(), identity()), b in (any::<u32>(), identity()),
+        ) {
+            let key = |(table, row): (u32, RowIdentity)| row.key(TableId(table)).unwrap();
+            prop_assert_eq!(RowIdentity::of(&key(a)), Ok(Some((TableId(a.0), a.1))));
+            prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
+            prop_assert!(key(a).bytes().starts_with(&table_prefix(TableId(a.0))));
+        }
+
+        #[test]
+        fn a_key_of_any_bytes_is_a_row_or_says_that_it_is_none(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let key = Key::new(&[ROW_PREFIX, &bytes].concat()).unwrap();
+            match RowIdentity::of(&key) {
+                Ok(Some((table, row))) => prop_assert_eq!(row.key(table).unwrap(), key),
+                Ok(None) => prop_assert!(false, "it begins as rows do"),
+                Err(error) => prop_assert_eq!(error.key, key),
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_users_are_no_rows() {
+        assert_eq!(RowIdentity::of(&Key::new(b"r").unwrap()), Ok(None));
+        assert_eq!(RowIdentity::of(&Key::new(b"\0x").unwrap()), Ok(None));
+    }
+}

@@ -1,0 +1,17 @@
+//! Which rows does a table have beside its segments?
+//!
+//! Segments never change. What is inserted, updated or deleted lies beside them, as items of read-atomic transactions, each under a key that says which
+//! row it is about. Whoever scans a table follows what all homes write, and knows at each moment a set of rows that belongs together:
+//!
+//! ```text
+//! statement -> rows with their identities -> items of one transaction -> homes            [identity], [row]
+//! homes -> their feeds -> [replica]: committed anywhere counts everywhere -> rows of a table beside its segments
+//! ```
+//!
+//! Pure: neither wires nor disks nor clocks, and it does not know how rows are scanned.
+
+#![forbid(unsafe_code)]
+
+pub mod identity;
+pub mod replica;
+pub mod row;

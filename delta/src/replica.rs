@@ -1,0 +1,212 @@
+//! What do all homes together say about the rows beside segments, at one moment?
+//!
+//! ```text
+//! once:   mark every feed, then scan every home           -> scanned
+//! then:   rounds: read every feed to its end              -> record, and after each home's feed: round_ended
+//! ```
+//!
+//! A transaction that is committed at any home is prepared at all of them, so it counts at all of them, as soon as its rows have been read: that is the set of
+//! transactions which all scans of a statement see, and no home is asked whether it knows yet.
+//!
+//! Invariants
+//! - When [`Replica::round_ended`] says so, what is there is read-atomic: of a transaction that is visible in one row every row is, or something newer.
+//! - What was acknowledged before a round began is visible after it.
+//! - Rows only move forward: an older version never replaces a newer one.
+//! - The same records in any order of homes make the same rows.
+//!
+//! Why a round may not be enough: a feed that was read early in it may lack what was prepared, on another home, for a commit that was read late in it. Homes publish what they
+//! prepare before they say so, so the next round has it.
+
+use crate::identity::{NotARow, RowIdentity};
+use rackscan_format::ids::TableId;
+use rackscan_ramp::{
+    item::{Key, Value},
+    log::Record,
+    message::{Found, HomeId, Part},
+    stamp::Stamp,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The newest visible version of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowVersion {
+    /// Which transaction wrote it.
+    pub stamp: Stamp,
+    /// Its bytes ([`crate::row`]), or that it is deleted.
+    pub value: Value,
+}
+
+/// The rows of one table beside its segments.
+#[derive(Clone, Debug, Default)]
+pub struct TableRows {
+    rows: BTreeMap<RowIdentity, RowVersion>,
+    /// Which have changed since somebody took this.
+    changed: BTreeSet<RowIdentity>,
+}
+
+impl TableRows {
+    /// All of them: stored ones that were updated or deleted, and inserted ones, deleted or not.
+    pub fn rows(&self) -> impl Iterator<Item = (RowIdentity, &RowVersion)> {
+        self.rows.iter().map(|(row, version)| (*row, version))
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// A row.
+    #[must_use]
+    pub fn row(&self, row: RowIdentity) -> Option<&RowVersion> {
+        self.rows.get(&row)
+    }
+}
+
+/// A transaction that is prepared somewhere, and not known to be committed.
+#[derive(Debug, Default)]
+struct Open {
+    /// All its homes; `None` if only a scan has told of it.
+    homes: Option<Vec<HomeId>>,
+    /// The homes whose items are here.
+    heard: BTreeSet<HomeId>,
+    items: Vec<(Key, Value)>,
+}
+
+/// What is known of all homes.
+#[derive(Debug, Default)]
+pub struct Replica {
+    tables: BTreeMap<TableId, TableRows>,
+    open: HashMap<Stamp, Open>,
+    /// Committed ones of which not all items may have been read, and in which round that was learnt.
+    committed: HashMap<Stamp, u64>,
+    round: u64,
+}
+
+impl Replica {
+    /// Nothing is known.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A table's rows beside its segments; `None` if there are none.
+    #[must_use]
+    pub fn table(&self, table: TableId) -> Option<&TableRows> {
+        self.tables.get(&table)
+    }
+
+    /// Tables that have such rows.
+    pub fn tables(&self) -> impl Iterator<Item = TableId> {
+        self.tables.keys().copied()
+    }
+
+    /// The rows that have changed since this was last called.
+    pub fn take_changed(&mut self, table: TableId) -> BTreeSet<RowIdentity> {
+        self.tables.get_mut(&table).map(|rows| std::mem::take(&mut rows.changed)).unwrap_or_default()
+    }
+
+    /// Forgets a table, because it is gone.
+    pub fn forget(&mut self, table: TableId) {
+        self.tables.remove(&table);
+    }
+
+    /// What a home has of rows, found by a scan that began after its feed was marked.
+    ///
+    /// # Errors
+    /// [`NotARow`]: a key that this release does not understand.
+    pub fn scanned(&mut self, home: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
+        for (key, Found { version, beside, .. }) in items {
+            if version.stamp > Stamp::FIRST {
+                self.committed.insert(version.stamp, self.round);
+                self.apply(version.stamp, &key, version.value)?;
+            }
+            for prepared in beside {
+                let open = self.open.entry(prepared.stamp).or_default();
+                open.heard.insert(home);
+                open.items.push((key.clone(), prepared.value));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next record of a home's feed.
+    ///
+    /// # Errors
+    /// [`NotARow`].
+    pub fn record(&mut self, home: HomeId, record: Record) -> Result<(), NotARow> {
+        match record {
+            Record::Prepare(part) if self.committed.contains_key(&part.stamp) => self.apply_part(part),
+            Record::Prepare(Part { stamp, homes, items, .. }) => {
+                let open = self.open.entry(stamp).or_default();
+                open.homes = Some(homes);
+                // A scan may have told of these already.
+                if open.heard.insert(home) {
+                    open.items.extend(items);
+                }
+                Ok(())
+            }
+            Record::Put(part) => self.apply_part(part),
+            Record::Commit(stamp) => self.commit(stamp),
+            Record::Refuse(stamp) => {
+                self.open.remove(&stamp);
+                Ok(())
+            }
+            Record::Settle(_) | Record::Floor(_) | Record::End(_) => Ok(()),
+        }
+    }
+
+    /// All feeds were read to their ends, each to an end that was looked at after the round before had ended. Whether what is there now is read-atomic;
+    /// if not, another round makes it so, as far as this round's transactions are concerned.
+    ///
+    /// # Errors
+    /// [`NotARow`].
+    pub fn round_ended(&mut self) -> Result<bool, NotARow> {
+        // What scans have told of as committed may be open elsewhere.
+        let decided: Vec<Stamp> =
+            self.open.keys().copied().filter(|stamp| self.committed.contains_key(stamp)).collect();
+        for stamp in decided {
+            self.commit(stamp)?;
+        }
+        // Items of these were looked for in a round that began after they were known to be committed.
+        let ended = self.round;
+        self.committed.retain(|_, learnt| *learnt >= ended);
+        // Round 0 is the scan's: it is told apart from the first reading of feeds.
+        self.round += 1;
+        Ok(self.committed.is_empty())
+    }
+
+    fn commit(&mut self, stamp: Stamp) -> Result<(), NotARow> {
+        // Nothing open: another home's commit came first, or a scan has told of it.
+        let Some(Open { homes, heard, items }) = self.open.remove(&stamp) else { return Ok(()) };
+        let is_whole = homes.is_some_and(|homes| homes.iter().all(|home| heard.contains(home)));
+        if !is_whole {
+            self.committed.entry(stamp).or_insert(self.round);
+        }
+        items.into_iter().try_for_each(|(key, value)| self.apply(stamp, &key, value))
+    }
+
+    fn apply_part(&mut self, part: Part) -> Result<(), NotARow> {
+        part.items.into_iter().try_for_each(|(key, value)| self.apply(part.stamp, &key, value))
+    }
+
+    fn apply(&mut self, stamp: Stamp, key: &Key, value: Value) -> Result<(), NotARow> {
+        // A transaction may write more than rows.
+        let Some((table, row)) = RowIdentity::of(key)? else { return Ok(()) };
+        let rows = self.tables.entry(table).or_default();
+        if rows.rows.get(&row).is_none_or(|known| known.stamp < stamp) {
+            rows.rows.insert(row, RowVersion { stamp, value });
+            rows.changed.insert(row);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

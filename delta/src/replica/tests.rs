@@ -1,0 +1,319 @@
+//! Is what a replica knows after a round all or nothing of every transaction, and all that was acknowledged before?
+//!
+//! Real homes with feeds; transactions whose messages arrive in any order that their coordinators allow; a reader that reads one feed after the other, with
+//! messages arriving between any two, and that begins anew when it was away for too long. All from a seed.
+
+use super::*;
+use fastrand::Rng;
+use rackscan_format::ids::SegmentId;
+use rackscan_ramp::{
+    algorithm::Algorithm,
+    feed::{Behind, Feed, FeedHeader, FeedReader},
+    home::{Home, Peer},
+    log::{LogWriter, Tail},
+    message::{Guard, Reply, Request},
+    slot::SlotVector,
+    stamp::ClientId,
+    store::{Store, StoreOptions},
+};
+
+const HOMES: u16 = 3;
+const FEED_BYTES: usize = 64 + 8192;
+const TABLES: u32 = 2;
+
+/// A home whose log is durable at once, and its feed's memory as a peer would copy it.
+struct Node {
+    id: HomeId,
+    home: Home<SlotVector>,
+    reader: FeedReader,
+}
+
+fn ask(node: &mut Node, request: Request) -> Vec<Reply> {
+    node.home.request(Peer(0), request);
+    if let Some(batch) = node.home.log_mut().take_batch() {
+        node.home.durable(batch.sequence);
+    }
+    // Before anybody is told.
+    node.home.publish_feed();
+    node.home.take_replies().into_iter().map(|(_, reply)| reply).collect()
+}
+
+impl Node {
+    fn new(id: u16) -> Self {
+        let options = StoreOptions { budget_bytes: 64 << 20, life: 1 };
+        let store = Store::new(options, SlotVector::zeroed(4096));
+        let feed = Feed::new(SlotVector::zeroed(FEED_BYTES), 1).unwrap();
+        let home = Home::new(store, LogWriter::after(Tail::START)).feeding(feed, crate::identity::ROW_PREFIX);
+        Self { id: HomeId(id), home, reader: FeedReader::at(Tail::START, 1, FEED_BYTES) }
+    }
+
+    fn mark(&mut self) {
+        let [Reply::Marked { tail }] = ask(self, Request::Mark)[..] else { panic!("no mark") };
+        self.reader = FeedReader::at(tail, 1, FEED_BYTES);
+    }
+
+    fn scan(&mut self) -> Vec<(Key, Found)> {
+        let [Reply::Leased { lease, .. }] = ask(self, Request::Lease { client: ClientId(99) })[..] else {
+            panic!("no lease")
+        };
+        let (mut items, mut after) = (Vec::new(), None);
+        loop {
+            let prefix = crate::identity::ROW_PREFIX.to_vec();
+            let mut replies = ask(self, Request::Scan { lease, prefix, after, most: 7 });
+            let Some(Reply::Scanned { items: part, more }) = replies.pop() else { panic!("no scan") };
+            after = part.last().map(|(key, _)| key.clone());
+            items.extend(part);
+            if !more {
+                break;
+            }
+        }
+        ask(self, Request::Close { lease });
+        items
+    }
+
+    fn read(&mut self, replica: &mut Replica) -> Result<(), Behind> {
+        let memory = self.home.feed_memory().unwrap().as_slice().to_vec();
+        let header = FeedHeader::of(memory.first_chunk().unwrap());
+        if let Some(pieces) = self.reader.wanted(header)? {
+            let bytes = [&memory[pieces.first.clone()], &memory[pieces.second.clone()]].concat();
+            for record in self.reader.take(&bytes, header)? {
+                replica.record(self.id, record).unwrap();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A transaction on its way: which homes have prepared and committed.
+struct Writing {
+    stamp: Stamp,
+    rows: Vec<(TableId, RowIdentity)>,
+    parts: BTreeMap<HomeId, Vec<(Key, Value)>>,
+    prepared: BTreeSet<HomeId>,
+    told: BTreeSet<HomeId>,
+    aborts: bool,
+}
+
+struct World {
+    random: Rng,
+    nodes: Vec<Node>,
+    writing: Vec<Writing>,
+    acknowledged: Vec<(Stamp, Vec<(TableId, RowIdentity)>)>,
+    refused: BTreeSet<Stamp>,
+    all: BTreeMap<Stamp, Vec<(TableId, RowIdentity)>>,
+    time: u64,
+}
+
+impl World {
+    fn begin(&mut self) {
+        self.time += 1;
+        let stamp = Stamp { time: self.time, client: ClientId(self.random.u32(1..4)) };
+        let mut rows = BTreeSet::new();
+        for number in 0..self.random.u32(1..5) {
+            let table = TableId(self.random.u32(0..TABLES));
+            let row = if self.random.bool() {
+                RowIdentity::Stored { segment: SegmentId(self.random.u32(0..2)), row: self.random.u32(0..4) }
+            } else {
+                RowIdentity::Inserted { by: stamp, number }
+            };
+            rows.insert((table, row));
+        }
+        let mut parts: BTreeMap<HomeId, Vec<(Key, Value)>> = BTreeMap::new();
+        for (table, row) in &rows {
+            let key = row.key(*table).unwrap();
+            let home = HomeId(u16::try_from(key.fingerprint().0 % u64::from(HOMES)).unwrap());
+            let length = self.random.usize(1..200);
+            let value = if self.random.u8(0..5) == 0 {
+                Value::DELETED
+            } else {
+                Value::new(&vec![1; length]).unwrap()
+            };
+            parts.entry(home).or_default().push((key, value));
+        }
+        parts.values_mut().for_each(|items| items.sort_by(|(a, _), (b, _)| a.cmp(b)));
+        let rows: Vec<_> = rows.into_iter().collect();
+        self.all.insert(stamp, rows.clone());
+        let (prepared, told) = (BTreeSet::new(), BTreeSet::new());
+        let aborts = self.random.u8(0..8) == 0;
+        self.writing.push(Writing { stamp, rows, parts, prepared, told, aborts });
+    }
+
+    /// One message of one transaction arrives.
+    fn step(&mut self) {
+        if self.writing.len() < 4 {
+            self.begin();
+        }
+        let index = self.random.usize(0..self.writing.len());
+        let writing = &mut self.writing[index];
+        let homes: Vec<HomeId> = writing.parts.keys().copied().collect();
+        let stamp = writing.stamp;
+        let open =
+            |done: &BTreeSet<HomeId>| homes.iter().copied().filter(|home| !done.contains(home)).collect();
+        let left: Vec<HomeId> = open(&writing.prepared);
+        if !left.is_empty() && !(writing.aborts && left.len() == 1) {
+            let home = left[self.random.usize(0..left.len())];
+            let items = writing.parts[&home].clone();
+            let keys: Vec<Key> = writing.parts.values().flatten().map(|(key, _)| key.clone()).collect();
+            let metadata = Algorithm::Fast.metadata(&keys);
+            let part = Part { stamp, homes, guard: Guard::Open, metadata, items };
+            let replies =
+                ask(&mut self.nodes[usize::from(home.0)], Request::Prepare { part, settled: vec![] });
+            assert_eq!(replies, [Reply::Prepared]);
+            writing.prepared.insert(home);
+            return;
+        }
+        let left: Vec<HomeId> = open(&writing.told);
+        let home = left[self.random.usize(0..left.len())];
+        let request = if writing.aborts { Request::Abort { stamp } } else { Request::Commit { stamp } };
+        ask(&mut self.nodes[usize::from(home.0)], request);
+        writing.told.insert(home);
+        if left.len() > 1 {
+            return;
+        }
+        let Writing { stamp, rows, aborts, .. } = self.writing.swap_remove(index);
+        for home in homes {
+            ask(&mut self.nodes[usize::from(home.0)], Request::Settled { stamps: vec![stamp] });
+        }
+        if aborts {
+            self.refused.insert(stamp);
+        } else {
+            self.acknowledged.push((stamp, rows));
+        }
+    }
+
+    fn some_steps(&mut self, most: usize) {
+        for _ in 0..self.random.usize(0..=most) {
+            self.step();
+        }
+    }
+
+    fn fresh(&mut self) -> Replica {
+        let mut replica = Replica::new();
+        for index in 0..self.nodes.len() {
+            self.nodes[index].mark();
+            self.some_steps(3);
+        }
+        for index in 0..self.nodes.len() {
+            let items = self.nodes[index].scan();
+            replica.scanned(HomeId(u16::try_from(index).unwrap()), items).unwrap();
+            self.some_steps(3);
+        }
+        replica.round_ended().unwrap();
+        replica
+    }
+
+    /// Rounds until what is there belongs together; the most rounds that it took.
+    fn catch_up(&mut self, replica: &mut Replica, busy: usize) -> Result<usize, Behind> {
+        for round in 1.. {
+            for index in 0..self.nodes.len() {
+                self.nodes[index].read(replica)?;
+                if round == 1 {
+                    self.some_steps(busy);
+                }
+            }
+            if replica.round_ended().unwrap() {
+                return Ok(round);
+            }
+        }
+        Ok(0)
+    }
+
+    fn check(&self, replica: &Replica, acknowledged: usize) {
+        let seen = |(table, row): &(TableId, RowIdentity)| {
+            replica
+                .table(*table)
+                .and_then(|rows| rows.row(*row))
+                .map_or(Stamp::FIRST, |version| version.stamp)
+        };
+        let visible: BTreeSet<Stamp> = replica
+            .tables
+            .values()
+            .flat_map(|rows| rows.rows.values())
+            .map(|version| version.stamp)
+            .collect();
+        for stamp in &visible {
+            assert!(!self.refused.contains(stamp), "{stamp} was refused");
+            for row in &self.all[stamp] {
+                assert!(seen(row) >= *stamp, "{stamp} is visible, but not in {row:?}: {}", seen(row));
+            }
+        }
+        for (stamp, rows) in &self.acknowledged[..acknowledged] {
+            rows.iter().for_each(|row| assert!(seen(row) >= *stamp, "{stamp} was acknowledged: {row:?}"));
+        }
+    }
+}
+
+fn run(seed: u64) -> (usize, usize) {
+    let mut world = World {
+        random: Rng::with_seed(seed),
+        nodes: (0..HOMES).map(Node::new).collect(),
+        writing: Vec::new(),
+        acknowledged: Vec::new(),
+        refused: BTreeSet::new(),
+        all: BTreeMap::new(),
+        time: 0,
+    };
+    world.some_steps(40);
+    let mut replica = world.fresh();
+    let (mut rounds_max, mut begun_anew) = (0, 0);
+    for _ in 0..20 {
+        let most = if world.random.u8(0..10) == 0 { 300 } else { 12 };
+        world.some_steps(most);
+        let acknowledged = world.acknowledged.len();
+        match world.catch_up(&mut replica, 4) {
+            Ok(rounds) => rounds_max = rounds_max.max(rounds),
+            Err(_) => {
+                begun_anew += 1;
+                replica = world.fresh();
+                while world.catch_up(&mut replica, 0).is_err() {
+                    replica = world.fresh();
+                }
+            }
+        }
+        world.check(&replica, acknowledged);
+    }
+    if world.catch_up(&mut replica, 0).is_ok() {
+        let kept = replica.open.keys().find(|stamp| world.refused.contains(stamp));
+        assert_eq!(kept, None, "a transaction that was refused everywhere is still remembered");
+    }
+    (rounds_max, begun_anew)
+}
+
+#[test]
+fn after_a_round_every_transaction_is_visible_wholly_or_not_at_all() {
+    let first = std::env::var("RACKSCAN_SEED").ok();
+    let first = first
+        .and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok())
+        .unwrap_or(0x6de17a);
+    let cases = std::env::var("RACKSCAN_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(150);
+    let (mut rounds, mut begun_anew) = (0, 0);
+    for seed in first..first + cases {
+        let (rounds_max, anew) = std::panic::catch_unwind(|| run(seed))
+            .unwrap_or_else(|_| panic!("RACKSCAN_SEED={seed:#x} RACKSCAN_CASES=1"));
+        rounds = rounds.max(rounds_max);
+        begun_anew += anew;
+    }
+    assert!(rounds > 1, "no commit was ever read before what it commits");
+    assert!(begun_anew > 0 || cases < 50, "no reader was ever away for too long");
+}
+
+#[test]
+fn changes_are_taken_once() {
+    let mut replica = Replica::new();
+    let row = RowIdentity::Stored { segment: SegmentId(1), row: 2 };
+    let put = |time| {
+        let items = vec![(row.key(TableId(3)).unwrap(), Value::new(&[1]).unwrap())];
+        let stamp = Stamp { time, client: ClientId(1) };
+        let metadata = rackscan_ramp::item::Metadata::Stamp;
+        Record::Put(Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata, items })
+    };
+    replica.record(HomeId(0), put(5)).unwrap();
+    assert_eq!(replica.take_changed(TableId(3)), BTreeSet::from([row]));
+    assert_eq!(replica.take_changed(TableId(3)), BTreeSet::new());
+    replica.record(HomeId(0), put(4)).unwrap();
+    assert_eq!(replica.take_changed(TableId(3)), BTreeSet::new(), "an older version changes nothing");
+    replica.record(HomeId(0), put(6)).unwrap();
+    assert_eq!(replica.take_changed(TableId(3)), BTreeSet::from([row]));
+    replica.forget(TableId(3));
+    assert!(replica.table(TableId(3)).is_none());
+}
