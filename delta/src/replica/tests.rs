@@ -150,7 +150,8 @@ impl World {
         let open =
             |done: &BTreeSet<HomeId>| homes.iter().copied().filter(|home| !done.contains(home)).collect();
         let left: Vec<HomeId> = open(&writing.prepared);
-        if !left.is_empty() && !(writing.aborts && left.len() == 1) {
+        let keeps_back = writing.aborts && left.len() == 1;
+        if !(left.is_empty() || keeps_back) {
             let home = left[self.random.usize(0..left.len())];
             let items = writing.parts[&home].clone();
             let keys: Vec<Key> = writing.parts.values().flatten().map(|(key, _)| key.clone()).collect();
