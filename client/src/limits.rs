@@ -48,6 +48,17 @@ pub const READS_POSTED_MAX: usize = 96;
 /// A node learns which of its cached pages were used when there are so many.
 pub const CACHE_USED_TOLD: usize = 64;
 
+/// The least memory of each connection of `Lines`: two of the longest messages.
+pub const LINES_MEMORY_BYTES_MIN: usize = 128 << 10;
+/// One-sided reads outstanding at one node of `Lines`.
+pub const LINES_READS_MAX: usize = 96;
+/// How long `Lines` poll before they sleep in the kernel; every poll that finds nothing yields the processor.
+pub const LINES_SPIN: Duration = Duration::from_micros(20);
+/// How soon a lost node is connected to again, at first. Each failure doubles it.
+pub const LINES_BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// How long it comes to at most.
+pub const LINES_BACKOFF_MAX: Duration = Duration::from_secs(1);
+
 /// Freed page buffers kept for the next fetch.
 pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
 
@@ -71,6 +82,9 @@ const _: () = assert!(FETCH_PAGES_MAX >= 1);
 const _: () =
     assert!(2 * REQUESTS_PER_NODE_MAX + READS_POSTED_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
 const _: () = assert!(DIRECT_DEPTH_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+// A queue of the fabric has room for all messages and all reads of one node.
+const _: () = assert!(DIRECT_DEPTH_MAX + LINES_READS_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+const _: () = assert!(LINES_MEMORY_BYTES_MIN >= 2 * rackscan_format::limits::MESSAGE_BYTES_MAX);
 // What is told at once, with all pages of the call that reached the number, fits one message.
 const _: () = assert!(CACHE_USED_TOLD + FETCH_PAGES_MAX <= rackscan_format::limits::CACHE_USED_MAX);
 // Progress is made with the reserve alone: it holds any page.
