@@ -39,6 +39,7 @@ mod page_buffer;
 mod process;
 mod status;
 mod target;
+mod transaction;
 
 pub use catalog::{BrokenTable, ClusterCatalog, ClusterTable, PlacedSegment};
 pub use cluster::{Cluster, ClusterOptions, NodeEndpoint};
@@ -51,3 +52,6 @@ pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;
 pub use process::{OfferedProgram, ProcessAnswer, Processed};
 pub use status::Echoed;
+pub use transaction::{
+    NoSuchOperations, Operations, ReadOutcome, Session, SessionOptions, TransactionError, Written,
+};

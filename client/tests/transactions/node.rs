@@ -30,7 +30,7 @@ use rackscan_ramp::{
     log::{LogWriter, Tail, read, recover},
     message::{Reply, Request as Asked},
     slot::SlotMemory,
-    stamp::ClientId,
+    stamp::{ClientId, Stamp},
     store::StoreOptions,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -63,6 +63,8 @@ impl SlotMemory for Slots {
 pub(crate) struct Knobs {
     /// It answers nothing but the status.
     pub(crate) silent: AtomicBool,
+    /// It never releases a lock.
+    pub(crate) keeps_locks: AtomicBool,
     /// It takes requests of this many transactions yet, and hangs up on the next that comes; 0 for all.
     pub(crate) hangs_up_at: AtomicU64,
     /// Messages of transactions by kind.
@@ -274,7 +276,16 @@ impl Serving {
             if let Asked::Lease { client } = &asked {
                 self.clients[at].id = Some(*client);
             }
-            self.home.request(Peer(peer), asked);
+            let keeps = self.knobs.keeps_locks.load(Ordering::SeqCst);
+            match asked {
+                // As if somebody else had the lock, too.
+                Asked::Lock { owner, wanted } if keeps => {
+                    let other = Stamp { client: ClientId(u32::MAX), ..owner };
+                    self.home.request(Peer(u64::MAX), Asked::Lock { owner: other, wanted: wanted.clone() });
+                    self.home.request(Peer(peer), Asked::Lock { owner, wanted });
+                }
+                asked => self.home.request(Peer(peer), asked),
+            }
         }
         if let Some(asker) = self.askers.remove(&peer).filter(|_| !is_answered) {
             self.tell(asker);

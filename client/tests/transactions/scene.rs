@@ -34,6 +34,12 @@ impl Scene {
         Self { places, nodes, _folder: folder }
     }
 
+    /// Nodes that somebody else starts.
+    pub(crate) fn of(places: Vec<Place>) -> Self {
+        let folder = tempfile::TempDir::new().expect("the folder for temporary files is writable");
+        Self { places, nodes: Vec::new(), _folder: folder }
+    }
+
     pub(crate) fn stop(&mut self, node: usize) {
         self.nodes[node] = None;
     }
