@@ -282,21 +282,11 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
 /// The nodes and the addresses to use, by id.
 fn checked(options: &ClusterOptions) -> Result<Vec<(NodeId, Address)>, ClientError> {
     let wrong = |problem: String| Err(ClientError::Options(problem));
-    if options.nodes.is_empty() || options.nodes.len() > CLUSTER_NODES_MAX {
-        return wrong(format!("{} nodes, expected 1 to {CLUSTER_NODES_MAX}", options.nodes.len()));
-    }
+    check_ids(&options.nodes)?;
     if options.memory_bytes < MEMORY_BYTES_MIN || !options.memory_bytes.is_multiple_of(SLOT_BYTES) {
         return wrong(format!(
             "{} bytes of memory for answers, expected a multiple of {SLOT_BYTES} from {MEMORY_BYTES_MIN} on",
             options.memory_bytes
-        ));
-    }
-    let ids: BTreeSet<NodeId> = options.nodes.iter().map(|node| node.id).collect();
-    if ids.len() != options.nodes.len() {
-        return wrong(format!(
-            "{} nodes with {} different ids, expected unique ids",
-            options.nodes.len(),
-            ids.len()
         ));
     }
     let mut endpoints = options.nodes.iter().map(|node| Ok((node.id, address_of(node, options.wire)?)));
@@ -305,8 +295,24 @@ fn checked(options: &ClusterOptions) -> Result<Vec<(NodeId, Address)>, ClientErr
     Ok(endpoints)
 }
 
+/// As many nodes as there may be, each with an id of its own.
+pub(crate) fn check_ids(nodes: &[NodeEndpoint]) -> Result<(), ClientError> {
+    if nodes.is_empty() || nodes.len() > CLUSTER_NODES_MAX {
+        let problem = format!("{} nodes, expected 1 to {CLUSTER_NODES_MAX}", nodes.len());
+        return Err(ClientError::Options(problem));
+    }
+    let ids: BTreeSet<NodeId> = nodes.iter().map(|node| node.id).collect();
+    if ids.len() != nodes.len() {
+        let (nodes, ids) = (nodes.len(), ids.len());
+        return Err(ClientError::Options(format!(
+            "{nodes} nodes with {ids} different ids, expected unique ids"
+        )));
+    }
+    Ok(())
+}
+
 /// The node's first address of the wire asked for.
-fn address_of(node: &NodeEndpoint, wire: Option<Wire>) -> Result<Address, ClientError> {
+pub(crate) fn address_of(node: &NodeEndpoint, wire: Option<Wire>) -> Result<Address, ClientError> {
     let Some(first) = node.addresses.first() else {
         return Err(ClientError::Options(format!("node {} has no address, expected at least one", node.id)));
     };

@@ -32,20 +32,26 @@ mod driver;
 mod error;
 mod fetch;
 pub mod limits;
+mod lines;
 mod load;
 mod local;
 mod page_buffer;
 mod process;
 mod status;
 mod target;
+mod transaction;
 
 pub use catalog::{BrokenTable, ClusterCatalog, ClusterTable, PlacedSegment};
 pub use cluster::{Cluster, ClusterOptions, NodeEndpoint};
 pub use direct::{DirectDone, DirectError, DirectLine, DirectOptions};
 pub use error::ClientError;
 pub use fetch::FetchedPages;
+pub use lines::{LineBell, LineError, LineEvent, Lines, LinesOptions, OneRead};
 pub use load::{Appended, LoadSession};
 pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;
 pub use process::{OfferedProgram, ProcessAnswer, Processed};
 pub use status::Echoed;
+pub use transaction::{
+    NoSuchOperations, Operations, ReadOutcome, Session, SessionOptions, TransactionError, Written,
+};

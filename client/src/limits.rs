@@ -48,6 +48,36 @@ pub const READS_POSTED_MAX: usize = 96;
 /// A node learns which of its cached pages were used when there are so many.
 pub const CACHE_USED_TOLD: usize = 64;
 
+/// The least memory of each connection of `Lines`: two of the longest messages.
+pub const LINES_MEMORY_BYTES_MIN: usize = 128 << 10;
+/// One-sided reads outstanding at one node of `Lines`.
+pub const LINES_READS_MAX: usize = 96;
+/// How long `Lines` poll before they sleep in the kernel; every poll that finds nothing yields the processor.
+pub const LINES_SPIN: Duration = Duration::from_micros(20);
+/// How soon a lost node is connected to again, at first. Each failure doubles it.
+pub const LINES_BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// How long it comes to at most.
+pub const LINES_BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// The least memory of a session for each node: three eighths of it hold the answer with the largest value, or a request with it.
+pub const SESSION_MEMORY_BYTES_MIN: usize = 4 << 20;
+/// How long a transaction may take unless the caller says otherwise.
+pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// How often a read is begun again that a home could not go on with.
+pub const SESSION_ATTEMPTS_MAX: u32 = 4;
+/// Transactions of which a session tells homes that they are committed; of more than that they learn from each other.
+pub const SESSION_ENDINGS_MAX: usize = 256;
+/// How long a session waits until homes have heard that it rests.
+pub const SESSION_REST_TIME_MAX: Duration = Duration::from_millis(500);
+/// Places of keys that a session remembers unless the caller says otherwise: about 30 MB.
+pub const PLACES_MAX_DEFAULT: usize = 1 << 18;
+/// A lease is moved on at least so often while its session does something.
+pub const LEASE_REFRESH_PERIOD: Duration = Duration::from_millis(100);
+/// A home is told of ended transactions when there are so many, if there is no other message for it.
+pub const SETTLED_TOLD: usize = 128;
+/// Bytes of keys that a session asks for with one message.
+pub const PARCEL_KEY_BYTES: usize = 32 << 10;
+
 /// Freed page buffers kept for the next fetch.
 pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
 
@@ -71,6 +101,17 @@ const _: () = assert!(FETCH_PAGES_MAX >= 1);
 const _: () =
     assert!(2 * REQUESTS_PER_NODE_MAX + READS_POSTED_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
 const _: () = assert!(DIRECT_DEPTH_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+// A queue of the fabric has room for all messages and all reads of one node.
+const _: () = assert!(DIRECT_DEPTH_MAX + LINES_READS_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+const _: () = assert!(LINES_MEMORY_BYTES_MIN >= 2 * rackscan_format::limits::MESSAGE_BYTES_MAX);
+// The largest value fits an answer and a request, with its key and what lies beside it.
+const _: () = assert!(
+    SESSION_MEMORY_BYTES_MIN / 8 * 3
+        >= rackscan_ramp::limits::VALUE_BYTES_MAX + rackscan_ramp::limits::BESIDE_BYTES_MAX + (128 << 10)
+);
+const _: () = assert!(SESSION_MEMORY_BYTES_MIN >= LINES_MEMORY_BYTES_MIN);
+const _: () = assert!(SETTLED_TOLD <= rackscan_ramp::limits::SETTLED_PER_PART_MAX);
+const _: () = assert!(PARCEL_KEY_BYTES + 4096 <= rackscan_format::limits::TRANSACT_BYTES_MAX);
 // What is told at once, with all pages of the call that reached the number, fits one message.
 const _: () = assert!(CACHE_USED_TOLD + FETCH_PAGES_MAX <= rackscan_format::limits::CACHE_USED_MAX);
 // Progress is made with the reserve alone: it holds any page.

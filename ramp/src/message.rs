@@ -8,7 +8,7 @@
 //! - Every list from outside is checked against a limit before it is used.
 
 use crate::{
-    item::{Key, Metadata, Oversize, Value, Version},
+    item::{Fingerprint, Key, Metadata, Oversize, Value, Version},
     limits::{
         HOMES_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX,
         WRITE_KEYS_MAX,
@@ -28,6 +28,13 @@ impl fmt::Display for HomeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "home {}", self.0)
     }
+}
+
+/// The home of a key among those that there are, ascending. It is the same one as long as they are.
+#[must_use]
+pub fn home_of(fingerprint: Fingerprint, homes: &[HomeId]) -> HomeId {
+    let place = usize::try_from(fingerprint.0 % homes.len().max(1) as u64).unwrap_or_default();
+    homes.get(place).copied().unwrap_or_default()
 }
 
 /// The right of a reader that versions which it may yet need stay. Given by a home, and gone with that home's life.
@@ -459,7 +466,6 @@ pub enum Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::item::Fingerprint;
 
     fn key(name: &str) -> Key {
         Key::new(name.as_bytes()).unwrap()
@@ -471,6 +477,13 @@ mod tests {
         let items = names.iter().map(|name| (key(name), Value::new(name.as_bytes()).unwrap())).collect();
         let metadata = Metadata::WriteSet(vec![Fingerprint(1), Fingerprint(2)]);
         Part { stamp: STAMP, homes: vec![HomeId(1)], guard: Guard::Open, metadata, items }
+    }
+
+    #[test]
+    fn the_home_of_a_key_is_its_fingerprint_s_place_among_all() {
+        let homes = [HomeId(3), HomeId(5), HomeId(9)];
+        let of = |fingerprint| home_of(Fingerprint(fingerprint), &homes);
+        assert_eq!([0, 1, 2, 3, u64::MAX].map(of), [3, 5, 9, 3, 3].map(HomeId));
     }
 
     #[test]

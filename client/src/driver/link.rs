@@ -19,7 +19,7 @@ use rackscan_fabric::{Connection, Event, Operation, PostError, RemoteRegion};
 use rackscan_format::{
     codec::CodecError,
     ids::RequestId,
-    message::{LoadReport, ReplyMessage, Request, RequestMessage, Target},
+    message::{LoadReport, Parcel, ReplyMessage, Request, RequestMessage, Target},
 };
 
 use super::{
@@ -331,7 +331,12 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::ReadRaw { target, .. }
         | Request::Echo { target, .. } => (Some(target), &mut []),
         Request::Append { source, .. } | Request::WriteRaw { source, .. } => (Some(source), &mut []),
+        Request::Transact { messages: Parcel::Beside(source), target } => {
+            (Some(target), std::slice::from_mut(source))
+        }
+        Request::Transact { messages: Parcel::Here(_), target } => (Some(target), &mut []),
         Request::Status
+        | Request::OpenHome
         | Request::OpenCache
         | Request::CacheUsed { .. }
         | Request::PreparePublish { .. }

@@ -1,0 +1,379 @@
+//! What is going on with one of several nodes?
+//!
+//! Invariants
+//! - Every request that was taken ends once: with its reply, or with [`LineEvent::Lost`].
+//! - Each connection has memory of its own. A node that was lost while it might still write can only write into memory that nobody looks
+//!   at any more.
+//! - A node that owes replies and is silent for longer than the patience is lost; so is one that talks nonsense.
+
+use std::{
+    os::fd::BorrowedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rackscan_fabric::{Address, ClusterKey, Connection, Event, Operation, PostError, Region, RemoteRegion};
+use rackscan_format::{
+    ids::{NodeId, RequestId},
+    message::{NodeStatus, ReplyMessage, Request, RequestMessage},
+};
+
+use super::{LineError, LineEvent, OneRead};
+use crate::{
+    ClientError,
+    dial::{Dial, Line},
+    limits::{DIRECT_DEPTH_MAX, LINES_BACKOFF_MAX, LINES_BACKOFF_MIN, LINES_READS_MAX},
+};
+
+/// The number of messages among a connection's operations; reads are named by their callers, and never this.
+const MESSAGE: u64 = 0;
+
+/// Who the node is.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    pub(super) node: NodeId,
+    pub(super) address: Address,
+    pub(super) key: ClusterKey,
+    /// The cluster that it must belong to, once known.
+    pub(super) cluster: Option<u64>,
+}
+
+impl Peer {
+    /// Connects to it, with memory that only this connection has.
+    pub(super) fn dial(&self, memory_bytes: usize) -> Result<(Line, Region), ClientError> {
+        let memory = Region::allocate(memory_bytes)
+            .map_err(|source| ClientError::Memory { bytes: memory_bytes, source: Arc::new(source) })?;
+        let dial = Dial {
+            node: self.node,
+            address: self.address.clone(),
+            key: self.key.clone(),
+            memory: memory.clone(),
+            cache: Arc::default(),
+            reads_cache: false,
+            cluster: self.cluster,
+        };
+        dial.dial().map(|line| (line, memory))
+    }
+}
+
+/// A connection to the node, with memory that only this node writes.
+#[derive(Debug)]
+pub(super) struct Up {
+    pub(super) connection: Connection,
+    pub(super) region: Region,
+    /// The memory as the node names it.
+    pub(super) target: RemoteRegion,
+    pub(super) status: NodeStatus,
+}
+
+#[derive(Debug)]
+enum State {
+    Up(Box<Up>),
+    /// A thread is connecting.
+    Dialling,
+    /// It is connected to again at this moment.
+    Down(Instant),
+}
+
+/// A request whose reply is owed.
+#[derive(Debug, Clone, Copy)]
+struct Owed {
+    tag: u64,
+    /// Nobody waits for it any more.
+    forgotten: bool,
+}
+
+/// The conversation with one node.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) peer: Peer,
+    patience: Duration,
+    state: State,
+    /// Why the node is away, while it is.
+    reason: String,
+    backoff: Duration,
+    owed: Vec<Owed>,
+    /// One-sided reads that have not ended.
+    reads: usize,
+    /// The last moment at which the node owed nothing or said something.
+    heard: Instant,
+    /// Memory for the next message.
+    bytes: Vec<u8>,
+    held: bool,
+}
+
+impl Link {
+    /// A node that has not been connected to, because of this.
+    pub(super) fn new(peer: Peer, patience: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            peer,
+            patience,
+            state: State::Dialling,
+            reason: "it has not been connected to yet".to_owned(),
+            backoff: LINES_BACKOFF_MIN,
+            owed: Vec::new(),
+            reads: 0,
+            heard: now,
+            bytes: Vec::new(),
+            held: false,
+        }
+    }
+
+    pub(super) fn up(&self) -> Option<&Up> {
+        if let State::Up(up) = &self.state { Some(up) } else { None }
+    }
+
+    pub(super) fn up_mut(&mut self) -> Option<&mut Up> {
+        if let State::Up(up) = &mut self.state { Some(up) } else { None }
+    }
+
+    /// Why it is away, if it is.
+    pub(super) fn away(&self) -> Option<&str> {
+        if self.up().is_some() { None } else { Some(&self.reason) }
+    }
+
+    /// Replies that somebody waits for, and reads that have not ended.
+    pub(super) fn outstanding(&self) -> usize {
+        self.owed.iter().filter(|owed| !owed.forgotten).count() + self.reads
+    }
+
+    fn is_away(&self) -> LineError {
+        LineError::Away {
+            node: self.peer.node,
+            address: Box::new(self.peer.address.clone()),
+            reason: self.reason.clone(),
+        }
+    }
+
+    /// The end of an attempt to connect, the first one or a later one.
+    pub(super) fn dialled(&mut self, line: Result<(Line, Region), ClientError>) -> Result<(), &str> {
+        match line {
+            Ok((Line { connection, target, status, .. }, region)) => {
+                tracing::debug!(node = %self.peer.node, "connected");
+                self.peer.cluster = Some(status.cluster);
+                self.state = State::Up(Box::new(Up { connection, region, target, status }));
+                self.backoff = LINES_BACKOFF_MIN;
+                Ok(())
+            }
+            Err(error) => {
+                self.reason = error.to_string();
+                self.wait_to_dial();
+                Err(&self.reason)
+            }
+        }
+    }
+
+    fn wait_to_dial(&mut self) {
+        self.state = State::Down(Instant::now() + self.backoff);
+        self.backoff = (2 * self.backoff).min(LINES_BACKOFF_MAX);
+    }
+
+    /// Whether it is to be connected to now; then that is being done.
+    pub(super) fn begin_to_dial(&mut self, now: Instant) -> bool {
+        let is_due = matches!(self.state, State::Down(at) if at <= now);
+        if is_due {
+            self.state = State::Dialling;
+        }
+        is_due
+    }
+
+    /// The connection is over. False if there was none.
+    fn lose(&mut self, reason: &str) -> bool {
+        if self.up().is_none() {
+            return false;
+        }
+        let (node, address) = (self.peer.node, &self.peer.address);
+        tracing::info!(%node, %address, reason, "lost a storage node");
+        self.reason = reason.to_owned();
+        self.wait_to_dial();
+        self.owed.clear();
+        self.reads = 0;
+        self.held = false;
+        true
+    }
+
+    /// Sends a request.
+    pub(super) fn send(&mut self, tag: u64, request: Request, hold: bool) -> Result<(), LineError> {
+        if self.up().is_none() {
+            return Err(self.is_away());
+        }
+        let (outstanding, depth_max) = (self.owed.len(), DIRECT_DEPTH_MAX);
+        if outstanding >= depth_max {
+            return Err(LineError::Full { node: self.peer.node, outstanding, depth_max });
+        }
+        if self.owed.iter().any(|owed| owed.tag == tag) {
+            return Err(LineError::InUse { tag });
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        let message = RequestMessage { id: RequestId(tag), request };
+        let sent = message
+            .encode_into(&mut bytes)
+            .map_err(|source| LineError::TooLarge { node: self.peer.node, source })
+            .and_then(|()| self.post(MESSAGE, Operation::Send { bytes: &bytes }, hold));
+        self.bytes = bytes;
+        sent?;
+        self.expect();
+        self.owed.push(Owed { tag, forgotten: false });
+        Ok(())
+    }
+
+    /// Reads the node's memory into that of the connection.
+    pub(super) fn read(&mut self, tag: u64, read: &OneRead, hold: bool) -> Result<(), LineError> {
+        let Some(up) = self.up() else { return Err(self.is_away()) };
+        if self.reads >= LINES_READS_MAX {
+            let (outstanding, depth_max) = (self.reads, LINES_READS_MAX);
+            return Err(LineError::Full { node: self.peer.node, outstanding, depth_max });
+        }
+        if tag == MESSAGE {
+            return Err(LineError::InUse { tag });
+        }
+        let outside = |source| LineError::Outside { node: self.peer.node, source };
+        let target = up.region.slice(read.target_offset_bytes, read.length_bytes).map_err(outside)?;
+        let operation =
+            Operation::Read { source: read.source, source_offset: read.source_offset_bytes, target };
+        self.post(tag, operation, hold)?;
+        self.expect();
+        self.reads += 1;
+        Ok(())
+    }
+
+    /// The node owes one thing more.
+    fn expect(&mut self) {
+        if self.outstanding() == 0 {
+            self.heard = Instant::now();
+        }
+    }
+
+    fn post(&mut self, id: u64, operation: Operation<'_>, hold: bool) -> Result<(), LineError> {
+        let must_hold = hold && !self.held;
+        let State::Up(up) = &mut self.state else { return Err(self.is_away()) };
+        if must_hold {
+            up.connection.hold();
+            self.held = true;
+        }
+        match up.connection.post(id, operation) {
+            Ok(()) => Ok(()),
+            // The end is reported by the next poll, too; nothing of this request was done.
+            Err(PostError::Closed(ending)) => Err(LineError::Away {
+                node: self.peer.node,
+                address: Box::new(self.peer.address.clone()),
+                reason: ending.to_string(),
+            }),
+            Err(PostError::QueueFull { in_flight, depth_max }) => {
+                Err(LineError::Full { node: self.peer.node, outstanding: in_flight, depth_max })
+            }
+            Err(source) => Err(LineError::Post { node: self.peer.node, source }),
+        }
+    }
+
+    /// Announces what was held back.
+    pub(super) fn release(&mut self) {
+        if std::mem::take(&mut self.held)
+            && let State::Up(up) = &mut self.state
+        {
+            up.connection.release();
+        }
+    }
+
+    /// Nobody waits for this reply any more. Whether it was owed.
+    pub(super) fn forget(&mut self, tag: u64) -> bool {
+        let owed = self.owed.iter_mut().find(|owed| owed.tag == tag);
+        owed.map(|owed| owed.forgotten = true).is_some()
+    }
+
+    /// Takes what has come; `scratch` is empty before and after.
+    pub(super) fn poll(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
+        let State::Up(up) = &mut self.state else { return };
+        if up.connection.poll(scratch) == 0 {
+            return;
+        }
+        self.heard = Instant::now();
+        for event in scratch.drain(..) {
+            let ended = match event {
+                Event::Message { bytes } => self.replied(node, &bytes, events).err(),
+                Event::Completed { id, outcome } if id != MESSAGE && self.up().is_some() => {
+                    self.reads = self.reads.saturating_sub(1);
+                    events.push(LineEvent::Read { node, tag: id, is_done: outcome.is_ok() });
+                    None
+                }
+                Event::Closed(ending) => Some(ending.to_string()),
+                // A message that was not delivered shows in the connection's end, which follows.
+                Event::Completed { .. } | Event::Immediate { .. } => None,
+            };
+            if let Some(reason) = ended {
+                self.lose_as(node, &reason, events);
+            }
+        }
+    }
+
+    /// As [`Link::lose`], and says so.
+    pub(super) fn lose_as(&mut self, node: usize, reason: &str, events: &mut Vec<LineEvent>) {
+        if self.lose(reason) {
+            events.push(LineEvent::Lost { node, reason: reason.to_owned() });
+        }
+    }
+
+    fn replied(&mut self, node: usize, bytes: &[u8], events: &mut Vec<LineEvent>) -> Result<(), String> {
+        if self.up().is_none() {
+            return Ok(());
+        }
+        let ReplyMessage { id: RequestId(tag), outcome, .. } =
+            ReplyMessage::decode(bytes).map_err(|error| format!("it sent what is no reply: {error}"))?;
+        let place = self.owed.iter().position(|owed| owed.tag == tag);
+        let place =
+            place.ok_or_else(|| format!("it replied to request {tag}, expected one that is outstanding"))?;
+        if !self.owed.swap_remove(place).forgotten {
+            events.push(LineEvent::Reply { node, tag, outcome: outcome.map_err(Box::new) });
+        }
+        Ok(())
+    }
+
+    /// Looks whether the node still lives, which on some wires no poll says that finds something else.
+    pub(super) fn look(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
+        // Something is there to be polled, until the connection can be armed; a poll after that looks at everything.
+        for _ in 0..LOOKS_MAX {
+            self.poll(node, scratch, events);
+            if self.arm() {
+                return self.poll(node, scratch, events);
+            }
+        }
+        // A node that has always something to say lives.
+    }
+
+    /// Loses the node if it has been silent for too long.
+    pub(super) fn expire(&mut self, node: usize, now: Instant, events: &mut Vec<LineEvent>) {
+        if self.silent_until().is_some_and(|until| until <= now) {
+            let reason =
+                format!("it owes {} replies and was silent for {:?}", self.outstanding(), self.patience);
+            self.lose_as(node, &reason, events);
+        }
+    }
+
+    /// Until when it may be silent, if it owes something.
+    pub(super) fn silent_until(&self) -> Option<Instant> {
+        (self.outstanding() > 0).then(|| self.heard + self.patience)
+    }
+
+    /// When something is to be done about it even if nothing comes.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Up(_) => self.silent_until(),
+            State::Dialling => None,
+            State::Down(at) => Some(at),
+        }
+    }
+
+    /// Announces that the owner is about to sleep; false means that there is something to poll.
+    pub(super) fn arm(&mut self) -> bool {
+        self.up_mut().is_none_or(|up| up.connection.arm())
+    }
+
+    pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.up().map(|up| up.connection.wait_fd())
+    }
+}
+
+/// How often a look finds something to poll before it counts as a sign of life.
+const LOOKS_MAX: usize = 8;

@@ -1,0 +1,231 @@
+//! What does a session make of an answer?
+//!
+//! Invariants
+//! - Nothing a home says is believed before it has been parsed: one that talks nonsense is lost.
+//! - Every answer is noted, whoever asked: epochs, stamps and places are true for all. The transaction hears what was for it.
+
+use rackscan_fabric::RemoteRegion;
+use rackscan_format::{
+    codec,
+    message::{Answer, HomeRegion, Parcel, Refusal, RefusalCode, Target},
+};
+use rackscan_ramp::{
+    algorithm::Event as Happening,
+    item::{Key, Version},
+    message::{Found, Reply, Request},
+    stamp::Stamp,
+};
+
+use super::{
+    Session, TransactionError,
+    home::{Asked, Opened, Purpose},
+    wall_ms,
+};
+
+impl Session {
+    pub(super) fn replied(&mut self, at: usize, tag: u64, outcome: Result<Answer, Box<Refusal>>) {
+        let home = &mut self.homes[at];
+        let Some(place) = home.asked.iter().position(|asked| asked.tag == tag) else { return };
+        let asked = home.asked.swap_remove(place);
+        let answer_bytes = if home.answer_of == Some(tag) { self.parts.answers.len() } else { 0 };
+        if home.source_of == Some(tag) {
+            home.source_of = None;
+        }
+        let understood = match outcome {
+            Ok(Answer::Home(region)) if asked.purpose == Purpose::Open => {
+                self.opened(at, region);
+                Ok(())
+            }
+            Ok(Answer::Transacted { messages }) => self
+                .bytes_of(at, messages, answer_bytes)
+                .and_then(|bytes| codec::decode("answers", &bytes).map_err(|error| error.to_string()))
+                .map(|replies: Vec<Reply>| self.take_replies(at, &asked, replies)),
+            Ok(other) => Err(format!("it answered a message of a transaction with {other:?}")),
+            Err(refusal) => {
+                self.refused(at, asked, &refusal);
+                Ok(())
+            }
+        };
+        let home = &mut self.homes[at];
+        if home.answer_of == Some(tag) {
+            home.answer_of = None;
+        }
+        if let Err(reason) = understood {
+            self.lines.hang_up(at, &reason);
+        }
+    }
+
+    /// A private copy of what was said.
+    fn bytes_of(&self, at: usize, parcel: Parcel, answer_bytes: usize) -> Result<Vec<u8>, String> {
+        let beside = match parcel {
+            Parcel::Here(bytes) => return Ok(bytes),
+            Parcel::Beside(beside) => beside,
+        };
+        let (region, memory) = self.lines.memory(at).ok_or("its connection has ended")?;
+        let begin = self.parts.answers.start;
+        let length = usize::try_from(beside.length_bytes).unwrap_or(usize::MAX);
+        let is_there = beside.key == memory.key && beside.offset_bytes == memory.offset_bytes + begin as u64;
+        if !is_there || length > answer_bytes {
+            return Err(format!(
+                "it answered at {beside:?}, expected at most {answer_bytes} bytes in our target"
+            ));
+        }
+        region.to_vec(begin, length).map_err(|error| error.to_string())
+    }
+
+    fn opened(&mut self, at: usize, region: Option<HomeRegion>) {
+        let Some(HomeRegion { slots, life }) = region else {
+            self.no_home(at, "it keeps no keys: give it memory for them in its configuration");
+            return;
+        };
+        let mapped = slots.and_then(|slots| self.lines.map(at, slots));
+        let remote = |Target { key, offset_bytes: address, length_bytes: length }| RemoteRegion {
+            key,
+            address,
+            length,
+        };
+        self.homes[at].opened = Some(Opened { life, slots: slots.map(remote), mapped });
+    }
+
+    fn no_home(&mut self, at: usize, reason: &str) {
+        let home = &mut self.homes[at];
+        home.is_opening = false;
+        home.refusal.get_or_insert(reason.to_owned());
+    }
+
+    fn take_replies(&mut self, at: usize, asked: &Asked, replies: Vec<Reply>) {
+        if let Some(Request::Unlock { owner }) = asked.request {
+            self.forget_lock(at, owner);
+        }
+        for reply in replies {
+            self.note(at, asked.purpose, &reply);
+            let from = self.homes[at].id;
+            match asked.purpose {
+                Purpose::Run(number) => self.happen(number, Happening::Reply { from, reply }),
+                Purpose::Ending(stamp) => {
+                    let Some(ending) = self.endings.get_mut(&stamp) else { continue };
+                    let messages = ending.heard(from, &reply);
+                    if ending.ended() {
+                        self.endings.remove(&stamp);
+                    }
+                    self.tell_ending(stamp, messages);
+                }
+                Purpose::Open | Purpose::Lease | Purpose::Refresh | Purpose::Tell => {}
+            }
+        }
+    }
+
+    /// What is true whoever asked.
+    fn note(&mut self, at: usize, purpose: Purpose, reply: &Reply) {
+        match reply {
+            Reply::Leased { lease, epoch, newest } => {
+                self.homes[at].leased(*lease, *epoch);
+                self.hear(*newest);
+            }
+            Reply::Unleased if purpose == Purpose::Lease => {
+                self.no_home(
+                    at,
+                    "as many readers as it protects old versions for have leases; close some sessions",
+                );
+            }
+            Reply::Unleased => {
+                let home = &mut self.homes[at];
+                (home.lease, home.is_opening) = (None, false);
+            }
+            Reply::Found { items, epoch } => {
+                self.homes[at].told(*epoch);
+                self.note_found(at, items);
+            }
+            Reply::Locked { items } => self.note_found(at, items),
+            Reply::Named { items } => {
+                let versions = items.iter().filter_map(|(_, version)| version.as_ref());
+                versions.for_each(|version| self.hear(version.stamp));
+            }
+            _ => {}
+        }
+    }
+
+    fn note_found(&mut self, at: usize, items: &[(Key, Found)]) {
+        let life = self.homes[at].opened.as_ref().map(|opened| opened.life);
+        for (key, Found { version, place, .. }) in items {
+            self.hear(version.stamp);
+            match (life, place) {
+                _ if self.operations == super::Operations::Messages => {}
+                (Some(life), Some(place)) => self.places.learn(key, life, *place),
+                _ => self.places.forget(key),
+            }
+        }
+    }
+
+    /// What is written after something was read has a higher stamp.
+    pub(super) fn hear(&self, stamp: Stamp) {
+        if let Err(error) = self.clock.hear(stamp, wall_ms()) {
+            tracing::warn!(%error, "what is written now may be older than what was read");
+        }
+    }
+
+    /// The locks are released: whoever waited for them will not be answered any more.
+    fn forget_lock(&mut self, at: usize, owner: Stamp) {
+        let home = &mut self.homes[at];
+        let of_owner =
+            |asked: &Asked| matches!(asked.request, Some(Request::Lock { owner: of, .. }) if of == owner);
+        let Some(place) = home.asked.iter().position(of_owner) else { return };
+        let Asked { tag, .. } = home.asked.swap_remove(place);
+        if home.answer_of == Some(tag) {
+            home.answer_of = None;
+        }
+        if home.source_of == Some(tag) {
+            home.source_of = None;
+        }
+        self.lines.forget(at, tag);
+    }
+
+    /// The node did not do what it was asked for.
+    fn refused(&mut self, at: usize, asked: Asked, refusal: &Refusal) {
+        let Asked { purpose, request, .. } = asked;
+        match (refusal.code, purpose) {
+            (RefusalCode::Busy, _) => {
+                self.homes[at].waiting.push_front(super::home::Waiting { purpose, request });
+            }
+            (RefusalCode::TargetTooSmall, _) => self.ask_for_less(at, purpose, request, refusal.needed_bytes),
+            (_, Purpose::Open | Purpose::Lease) => self.no_home(at, &refusal.text),
+            // What became of the request is not known. The home says it when it is asked again over a new connection.
+            _ => self.lines.hang_up(at, &format!("it refused a message of a transaction: {}", refusal.text)),
+        }
+    }
+
+    /// Asks for half of the keys, and the other half.
+    fn ask_for_less(&mut self, at: usize, purpose: Purpose, request: Option<Request>, needed_bytes: u64) {
+        let halves = |mut keys: Vec<Key>| {
+            let behind = keys.split_off(keys.len() / 2);
+            [keys, behind]
+        };
+        let parts: Vec<Request> = match request {
+            Some(Request::Get { lease, keys }) if keys.len() > 1 => {
+                halves(keys).map(|keys| Request::Get { lease, keys }).into()
+            }
+            Some(Request::Stamps { lease, keys }) if keys.len() > 1 => {
+                halves(keys).map(|keys| Request::Stamps { lease, keys }).into()
+            }
+            Some(Request::Among { lease, keys, stamps }) if keys.len() > 1 => {
+                halves(keys).map(|keys| Request::Among { lease, keys, stamps: stamps.clone() }).into()
+            }
+            _ => {
+                if let Purpose::Run(number) = purpose {
+                    let bytes_max = self.parts.answers.len() as u64;
+                    let home = self.homes[at].id;
+                    self.fail(number, TransactionError::TooLarge { home, bytes: needed_bytes, bytes_max });
+                }
+                return;
+            }
+        };
+        for part in parts {
+            self.enqueue(at, purpose, Some(part));
+        }
+    }
+
+    /// What a slot says about a key, for a coordinator.
+    pub(super) fn as_found(version: Version) -> Found {
+        Found { version, beside: Vec::new(), place: None }
+    }
+}

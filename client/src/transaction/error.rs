@@ -1,0 +1,86 @@
+//! How may a transaction not end as was asked for?
+//!
+//! Invariants
+//! - Each error says whether something was written: nothing was, unless it is [`TransactionError::Unknown`].
+
+use std::time::Duration;
+
+use rackscan_ramp::{
+    algorithm::{Abortion, Interruption, KeyCount},
+    message::HomeId,
+    stamp::Stamp,
+};
+
+/// Why a transaction has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransactionError {
+    /// A node is away. Nothing was written, and nothing ever will be.
+    #[error("nothing was done, because {home} is away: {reason}; start it, or try again later")]
+    NodeDown {
+        /// The home that keeps some of the keys.
+        home: HomeId,
+        /// What happened to it.
+        reason: String,
+    },
+    /// Nothing was written, and nothing ever will be.
+    #[error("the transaction {stamp} was aborted, and nothing of it is visible: {why}")]
+    Aborted {
+        /// The transaction.
+        stamp: Stamp,
+        /// Why.
+        why: Abortion,
+    },
+    /// Homes were lost before they had voted. The transaction will be visible wholly or not at all, and they know.
+    #[error(
+        "it is not known whether the transaction {stamp} is committed: {} did not answer in time; it will be visible wholly or not at all, \
+         read to find out",
+        listed(homes)
+    )]
+    Unknown {
+        /// The transaction.
+        stamp: Stamp,
+        /// Those that did not answer.
+        homes: Vec<HomeId>,
+    },
+    /// Nothing was read.
+    #[error("nothing was read: {why}")]
+    Interrupted {
+        /// Why.
+        why: Interruption,
+    },
+    /// There was no time left. Nothing was read, or written.
+    #[error("nothing was done within {waited:?}: ask {} again, or give more time", listed(homes))]
+    TimedOut {
+        /// How long it was waited.
+        waited: Duration,
+        /// Those that owe an answer.
+        homes: Vec<HomeId>,
+    },
+    /// No keys, or too many.
+    #[error(transparent)]
+    Keys(#[from] KeyCount),
+    /// More than the session's memory has room for. Nothing was done.
+    #[error(
+        "{bytes} bytes in one message for {home}, expected at most {bytes_max}: divide the transaction, or give the session more memory"
+    )]
+    TooLarge {
+        /// The home.
+        home: HomeId,
+        /// How many there are; 0 if the home did not say.
+        bytes: u64,
+        /// How many there may be.
+        bytes_max: u64,
+    },
+    /// The node has no home of transactions, or none for another reader.
+    #[error("{home} takes no transactions: {reason}")]
+    NoHome {
+        /// The node.
+        home: HomeId,
+        /// Why.
+        reason: String,
+    },
+}
+
+fn listed(homes: &[HomeId]) -> String {
+    homes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,127 @@
+//! Does anybody ever see a part of a transaction while several write? The checker of histories says what was seen.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rackscan_client::{Operations, Session, TransactionError};
+use rackscan_fabric::sim::{Random, Seed};
+use rackscan_ramp::{
+    algorithm::Algorithm,
+    history::{End, History, Read, Write, check},
+    item::{Key, Value},
+    stamp::Stamp,
+};
+
+use crate::{
+    scene::{Scene, WIRES},
+    sessions::{of, open},
+};
+
+const KEYS: u32 = 12;
+const SESSIONS: u32 = 3;
+const TRANSACTIONS: usize = 250;
+
+fn key(number: u32) -> Key {
+    of(&format!("key{number}"))
+}
+
+fn number(key: &Key) -> u32 {
+    std::str::from_utf8(&key.bytes()[3..]).unwrap().parse().unwrap()
+}
+
+/// What was done, seen, and written under which stamp.
+#[derive(Default)]
+struct Recorded {
+    history: History<u32>,
+    /// What a transaction wrote everywhere.
+    words: HashMap<Stamp, u64>,
+    found: Vec<(Stamp, Vec<u8>)>,
+    one_sided: usize,
+    second_rounds: usize,
+}
+
+fn some_keys(random: &mut Random) -> Vec<u32> {
+    let mut keys: Vec<u32> =
+        (0..1 + random.below(5)).map(|_| u32::try_from(random.below(u64::from(KEYS))).unwrap()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn run(mut session: Session, number_of: u32, now: &AtomicU64, recorded: &Mutex<Recorded>, seed: Seed) {
+    let mut random = Random::new(seed);
+    let tick = || now.fetch_add(1, Ordering::SeqCst);
+    for turn in 0..TRANSACTIONS {
+        let keys = some_keys(&mut random);
+        let from = tick();
+        if random.below(2) == 0 {
+            let word = u64::from(number_of) << 32 | turn as u64;
+            // Lengths differ, so that slots move.
+            let bytes = word.to_le_bytes().repeat(1 + random.index(40));
+            let items = keys.iter().map(|number| (key(*number), Value::new(&bytes).unwrap())).collect();
+            let written = match session.write(items) {
+                Ok(written) => written,
+                Err(TransactionError::Interrupted { .. }) => continue,
+                Err(error) => panic!("all nodes are up: {error}"),
+            };
+            let mut recorded = recorded.lock().unwrap();
+            recorded.words.insert(written.stamp, word);
+            let (stamp, session, to, end) = (written.stamp, number_of, tick(), End::Committed);
+            recorded.history.writes.push(Write { stamp, keys, session, from, to, end });
+        } else {
+            let wanted: Vec<Key> = keys.iter().map(|number| key(*number)).collect();
+            let read = session.read(&wanted).unwrap();
+            let to = tick();
+            let mut recorded = recorded.lock().unwrap();
+            recorded.one_sided += read.one_sided;
+            recorded.second_rounds += usize::from(read.rounds > 1);
+            for (_, version) in &read.items {
+                recorded.found.extend(version.value.bytes().map(|bytes| (version.stamp, bytes.to_vec())));
+            }
+            let found = read.items.iter().map(|(key, version)| (number(key), version.stamp)).collect();
+            recorded.history.reads.push(Read { found, session: number_of, from, to });
+        }
+    }
+    session.close();
+}
+
+#[test]
+fn nobody_sees_a_part_of_a_transaction_while_several_write() {
+    for wire in WIRES {
+        for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::None) {
+            for operations in Operations::ALL {
+                let scene = Scene::start(wire, 3);
+                let (now, recorded) = (AtomicU64::new(0), Mutex::new(Recorded::default()));
+                std::thread::scope(|scope| {
+                    for number in 0..SESSIONS {
+                        let session = open(&scene, algorithm, operations);
+                        let (now, recorded) = (&now, &recorded);
+                        let seed = Seed::new(0x5eed_0000 + u64::from(number));
+                        scope.spawn(move || run(session, number, now, recorded, seed));
+                    }
+                });
+                let recorded = recorded.into_inner().unwrap();
+                let what = format!("{wire:?} {algorithm} {operations}");
+                assert_eq!(check(&recorded.history), [], "{what}");
+                for (stamp, bytes) in &recorded.found {
+                    let word = recorded.words[stamp].to_le_bytes();
+                    assert!(bytes.chunks(8).all(|chunk| chunk == word), "{what}: a value of several writes");
+                }
+                let looks = operations == Operations::OneSided
+                    && matches!(algorithm, Algorithm::Fast | Algorithm::Hybrid);
+                assert_eq!(recorded.one_sided > 0, looks, "{what}");
+                println!(
+                    "{what}: {} reads, {} of slots, {} second rounds",
+                    recorded.history.reads.len(),
+                    recorded.one_sided,
+                    recorded.second_rounds
+                );
+            }
+        }
+    }
+}
