@@ -383,6 +383,8 @@ fn kind(asked: &Asked) -> &'static str {
         Asked::Get { .. } => "get",
         Asked::Stamps { .. } => "stamps",
         Asked::Among { .. } => "among",
+        Asked::Scan { .. } => "scan",
+        Asked::Mark => "mark",
         Asked::Prepare { .. } => "prepare",
         Asked::Commit { .. } => "commit",
         Asked::Abort { .. } => "abort",

@@ -325,6 +325,8 @@ fn may_record(message: &Request) -> bool {
             | Request::Get { .. }
             | Request::Stamps { .. }
             | Request::Among { .. }
+            | Request::Scan { .. }
+            | Request::Mark
             | Request::Lock { .. }
             | Request::Unlock { .. }
     )
