@@ -119,6 +119,10 @@ impl Queue for TcpQueue {
         Ok(())
     }
 
+    fn wake_on_write(&mut self, key: u64) {
+        self.link.grants.wake_on_write(key);
+    }
+
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
         if let Some(outbox) = self.link.post(Request::new(id, &operation)?)?
             && !self.batching
