@@ -20,6 +20,8 @@ const TURNS: usize = 41;
 const LENGTHS: [usize; 2] = [100, 1024];
 const BOXES: usize = 4;
 const BODY_BYTES_MAX: usize = 2048;
+/// Completions of writes are polled when so many wait.
+const UNPOLLED_MAX: usize = 32;
 
 #[derive(Clone, Copy)]
 enum Way {
@@ -96,7 +98,9 @@ impl End {
 
     /// Looks once at the box and at the connection.
     fn look(&mut self) -> Outcome<Option<Way>> {
-        if let Some(body) = self.boxes.poll(0) {
+        if self.connection.in_flight() < UNPOLLED_MAX
+            && let Some(body) = self.boxes.poll(0)
+        {
             self.body.clear();
             self.body.extend_from_slice(body);
             return Ok(Some(Way::Box));
