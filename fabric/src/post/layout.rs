@@ -153,8 +153,8 @@ mod tests {
         let region = region();
         put(&region, AT, 2, &[3_u64.to_le_bytes(), [0; 8]].concat()).unwrap();
         let new = image(3, &[2_u64.to_le_bytes(), [0; 8], 3_u64.to_le_bytes(), [0; 8]].concat());
-        for place in 1..new.len() {
-            store(&region, place, new[place]);
+        for (place, word) in new.iter().enumerate().skip(1) {
+            store(&region, place, *word);
             assert_eq!(taken(&region, 3), None, "without the new header");
         }
         store(&region, 0, new[0]);
