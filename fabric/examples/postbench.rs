@@ -11,6 +11,7 @@ use std::{
 
 use rackscan_fabric::{
     Address, ClusterKey, Connection, Event, Listener, Operation, RemoteRegion, connect,
+    inbox::{ArrivalKind, Inbox, InboxConfig},
     post::{PostBoxes, PostSender, PostShape},
 };
 
@@ -32,6 +33,8 @@ enum Way {
 /// One end, which waits as a client does (polls, then sleeps) or polls only.
 struct End {
     connection: Connection,
+    /// Where messages arrive, if not at the connection.
+    inbox: Option<Inbox>,
     boxes: PostBoxes,
     sender: PostSender,
     events: Vec<Event>,
@@ -43,8 +46,12 @@ fn late() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-fn message(connection: &mut Connection) -> Outcome<Vec<u8>> {
+fn message(connection: &mut Connection, inbox: Option<&mut Inbox>) -> Outcome<Vec<u8>> {
     let mut events = Vec::new();
+    if let Some(inbox) = inbox {
+        let mut bytes = Vec::new();
+        return inbox.wait(&mut bytes, late()).map(|_| bytes).ok_or_else(|| "no message in time".into());
+    }
     loop {
         if connection.wait(&mut events, late()) == 0 {
             return Err("no message in time".into());
@@ -60,15 +67,15 @@ fn message(connection: &mut Connection) -> Outcome<Vec<u8>> {
 }
 
 impl End {
-    fn new(mut connection: Connection, sleeps: bool) -> Outcome<Self> {
+    fn new(mut connection: Connection, mut inbox: Option<Inbox>, sleeps: bool) -> Outcome<Self> {
         let shape = PostShape::new(BOXES, BODY_BYTES_MAX)?;
         let boxes = PostBoxes::new(shape)?;
         let name = boxes.register(&mut connection)?.to_bytes();
         connection.post(0, Operation::Send { bytes: &name })?;
-        let peer = message(&mut connection)?;
+        let peer = message(&mut connection, inbox.as_mut())?;
         let peer = RemoteRegion::from_bytes(peer.as_slice().try_into()?);
         let sender = PostSender::new(peer, shape)?;
-        Ok(Self { connection, boxes, sender, events: Vec::new(), body: Vec::new(), sleeps })
+        Ok(Self { connection, inbox, boxes, sender, events: Vec::new(), body: Vec::new(), sleeps })
     }
 
     fn send(&mut self, way: Way, body: &[u8]) -> Outcome<()> {
@@ -109,6 +116,11 @@ impl End {
             self.connection.poll(&mut self.events);
         }
         let mut found = None;
+        if let Some(inbox) = &mut self.inbox
+            && inbox.next(&mut self.body).is_some_and(|arrival| arrival.kind == ArrivalKind::Message)
+        {
+            found = Some(Way::Message);
+        }
         for event in self.events.drain(..) {
             match event {
                 Event::Message { bytes } => {
@@ -170,14 +182,16 @@ enum Waits {
     Sleeps,
 }
 
-fn measure(address: &Address, waits: Waits, rounds: u32) -> Outcome<()> {
+fn measure(address: &Address, waits: Waits, through_inbox: bool, rounds: u32) -> Outcome<()> {
     let key = ClusterKey::generate()?;
-    let mut listener = Listener::bind(address, &key)?;
+    let inbox = if through_inbox { Some(Inbox::new(InboxConfig::default())?) } else { None };
+    let handles = inbox.iter().map(Inbox::handle).collect();
+    let mut listener = Listener::bind_inboxes(address, &key, handles)?;
     let caller = connect(listener.address(), &key, late())?;
     let accepted = listener.accept_until(late())?.ok_or("nobody called")?;
     let sleeps = waits == Waits::Sleeps;
-    let opened = std::thread::spawn(move || End::new(accepted, sleeps));
-    let mut end = End::new(caller, sleeps)?;
+    let opened = std::thread::spawn(move || End::new(accepted, inbox, sleeps));
+    let mut end = End::new(caller, None, sleeps)?;
     let answerer = opened.join().map_err(|_| "the answerer panicked")??;
     let mut peer = match waits {
         Waits::OneThread => Peer::Here(Box::new(answerer)),
@@ -199,8 +213,9 @@ fn measure(address: &Address, waits: Waits, rounds: u32) -> Outcome<()> {
             ratios.push(message / through_box);
         }
         println!(
-            "{:?} {waits:?} {length} bytes: message {:.2} us, box {:.2} us, message/box {:.2}",
+            "{:?} {waits:?}{} {length} bytes: message {:.2} us, box {:.2} us, message/box {:.2}",
             end.connection.wire(),
+            if through_inbox { " inbox" } else { "" },
             median(messages),
             median(boxes),
             median(ratios)
@@ -216,9 +231,17 @@ fn measure(address: &Address, waits: Waits, rounds: u32) -> Outcome<()> {
 fn main() -> Outcome<()> {
     let rounds = std::env::args().nth(1).map_or(Ok(2000), |rounds| rounds.parse())?;
     let path = std::env::temp_dir().join(format!("postbench-{}.sock", std::process::id()));
-    for waits in [Waits::OneThread, Waits::Polls, Waits::Sleeps] {
-        measure(&Address::Shm { path: path.clone() }, waits, rounds)?;
-        measure(&"tcp:127.0.0.1:0".parse()?, waits, rounds)?;
+    // Requests arrive in an inbox, as at a node; who sleeps there would need a reactor.
+    let ways = [
+        (Waits::OneThread, false),
+        (Waits::OneThread, true),
+        (Waits::Polls, false),
+        (Waits::Polls, true),
+        (Waits::Sleeps, false),
+    ];
+    for (waits, through_inbox) in ways {
+        measure(&Address::Shm { path: path.clone() }, waits, through_inbox, rounds)?;
+        measure(&"tcp:127.0.0.1:0".parse()?, waits, through_inbox, rounds)?;
     }
     Ok(())
 }
