@@ -2,7 +2,7 @@
 //!
 //! The receiver keeps *boxes*: parts of registered memory that one peer writes and that it looks at itself (the message buffers of
 //! GET+/PUT+, RAMP with RDMA, section 3.1). A message is one write; nothing of the receiver's takes part in it but the eye that looks.
-//! Replies go the same way into boxes of the requester. [`layout`] is what lies in a box.
+//! Replies go the same way into boxes of the requester. What lies in a box: `layout`.
 //!
 //! # Use
 //!
