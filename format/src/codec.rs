@@ -26,6 +26,8 @@ pub enum Envelope {
     Segment = 3,
     /// The record of a node's scratch area.
     Scratch = 4,
+    /// Which life of its home of transactions a node is in.
+    HomeLife = 5,
 }
 
 /// Why bytes are not the structure they should be.

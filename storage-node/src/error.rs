@@ -9,6 +9,7 @@ use rackscan_format::codec::CodecError;
 
 use crate::{
     config::ConfigError,
+    home::HomeFileError,
     store::{CatalogFault, CatalogFileError, LabelFault},
 };
 
@@ -58,6 +59,9 @@ pub enum StartError {
         /// What is wrong.
         fault: CatalogFault,
     },
+    /// The home of transactions.
+    #[error("transactions: {0}")]
+    Home(#[from] HomeFileError),
     /// The scratch area.
     #[error("scratch on device {path}: {reason}", path = path.display())]
     Scratch {

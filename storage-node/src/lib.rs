@@ -7,12 +7,14 @@
 //!                    process  ---------------------- job ------------------->              |
 //!                    append   source --> checked --> device                 requester's memory, or staging
 //!                    publish  --> publishing thread --> catalog file
+//!                    transact --> home (first reactor) --> its log's thread --> log; slots --> read by peers
 //!                  reply  <---------------------- mailbox --------------------
 //! ```
 //!
 //! Paths, each in the order of its files
 //! - remote-fetch: `bridge/reactor` -> `serve` -> `request/fetch` -> the device's ring -> one-sided write -> reply.
 //! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` -> one-sided write -> reply.
+//! - transaction: `request/transact` -> `home/access` -> `home/service` -> `home/writer` -> mail -> reply.
 //! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` -> `store/publish` -> `store/catalog_file`.
 //!
 //! Invariants
@@ -28,6 +30,7 @@ mod cache;
 mod config;
 mod cpu_share;
 mod error;
+mod home;
 mod lifecycle;
 pub mod limits;
 mod link;
@@ -45,5 +48,6 @@ mod task;
 pub use config::{ByteSize, ClusterId, Config, ConfigError, DeviceConfig};
 pub use cpu_share::{CgroupVersion, CpuGroup};
 pub use error::{StartError, Stopped};
+pub use home::HomeFileError;
 pub use node::{Node, NodeHandle};
 pub use store::{CatalogFault, CatalogFileError, LabelFault, MetadataFull};

@@ -34,6 +34,11 @@ impl Lifecycle {
     /// The node is told to stop.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Wakes all reactors, so that each looks at what waits.
+    pub(crate) fn wake(&self) {
         self.reactors.get().into_iter().flatten().for_each(|mailbox| mailbox.ring());
     }
 

@@ -9,6 +9,9 @@ use std::time::Duration;
 use rackscan_format::limits::{
     FETCH_PAGES_MAX, KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
 };
+use rackscan_ramp::limits::{
+    PART_BYTES_MAX, READ_KEYS_MAX, RECORD_BYTES_MAX, REPLY_BYTES_MAX, UNSETTLED_MAX, VALUE_BYTES_MAX,
+};
 
 /// Reactor threads of a node.
 pub const REACTORS_MAX: u16 = 64;
@@ -103,6 +106,49 @@ pub const PUBLISH_QUEUE_MAX: usize = 256;
 /// Messages from other threads that wait for a reactor: finished work (bounded by its requests) and new connections.
 pub const MAILBOX_MAX: usize = REQUESTS_PER_REACTOR_MAX + CONNECTIONS_PER_REACTOR_MAX;
 
+/// Memory of a home of transactions that can be configured, in bytes: the least lets small values be kept, the most lets half of it be one region.
+pub const TRANSACTIONS_BYTES_MIN: u64 = 1 << 20;
+/// The most.
+pub const TRANSACTIONS_BYTES_MAX: u64 = 1 << 38;
+/// The smallest bound of a home's log that can be configured.
+pub const TRANSACTIONS_LOG_BYTES_MIN: u64 = 1 << 20;
+/// What requests in progress hold of a home's memory: one part in so many ..
+pub const TRANSIT_SHARE: u64 = 8;
+/// .. but so many bytes where half of the memory allows it: the largest request, while it is decoded.
+pub const TRANSIT_BYTES_WANTED: u64 = 2 * TRANSACT_PULLED_BYTES_MAX;
+/// What a request takes of it at least.
+pub const TRANSIT_BYTES_MIN: u64 = 512;
+/// Messages of one request about transactions.
+pub const TRANSACT_MESSAGES_MAX: usize = 64;
+/// Bytes of a request about transactions that is pulled: the largest part of a transaction, and what may travel with it.
+pub const TRANSACT_PULLED_BYTES_MAX: u64 = PART_BYTES_MAX as u64 + (1 << 20);
+/// Bytes of a long request or answer that are staged at a time.
+pub const TRANSACT_PIECE_BYTES: usize = 1 << 20;
+/// Bytes of an answer about transactions.
+pub const TRANSACT_ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of one message of it: a message is encoded whole.
+pub const TRANSACT_REPLY_BYTES_MAX: usize = 8 << 20;
+/// Clients of transactions whose leases may be taken over one connection.
+pub const CLIENTS_PER_CONNECTION_MAX: usize = 64;
+/// Transactions without a coordinator that wait to be ended: all that may be in doubt.
+pub const ORPHANS_MAX: usize = UNSETTLED_MAX;
+/// Commands that wait for the thread of the log: a batch under way, the one before a snapshot, the snapshot, the switch.
+pub const LOG_QUEUE_MAX: usize = 4;
+/// Bytes of a log below which it is not replaced by a shorter one.
+pub const LOG_COMPACT_BYTES: u64 = 64 << 20;
+/// A log is replaced when it is so many times as long as the new one will be.
+pub const LOG_COMPACT_FACTOR: u64 = 4;
+/// How long a log that could not be replaced stays as it is.
+pub const LOG_COMPACT_RETRY: Duration = Duration::from_secs(10);
+/// Bytes of disk space that a log takes at a time, and of a new log that are written at a time.
+pub const LOG_STEP_BYTES: usize = 1 << 20;
+/// Bytes of a log that are in memory while it is read: more than its longest record.
+pub const LOG_WINDOW_BYTES: u64 = 2 * RECORD_BYTES_MAX as u64;
+/// How long after a disk was full it is tried again.
+pub const LOG_RETRY: Duration = Duration::from_millis(100);
+/// Superseded versions that a turn of the reactor looks at.
+pub const COLLECTED_PER_TURN: usize = 256;
+
 /// How long a reactor that has just worked polls before it sleeps in the kernel. Long enough for a client that was just answered over
 /// shared memory to ask again (10 us were not, 50 gained no more in interleaved turns), and short: on a small host the client that it
 /// waits for needs this processor.
@@ -138,3 +184,14 @@ const _: () = assert!(DEVICE_BYTES_MIN > rackscan_format::label::DATA_OFFSET_BYT
 const _: () = assert!(KEY_FILTERS_MAX * KEY_FILTER_BYTES_MAX <= PROGRAM_FILTERS_BYTES_MAX);
 // A key filter is staged whole.
 const _: () = assert!(KEY_FILTER_BYTES_MAX <= BUFFER_BYTES_MAX);
+// What is staged at a time of transactions is one slot.
+const _: () = assert!(TRANSACT_PIECE_BYTES <= BUFFER_BYTES_MAX);
+// An answer with the longest value is one message at most.
+const _: () = assert!(VALUE_BYTES_MAX + REPLY_BYTES_MAX + (64 << 10) <= TRANSACT_REPLY_BYTES_MAX);
+const _: () = assert!(TRANSACT_REPLY_BYTES_MAX as u64 <= TRANSACT_ANSWER_BYTES_MAX);
+// A reader's stamps and keys fit what is pulled.
+const _: () = assert!(READ_KEYS_MAX * 1024 <= TRANSACT_PULLED_BYTES_MAX as usize);
+// A record that begins in a window is whole in the next one.
+const _: () =
+    assert!(LOG_WINDOW_BYTES > RECORD_BYTES_MAX as u64 && LOG_STEP_BYTES as u64 <= LOG_COMPACT_BYTES);
+const _: () = assert!(TRANSACTIONS_BYTES_MAX / 2 <= rackscan_fabric::limits::REGION_BYTES_MAX as u64);

@@ -50,6 +50,10 @@ pub(crate) struct Link {
     held_bytes: Option<usize>,
     /// The page cache, if the peer may read it.
     cache: Option<Target>,
+    /// The slots of the home of transactions, if the peer may read them.
+    home: Option<Target>,
+    /// Whether the home was asked over this connection.
+    pub(crate) transacts: bool,
     /// Set when nobody waits for answers any more.
     gone: Arc<AtomicBool>,
     /// Requests in progress.
@@ -74,6 +78,8 @@ impl Link {
             under_way: Vec::new(),
             held_bytes: None,
             cache: None,
+            home: None,
+            transacts: false,
             gone,
             requests: 0,
             staged_bytes: 0,
@@ -131,6 +137,17 @@ impl Link {
         let RemoteRegion { key, address, length } = self.connection.register(region, Access::Read)?;
         let granted = Target { key, offset_bytes: address, length_bytes: length };
         self.cache = Some(granted);
+        Ok(granted)
+    }
+
+    /// Lets the peer read the slots of the home, and says by which name.
+    pub(crate) fn grant_home(&mut self, region: &Region) -> Result<Target, RegisterError> {
+        if let Some(granted) = self.home {
+            return Ok(granted);
+        }
+        let RemoteRegion { key, address, length } = self.connection.register(region, Access::Read)?;
+        let granted = Target { key, offset_bytes: address, length_bytes: length };
+        self.home = Some(granted);
         Ok(granted)
     }
 

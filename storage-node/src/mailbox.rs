@@ -1,7 +1,8 @@
 //! How does another thread hand something to a reactor?
 //!
 //! Invariants
-//! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, new connections by `MAILBOX_MAX`.
+//! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, messages for the home by those of all reactors, new
+//!   connections by `MAILBOX_MAX`.
 //! - Ringing after sending wakes a reactor that sleeps, however the two interleave: the bell stays rung until drained.
 
 use std::{
@@ -12,9 +13,15 @@ use std::{
 
 use rackscan_fabric::Connection;
 use rackscan_format::message::Refusal;
+use rackscan_ramp::message::Reply;
 use rustix::event::EventfdFlags;
 
-use crate::{limits::MAILBOX_MAX, scan_pool::ScanResult};
+use crate::{
+    home::{Asked, Caller, Report},
+    limits::MAILBOX_MAX,
+    scan_pool::ScanResult,
+    store::ConnectionId,
+};
 
 /// A request in progress: its place in the reactor's table, its own until it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +38,14 @@ pub(crate) enum Mail {
     HungUp(Vec<u64>),
     /// A scan has ended.
     Scanned(TaskIndex, Box<ScanResult>),
+    /// To the first reactor: messages for the home.
+    Transact(Asked),
+    /// The home has answered one of this reactor's requests.
+    Answered(Caller, Vec<Reply>),
+    /// To the first reactor: a connection over which the home was asked has gone.
+    Left(ConnectionId),
+    /// To the first reactor: the thread of the log.
+    Log(Report),
 }
 
 /// The mail of one reactor, and the bell by which it wakes.

@@ -8,6 +8,11 @@
 //! appends    1/16   pages being checked and written                                (a pool per reactor or poller)
 //! metadata   2/16   directories of the tables, twice: parsed and as the catalog
 //! wires      1/16   the inboxes of the reactors, and what each connection has of its own
+//!
+//! transactions      as configured, or a sixteenth of the budget if cache and rest can spare it, taken before the rest is divided:
+//!   transit  1/8    requests being served, their records in batches of the log    (more where that is less than the largest request)
+//!   slots    half of what is left    newest versions where peers read them        (one fabric region)
+//!   versions the other half          all versions, with what is known of their transactions
 //! ```
 //!
 //! Invariants
@@ -18,16 +23,21 @@ use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::{
     Wire,
     inbox::{InboxConfig, WhenFull},
-    limits::SEND_BYTES_MAX,
+    limits::{REGION_ALIGNMENT_BYTES, SEND_BYTES_MAX},
 };
 
 use crate::{
     config::Config,
-    limits::{BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES, INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX},
+    limits::{
+        BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES, INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX,
+        TRANSACTIONS_BYTES_MAX, TRANSACTIONS_BYTES_MIN, TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
+    },
 };
 
 /// Which share of the budget the cache has, unless the configuration says otherwise.
 const CACHE_SHARE: u64 = 8;
+/// Likewise the home of transactions.
+const TRANSACTIONS_SHARE: u64 = 16;
 const PARTS: u64 = 16;
 const STAGING_PARTS: u64 = 6;
 const SCAN_PARTS: u64 = 6;
@@ -43,6 +53,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) budget_bytes: u64,
     /// The page cache of the node, its book-keeping included; 0 if there is none.
     pub(crate) cache_bytes: u64,
+    /// The home of transactions, if the node keeps keys.
+    pub(crate) home: Option<HomePlan>,
     /// Staging of one reactor, without its echo memory.
     pub(crate) staging_bytes: usize,
     /// Append pool of one reactor.
@@ -61,13 +73,42 @@ pub(crate) struct MemoryPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "at least {least_bytes} bytes for {reactors} reactors (or pollers) and {scan_workers} scan workers beside a cache of \
-     {cache_bytes} bytes"
+     {cache_bytes} bytes and {home_bytes} bytes of transactions"
 )]
 pub(crate) struct TooSmall {
     least_bytes: u64,
     cache_bytes: u64,
+    home_bytes: u64,
     reactors: u16,
     scan_workers: u16,
+}
+
+/// Bytes for each use of a home of transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HomePlan {
+    /// Requests being served, and their records on their way to the log.
+    pub(crate) transit_bytes: u64,
+    /// The region of the slots.
+    pub(crate) slots_bytes: usize,
+    /// All versions.
+    pub(crate) versions_bytes: usize,
+}
+
+impl HomePlan {
+    /// Divides the memory of a home.
+    fn of(bytes: u64) -> Self {
+        let transit_bytes = (bytes / TRANSIT_SHARE).max(TRANSIT_BYTES_WANTED.min(bytes / 2));
+        let half = (bytes - transit_bytes) / 2;
+        let slots_bytes = half - half % REGION_ALIGNMENT_BYTES as u64;
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        // A value lies in a slot and among the versions, so they fill alike.
+        Self { transit_bytes, slots_bytes: size(slots_bytes), versions_bytes: size(half) }
+    }
+
+    /// All of it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.transit_bytes + self.slots_bytes as u64 + self.versions_bytes as u64
+    }
 }
 
 impl MemoryPlan {
@@ -86,13 +127,17 @@ impl MemoryPlan {
         ];
         // Rounding down to whole buffers below must not fall under the least.
         let least_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
-        let cache_bytes = cache_bytes(config, least_bytes);
-        let shared_bytes = budget_bytes.saturating_sub(cache_bytes);
+        // What is asked for comes before what is taken where there is some to spare.
+        let asked_bytes = config.transactions.map_or(0, |asked| asked.0);
+        let cache_bytes = cache_bytes(config, least_bytes + asked_bytes);
+        let home_bytes = home_bytes(config, least_bytes + cache_bytes);
+        let shared_bytes = budget_bytes.saturating_sub(cache_bytes).saturating_sub(home_bytes);
         let part = |parts: u64| shared_bytes / PARTS * parts;
         if shared_bytes < least_bytes {
             return Err(TooSmall {
-                least_bytes: least_bytes + cache_bytes,
+                least_bytes: least_bytes + cache_bytes + home_bytes,
                 cache_bytes,
+                home_bytes,
                 reactors: config.pollers(),
                 scan_workers: config.scan_workers,
             });
@@ -103,6 +148,7 @@ impl MemoryPlan {
         Ok(Self {
             budget_bytes,
             cache_bytes,
+            home: (home_bytes > 0).then(|| HomePlan::of(home_bytes)),
             staging_bytes: if maps_all_memory(config) { 2 * BUFFER_BYTES_MAX } else { staging_bytes },
             append_bytes: whole_buffers(part(APPEND_PARTS) / reactors),
             scan_page_bytes: whole_buffers(scan_worker / 2),
@@ -121,6 +167,17 @@ fn cache_bytes(config: &Config, least_bytes: u64) -> u64 {
         Some(asked) => asked.0,
         None if spare_bytes < CACHE_BYTES_MIN => 0,
         None => spare_bytes.min(budget_bytes / CACHE_SHARE).min(CACHE_BYTES_MAX),
+    }
+}
+
+/// What the home of transactions takes, beside what the rest needs at least and the cache.
+fn home_bytes(config: &Config, others_bytes: u64) -> u64 {
+    let budget_bytes = config.memory_budget.0;
+    let spare_bytes = budget_bytes.saturating_sub(others_bytes);
+    match config.transactions {
+        Some(asked) => asked.0,
+        None if spare_bytes < TRANSACTIONS_BYTES_MIN => 0,
+        None => spare_bytes.min(budget_bytes / TRANSACTIONS_SHARE).min(TRANSACTIONS_BYTES_MAX),
     }
 }
 
@@ -173,6 +230,31 @@ mod tests {
     }
 
     #[test]
+    fn transactions_take_a_sixteenth_or_what_cache_and_rest_can_spare_unless_they_are_told() {
+        let home = |budget_bytes, transactions: Option<u64>| {
+            let config = Config { transactions: transactions.map(ByteSize), ..config(budget_bytes, 1, 1) };
+            MemoryPlan::of(&config).map(|plan| plan.home.map_or(0, |home| home.bytes()))
+        };
+        assert_eq!((home(512 << 20, None), home(1 << 30, None)), (Ok(32 << 20), Ok(64 << 20)));
+        assert_eq!((home(64 << 20, None), home(73 << 20, None)), (Ok(0), Ok(0)), "the cache comes first");
+        assert_eq!((home(512 << 20, Some(0)), home(80 << 20, Some(8 << 20))), (Ok(0), Ok(8 << 20)));
+        let refused = home(64 << 20, Some(8 << 20)).unwrap_err();
+        assert_eq!((refused.least_bytes, refused.home_bytes), (72 << 20, 8 << 20));
+    }
+
+    #[test]
+    fn a_home_holds_slots_and_versions_alike_and_the_largest_request_where_it_can() {
+        for bytes in [TRANSACTIONS_BYTES_MIN, (5 << 20) + 4097, 32 << 20, 1 << 30, TRANSACTIONS_BYTES_MAX] {
+            let plan = HomePlan::of(bytes);
+            assert!(plan.bytes() <= bytes && bytes - plan.bytes() <= 8192, "{plan:?} of {bytes}");
+            assert!(plan.versions_bytes - plan.slots_bytes < REGION_ALIGNMENT_BYTES);
+            assert!(plan.slots_bytes.is_multiple_of(REGION_ALIGNMENT_BYTES) && plan.slots_bytes > 0);
+            let holds = plan.transit_bytes >= TRANSIT_BYTES_WANTED;
+            assert_eq!(holds, bytes >= 2 * TRANSIT_BYTES_WANTED, "{plan:?}");
+        }
+    }
+
+    #[test]
     fn the_parts_of_every_plan_stay_within_its_budget_and_can_hold_a_largest_buffer() {
         for (reactors, workers) in [(1, 1), (1, 2), (4, 16), (64, 256)] {
             let least = MemoryPlan::of(&config(0, reactors, workers)).unwrap_err().least_bytes;
@@ -182,6 +264,7 @@ mod tests {
                 let per_reactor = plan.staging_bytes + plan.append_bytes + ECHO_BYTES;
                 let per_worker = plan.scan_page_bytes + plan.scan_work_bytes;
                 let total = plan.cache_bytes
+                    + plan.home.map_or(0, |home| home.bytes())
                     + per_reactor as u64 * u64::from(reactors)
                     + per_worker as u64 * u64::from(workers)
                     + plan.metadata_bytes

@@ -27,6 +27,7 @@ use crate::{
     config::Config,
     cpu_share::CpuShare,
     error::{StartError, Stopped},
+    home::{self, HomeAccess, HomeService},
     lifecycle::Lifecycle,
     limits::{BUFFER_BYTES_MAX, ECHO_BYTES},
     mailbox::Mailbox,
@@ -66,6 +67,7 @@ impl Node {
         let (store, file) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
         let store = Arc::new(store);
         let cache = make_cache(&config, &plan, &store, &metrics)?;
+        let opened = home::open(&config, plan.home, &lifecycle, &metrics)?;
         let scans = Arc::new(ScanQueue::new(config.scan_queue.into()));
         let mut handle = NodeHandle {
             addresses: Vec::new(),
@@ -84,6 +86,8 @@ impl Node {
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| StartError::Os { action: "make a mailbox", source })?;
         lifecycle.watch_over(mailboxes.clone());
+        let home = opened.as_ref().map(home::Opened::shared);
+        let mut service = start_home(&mut handle, &config, opened, &mailboxes)?;
         let inboxes = (0..config.pollers())
             .map(|_| Inbox::new(inbox_config(&config)))
             .collect::<Result<Vec<_>, _>>()
@@ -101,6 +105,7 @@ impl Node {
             host: boot_id()?,
             store,
             cache,
+            home,
             metrics,
             scans,
             lifecycle,
@@ -117,6 +122,7 @@ impl Node {
                 publisher: publisher.clone(),
                 mailbox: Arc::clone(mailbox),
                 intake: Intake::new(inbox, private_rings),
+                home: HomeAccess::new(number, service.take(), node.home.is_some(), mailboxes.clone()),
             };
             let (thread, report) = start.spawn(parts)?;
             handle.reactors.push(thread);
@@ -215,6 +221,19 @@ fn make_cache(
     Ok(cache)
 }
 
+/// The thread of the home's log, if there is a home.
+fn start_home(
+    handle: &mut NodeHandle,
+    config: &Config,
+    opened: Option<home::Opened>,
+    mailboxes: &[Arc<Mailbox>],
+) -> Result<Option<HomeService>, StartError> {
+    let (Some(opened), Some(first)) = (opened, mailboxes.first()) else { return Ok(None) };
+    let (service, thread) = opened.start(config, Arc::clone(first), &handle.lifecycle)?;
+    handle.others.push(thread);
+    Ok(Some(service))
+}
+
 fn start_workers(
     handle: &mut NodeHandle,
     (config, plan): (&Config, &MemoryPlan),
@@ -268,6 +287,7 @@ struct ReactorStart {
     publisher: Publisher,
     mailbox: Arc<Mailbox>,
     intake: Intake,
+    home: HomeAccess,
 }
 
 impl ReactorStart {
@@ -299,7 +319,7 @@ impl ReactorStart {
     }
 
     fn build(self, parts: ReactorParts) -> Result<(Reactor, BufferRegistration), StartError> {
-        let Self { number, node, publisher, mailbox, intake } = self;
+        let Self { number, node, publisher, mailbox, intake, home } = self;
         if let Some(core) = node.config.core_of(number.into()) {
             pin_current_thread(core)?;
         }
@@ -308,7 +328,8 @@ impl ReactorStart {
         let report = io.registration();
         let staging = Staging::new(node.plan.staging_bytes, Arc::clone(&node.metrics))?;
         let echo = Region::allocate(ECHO_BYTES)?;
-        let core = Core { node, publisher, mailbox, io, reserved: 0, pool, staging, echo, links: Vec::new() };
+        let (reserved, links) = (0, Vec::new());
+        let core = Core { node, publisher, mailbox, io, reserved, pool, staging, echo, home, links };
         let reactor = Reactor::new(core, intake, parts, number)
             .map_err(|source| StartError::Os { action: "watch the reactor's descriptors", source })?;
         Ok((reactor, report))

@@ -7,13 +7,15 @@ use std::sync::atomic::AtomicU64;
 
 use rackscan_format::{
     ids::{SegmentId, TableId},
-    message::{Refusal, RefusalCode, Request},
+    message::{Refusal, Request},
 };
 
 use crate::{
     bridge::Core,
     metrics::Metrics,
-    request::{append, cache, catalog, drop, echo, fetch, process, publish, raw, status, stop},
+    request::{
+        append, cache, catalog, drop, echo, fetch, home, process, publish, raw, status, stop, transact,
+    },
     task::{Place, Work},
 };
 
@@ -51,9 +53,8 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::CacheUsed { places } => cache::used(core, &places),
         Request::ReadRaw { reads, target } => raw::read(core, place, &reads, &target),
         Request::WriteRaw { writes, source } => raw::write(core, place, &writes, &source),
-        Request::OpenHome | Request::Transact { .. } => {
-            Err(Refusal::new(RefusalCode::NotFound, "this node keeps no keys"))
-        }
+        Request::OpenHome => home::open(core, place),
+        Request::Transact { messages, target } => transact::start(core, messages, target),
         Request::Stop => stop::start(),
     }
 }

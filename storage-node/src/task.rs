@@ -12,6 +12,7 @@ use rackscan_format::{
     ids::RequestId,
     message::{Answer, Refusal, RefusalCode},
 };
+use rackscan_ramp::message::Reply;
 
 use crate::{bridge::Core, mailbox::TaskIndex, scan_pool::ScanResult};
 
@@ -73,6 +74,11 @@ pub(crate) trait Work {
     /// A scan has ended.
     fn scanned(&mut self, core: &mut Core, result: ScanResult) {
         let _ = (core, result);
+    }
+
+    /// The home of transactions has answered, all at once.
+    fn answered(&mut self, replies: Vec<Reply>) {
+        let _ = replies;
     }
 
     /// A catalog change has ended.

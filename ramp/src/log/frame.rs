@@ -161,6 +161,12 @@ impl LogWriter {
         self.tail.sequence
     }
 
+    /// Where the log ends, with all that was appended.
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
     /// Bytes that wait for a batch.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {

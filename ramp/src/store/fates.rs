@@ -38,6 +38,8 @@ pub struct Transaction {
 #[derive(Debug, Default)]
 pub(crate) struct Fates {
     known: BTreeMap<Stamp, Transaction>,
+    /// How many of them are not known to be committed.
+    in_doubt: usize,
     refused: BTreeSet<Stamp>,
     ended: BTreeSet<Stamp>,
     floor: Stamp,
@@ -46,6 +48,10 @@ pub(crate) struct Fates {
 impl Fates {
     pub(crate) fn get(&self, stamp: Stamp) -> Option<&Transaction> {
         self.known.get(&stamp)
+    }
+
+    pub(crate) fn in_doubt(&self) -> usize {
+        self.in_doubt
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (Stamp, &Transaction)> {
@@ -82,19 +88,23 @@ impl Fates {
     }
 
     pub(crate) fn insert(&mut self, stamp: Stamp, transaction: Transaction) {
-        self.known.insert(stamp, transaction);
+        self.in_doubt += usize::from(!transaction.committed);
+        let replaced = self.known.insert(stamp, transaction);
+        self.in_doubt -= usize::from(replaced.is_some_and(|replaced| !replaced.committed));
     }
 
     /// Marks a prepared transaction as committed; its keys, if it was prepared until now.
     pub(crate) fn commit(&mut self, stamp: Stamp) -> Option<Vec<Key>> {
         let transaction = self.known.get_mut(&stamp).filter(|transaction| !transaction.committed)?;
         transaction.committed = true;
+        self.in_doubt -= 1;
         Some(std::mem::take(&mut transaction.keys))
     }
 
     /// Promises never to prepare it; what it had prepared is taken back.
     pub(crate) fn refuse(&mut self, stamp: Stamp) -> Option<Transaction> {
         let prepared = self.known.remove(&stamp);
+        self.in_doubt -= usize::from(prepared.as_ref().is_some_and(|prepared| !prepared.committed));
         if stamp > self.floor {
             self.refused.insert(stamp);
         }

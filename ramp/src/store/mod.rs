@@ -61,6 +61,8 @@ pub struct StoreStatus {
     pub superseded_bytes: usize,
     /// Readers that versions are kept for.
     pub leases: usize,
+    /// Transactions that are prepared and not known to have ended.
+    pub in_doubt: usize,
 }
 
 /// What became of a commit.
@@ -127,7 +129,8 @@ impl<M: SlotMemory> Store<M> {
     /// What it holds.
     #[must_use]
     pub fn status(&self) -> StoreStatus {
-        StoreStatus { keys: self.chains.len(), leases: self.readers.count(), ..self.status }
+        let (keys, leases) = (self.chains.len(), self.readers.count());
+        StoreStatus { keys, leases, in_doubt: self.fates.in_doubt(), ..self.status }
     }
 
     /// Votes on a transaction: adds its versions and tells readers of slots that something is on its way. `false` if that was done before.

@@ -25,6 +25,7 @@ use crate::{
     cache::NodeCache,
     config::Config,
     cpu_share::CpuShare,
+    home::{HomeAccess, HomeShared},
     lifecycle::Lifecycle,
     link::{Link, WATCH},
     mailbox::Mailbox,
@@ -47,6 +48,8 @@ pub(crate) struct NodeParts {
     pub(crate) store: Arc<Store>,
     /// Pages in memory, if there is a cache.
     pub(crate) cache: Option<NodeCache>,
+    /// What all know of the home of transactions, if the node keeps keys.
+    pub(crate) home: Option<Arc<HomeShared>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) scans: Arc<ScanQueue>,
     pub(crate) cpu_share: CpuShare,
@@ -80,6 +83,8 @@ pub(crate) struct Core {
     pub(crate) staging: Staging,
     /// Zeroes, for echo.
     pub(crate) echo: Region,
+    /// The way to the home of transactions.
+    pub(crate) home: HomeAccess,
     pub(crate) links: Vec<Option<Link>>,
 }
 

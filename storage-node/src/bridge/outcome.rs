@@ -3,7 +3,7 @@
 //! Invariants
 //! - An answer that carries a time carries the one the whole request took.
 
-use rackscan_format::message::{Answer, Refusal, RefusalCode, ReplyMessage};
+use rackscan_format::message::{Answer, Parcel, Refusal, RefusalCode, ReplyMessage};
 
 use super::core::Core;
 use crate::task::{Place, Progress, Work};
@@ -40,6 +40,8 @@ pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         }
         Ok(Answer::Catalog { written_bytes, .. }) => *written_bytes,
         Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
-        Ok(Answer::Status(_) | Answer::Cache(_) | Answer::Done) | Err(_) => 0,
+        Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => bytes.len() as u64,
+        Ok(Answer::Transacted { messages: Parcel::Beside(target) }) => target.length_bytes,
+        Ok(Answer::Status(_) | Answer::Cache(_) | Answer::Home(_) | Answer::Done) | Err(_) => 0,
     }
 }

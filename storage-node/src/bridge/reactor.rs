@@ -12,6 +12,8 @@
 //!   whose own connection has what it waits for.
 //! - An idle reactor costs nothing: it is asleep, and never with an ended operation that it has not looked at.
 
+mod mail;
+
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
 use rackscan_device::{Completion, DeviceIo, Token, Wait};
@@ -121,6 +123,7 @@ impl Reactor {
         // First the connections: over `tcp` it is polling them that brings requests into the inbox.
         happened |= self.poll_links();
         happened |= self.poll_inbox();
+        happened |= self.see_to_home();
         happened |= self.reap(Wait::Now);
         happened | self.feed_starved()
     }
@@ -136,7 +139,7 @@ impl Reactor {
 
     /// Sleeps until a device, a connection, a listener or another thread has something.
     fn sleep(&mut self) {
-        if !self.ended.is_empty() {
+        if !self.ended.is_empty() || self.core.home.is_busy() {
             return;
         }
         let Core { links, io, .. } = &mut self.core;
@@ -188,31 +191,6 @@ impl Reactor {
         if let Some(link) = self.core.links.iter_mut().flatten().find(|link| link.id() == id) {
             link.unwatched();
         }
-    }
-
-    fn take_mail(&mut self) -> bool {
-        if !self.core.mailbox.has_mail() {
-            return false;
-        }
-        for mail in self.core.mailbox.take() {
-            match mail {
-                Mail::Connected(connection) => self.connected(*connection),
-                Mail::HungUp(transfers) => self.abandon(transfers),
-                Mail::Published(index, outcome) => {
-                    if let Some(task) = self.tasks.get_mut(index) {
-                        task.work.published(outcome);
-                    }
-                    self.advance(index);
-                }
-                Mail::Scanned(index, result) => {
-                    if let Some(task) = self.tasks.get_mut(index) {
-                        task.work.scanned(&mut self.core, *result);
-                    }
-                    self.advance(index);
-                }
-            }
-        }
-        true
     }
 
     /// Takes new connections from the listeners and hands each to the reactor whose inbox it was dealt to.
@@ -362,6 +340,9 @@ impl Reactor {
         add(&metrics.connections_open, 0_u64.wrapping_sub(1));
         metrics.memory_returned(crate::limits::CONNECTION_BYTES);
         self.core.node.store.connection_closed(link.id());
+        if link.transacts {
+            self.core.home.left(link.id());
+        }
         let mut orphans = Vec::new();
         for task in self.tasks.iter_mut().filter(|task| task.place.link == index) {
             task.place.link = NO_LINK;

@@ -166,8 +166,29 @@ impl Config {
             return fault("scratch", size.to_string(), expected);
         }
         self.check_devices(file)?;
+        self.check_transactions(file)?;
         if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
             return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
+        }
+        Ok(())
+    }
+
+    fn check_transactions(&self, file: &Path) -> Result<(), ConfigError> {
+        let fault = |key: &'static str, found: String, expected: String| {
+            Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
+        };
+        let (least, most) = (limits::TRANSACTIONS_BYTES_MIN, limits::TRANSACTIONS_BYTES_MAX);
+        if let Some(bytes) = self.transactions
+            && bytes.0 != 0
+            && !(least..=most).contains(&bytes.0)
+        {
+            return fault("transactions", bytes.to_string(), format!("0, or {least} to {most} bytes"));
+        }
+        let least = limits::TRANSACTIONS_LOG_BYTES_MIN;
+        if let Some(bytes) = self.transactions_log
+            && bytes.0 < least
+        {
+            return fault("transactions_log", bytes.to_string(), format!("at least {least} bytes"));
         }
         Ok(())
     }
@@ -275,6 +296,8 @@ mod tests {
             ("scan_cpu_ms = 0", ["scan_cpu_ms is 0", "1 to 3600000"]),
             ("scan_memory = 4096", ["scan_memory is 4KiB", "at least 262144"]),
             ("cache = 4096", ["cache is 4KiB", "0, or 65536 to"]),
+            ("transactions = 4096", ["transactions is 4KiB", "0, or 1048576 to"]),
+            ("transactions_log = 4096", ["transactions_log is 4KiB", "at least 1048576"]),
             ("cache = \"480MiB\"", ["memory_budget is 512MiB", "beside a cache of 503316480 bytes"]),
         ] {
             let found = fault(&format!("{TEXT}\n{extra}"));

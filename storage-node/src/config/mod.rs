@@ -3,12 +3,14 @@
 //! ```toml
 //! node = 0
 //! cluster = "demo"                  # or a number; nodes and devices of other clusters are refused
-//! data_dir = "node0"                # the catalog
+//! data_dir = "node0"                # the catalog and the log of transactions
 //! devices = [{ path = "node0/device0", size = "64GiB" }]
 //! listen = ["shm:node0/socket", "tcp:127.0.0.1:7410"]
 //! key_file = "cluster.key"          # 64 hexadecimal digits
 //! memory_budget = "512MiB"          # optional, as everything below
 //! cache = "64MiB"                   # of the memory budget, for pages that are wanted often; "0" for none
+//! transactions = "32MiB"            # of the memory budget, for keys and their versions; "0" keeps no keys
+//! transactions_log = "1GiB"         # the most that their log takes of the disk; without it, all there is
 //! reactors = 1
 //! scan_workers = 2
 //! pin_cores = [0, 1]
@@ -68,7 +70,7 @@ pub struct Config {
     pub node: NodeId,
     /// Its cluster: a number, or a name that stands for one.
     pub cluster: ClusterId,
-    /// The folder of its catalog.
+    /// The folder of its catalog and of its log of transactions.
     pub data_dir: PathBuf,
     /// Its devices; pages are striped over them. New ones may be added at the end, none may leave.
     pub devices: Vec<DeviceConfig>,
@@ -83,6 +85,13 @@ pub struct Config {
     /// The part of it in which pages that are wanted often are kept: none if 0. By default an eighth, or what the rest can spare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<ByteSize>,
+    /// The part of it in which keys of transactions are kept: none if 0. By default a sixteenth, or what the rest and the cache can spare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<ByteSize>,
+    /// Bytes that the log of transactions may take; beyond, nothing new is prepared until it has been made shorter. By default all that the
+    /// disk has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transactions_log: Option<ByteSize>,
     /// Threads that serve connections and read devices.
     #[serde(default = "defaults::reactors")]
     pub reactors: u16,
@@ -199,6 +208,8 @@ impl Config {
             key_file,
             memory_budget: defaults::memory_budget(),
             cache: None,
+            transactions: None,
+            transactions_log: None,
             reactors: defaults::reactors(),
             scan_workers: defaults::scan_workers(),
             bridge: BridgeKind::default(),

@@ -1,6 +1,6 @@
 //! Who is this node, how busy is it, what has it done?
 
-use rackscan_format::message::{Answer, HomeStatus, NodeStatus, Refusal};
+use rackscan_format::message::{Answer, NodeStatus, Refusal};
 
 use crate::{
     bridge::Core,
@@ -29,7 +29,7 @@ pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
         memory_budget_bytes: node.plan.budget_bytes,
         registered_buffers: node.registered_buffers.get().cloned().unwrap_or(Ok(())),
         counters: node.metrics.counters(),
-        home: HomeStatus::default(),
+        home: node.home.as_ref().map(|home| home.gauges.status()).unwrap_or_default(),
         cache: node.cache.as_ref().map(|cache| cache.pages().status()).unwrap_or_default(),
     };
     Ok(Box::new(Status { status: Some(Box::new(status)) }))

@@ -21,7 +21,7 @@ use super::allocate::StoredSegment;
 use crate::limits::LOADS_MAX;
 
 /// Names a connection for as long as the process lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
 /// One load in progress.

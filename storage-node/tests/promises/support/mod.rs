@@ -1,5 +1,6 @@
 //! Nodes, clients and tables for the promises.
 
 pub(crate) mod client;
+pub(crate) mod keys;
 pub(crate) mod node;
 pub(crate) mod table;

@@ -65,6 +65,26 @@ impl Home {
         self.path(&format!("device{number}"))
     }
 
+    /// The same, with what the home of transactions has on the disk.
+    pub(crate) fn copy_with_keys(&self) -> Self {
+        let copy = self.copy();
+        for file in ["data/transactions.log", "data/transactions.life"] {
+            std::fs::copy(self.path(file), copy.path(file)).expect("the file can be copied");
+        }
+        copy
+    }
+
+    /// The configuration of a node that keeps keys.
+    pub(crate) fn config_with_keys(&self) -> Config {
+        let mut config = self.config();
+        (config.memory_budget, config.transactions) = (ByteSize(96 << 20), Some(ByteSize(32 << 20)));
+        config
+    }
+
+    pub(crate) fn start_with_keys(&self) -> Running {
+        self.start_with(self.config_with_keys()).expect("the node starts")
+    }
+
     /// Two devices, both wires, the least memory.
     pub(crate) fn config(&self) -> Config {
         let device = |number| DeviceConfig {

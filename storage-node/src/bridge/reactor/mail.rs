@@ -1,0 +1,52 @@
+//! What does a reactor do with what other threads send it, and with what the home of transactions has for it?
+//!
+//! Invariants
+//! - What the home has answered in a turn goes out in it; what it has to write goes to its log's thread before that.
+
+use super::Reactor;
+use crate::mailbox::Mail;
+
+impl Reactor {
+    /// Takes what other threads have sent. Whether there was anything.
+    pub(super) fn take_mail(&mut self) -> bool {
+        if !self.core.mailbox.has_mail() {
+            return false;
+        }
+        for mail in self.core.mailbox.take() {
+            match mail {
+                Mail::Connected(connection) => self.connected(*connection),
+                Mail::HungUp(transfers) => self.abandon(transfers),
+                Mail::Published(index, outcome) => {
+                    if let Some(task) = self.tasks.get_mut(index) {
+                        task.work.published(outcome);
+                    }
+                    self.advance(index);
+                }
+                Mail::Scanned(index, result) => {
+                    if let Some(task) = self.tasks.get_mut(index) {
+                        task.work.scanned(&mut self.core, *result);
+                    }
+                    self.advance(index);
+                }
+                Mail::Transact(asked) => self.core.home.asked(asked),
+                Mail::Answered(caller, replies) => self.core.home.answered(caller, replies),
+                Mail::Left(connection) => self.core.home.left(connection),
+                Mail::Log(report) => self.core.home.reported(report),
+            }
+        }
+        true
+    }
+
+    /// Lets the home write down what it was told, and its answers go out. Whether anything happened.
+    pub(super) fn see_to_home(&mut self) -> bool {
+        let mut happened = self.core.home.turn();
+        while let Some((index, replies)) = self.core.home.next_answer() {
+            happened = true;
+            if let Some(task) = self.tasks.get_mut(index) {
+                task.work.answered(replies);
+            }
+            self.advance(index);
+        }
+        happened
+    }
+}

@@ -1,0 +1,172 @@
+//! How does a request of any reactor reach the home, and its replies the request?
+//!
+//! Invariants
+//! - A caller's name is never used again: replies to a request that has ended go nowhere.
+//! - All replies to a request arrive together.
+//! - What waits is bounded by the requests that reactors have in progress.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use rackscan_ramp::message::{Reply, Request};
+
+use super::{service::HomeService, writer::Report};
+use crate::{
+    mailbox::{Mail, Mailbox, TaskIndex},
+    store::ConnectionId,
+};
+
+/// Who asks: a reactor, and which of all the requests that it ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Caller(pub(super) u64);
+
+const REACTOR_SHIFT: u32 = 48;
+
+impl Caller {
+    fn reactor(self) -> usize {
+        usize::try_from(self.0 >> REACTOR_SHIFT).unwrap_or(usize::MAX)
+    }
+}
+
+/// Messages for the home.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) caller: Caller,
+    /// Over which connection they came.
+    pub(crate) connection: ConnectionId,
+    /// In order; at most one of them is answered.
+    pub(crate) messages: Vec<Request>,
+}
+
+/// Where the home is, seen from a reactor.
+#[derive(Debug)]
+enum Way {
+    /// There is none.
+    None,
+    /// Here.
+    Here(Box<HomeService>),
+    /// With the first reactor.
+    There(Arc<Mailbox>),
+}
+
+/// A reactor's way to the home.
+#[derive(Debug)]
+pub(crate) struct HomeAccess {
+    way: Way,
+    /// All of the node, this one included.
+    reactors: Vec<Arc<Mailbox>>,
+    number: u16,
+    next: u64,
+    /// Requests of this reactor that the home has not answered.
+    callers: HashMap<Caller, TaskIndex>,
+    /// What it has answered and their requests do not know yet.
+    arrived: VecDeque<(TaskIndex, Vec<Reply>)>,
+}
+
+impl HomeAccess {
+    /// The way of the reactor with this number. The first one is given the home, if the node keeps keys.
+    pub(crate) fn new(
+        number: u16,
+        home: Option<HomeService>,
+        keeps_keys: bool,
+        reactors: Vec<Arc<Mailbox>>,
+    ) -> Self {
+        let way = match (home, reactors.first()) {
+            (Some(home), _) => Way::Here(Box::new(home)),
+            (None, Some(first)) if keeps_keys => Way::There(Arc::clone(first)),
+            (None, _) => Way::None,
+        };
+        Self { way, reactors, number, next: 0, callers: HashMap::new(), arrived: VecDeque::new() }
+    }
+
+    /// Asks the home on behalf of a request, to which the replies go; of messages that are not answered there are none.
+    pub(crate) fn ask(
+        &mut self,
+        task: TaskIndex,
+        connection: ConnectionId,
+        messages: Vec<Request>,
+    ) -> Caller {
+        self.next += 1;
+        let caller = Caller(u64::from(self.number) << REACTOR_SHIFT | self.next);
+        if messages.iter().any(is_answered) {
+            self.callers.insert(caller, task);
+        }
+        let asked = Asked { caller, connection, messages };
+        match &mut self.way {
+            Way::None => {}
+            Way::Here(_) => self.asked(asked),
+            Way::There(first) => first.send(Mail::Transact(asked)),
+        }
+        caller
+    }
+
+    /// Nobody waits for the replies to this request any more.
+    pub(crate) fn forget(&mut self, caller: Caller) {
+        self.callers.remove(&caller);
+    }
+
+    /// A reactor asks.
+    pub(crate) fn asked(&mut self, asked: Asked) {
+        self.with_home(|home| home.ask(asked));
+    }
+
+    /// The thread of the log reports.
+    pub(crate) fn reported(&mut self, report: Report) {
+        self.with_home(|home| home.report(report));
+    }
+
+    /// A connection over which the home was asked is gone.
+    pub(crate) fn left(&mut self, connection: ConnectionId) {
+        match &self.way {
+            Way::There(first) => first.send(Mail::Left(connection)),
+            Way::Here(_) | Way::None => self.with_home(|home| home.left(connection)),
+        }
+    }
+
+    /// The home has answered a request of this reactor.
+    pub(crate) fn answered(&mut self, caller: Caller, replies: Vec<Reply>) {
+        if let Some(task) = self.callers.remove(&caller) {
+            self.arrived.push_back((task, replies));
+        }
+    }
+
+    /// The next answer for a request of this reactor.
+    pub(crate) fn next_answer(&mut self) -> Option<(TaskIndex, Vec<Reply>)> {
+        self.arrived.pop_front()
+    }
+
+    /// Lets the home do what it does once in a turn. Whether there is more to do at once.
+    pub(crate) fn turn(&mut self) -> bool {
+        let Way::Here(home) = &mut self.way else { return false };
+        home.turn()
+    }
+
+    /// Whether this reactor has something to do for the home before it may sleep.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.arrived.is_empty() || matches!(&self.way, Way::Here(home) if home.is_touched())
+    }
+
+    fn with_home(&mut self, act: impl FnOnce(&mut HomeService)) {
+        let Way::Here(home) = &mut self.way else { return };
+        act(home);
+        for (caller, replies) in home.take_answers() {
+            if caller.reactor() == usize::from(self.number) {
+                if let Some(task) = self.callers.remove(&caller) {
+                    self.arrived.push_back((task, replies));
+                }
+            } else if let Some(reactor) = self.reactors.get(caller.reactor()) {
+                reactor.send(Mail::Answered(caller, replies));
+            }
+        }
+    }
+}
+
+/// Whether a message is answered.
+pub(crate) fn is_answered(message: &Request) -> bool {
+    !matches!(
+        message,
+        Request::Advance { .. } | Request::Close { .. } | Request::Settled { .. } | Request::Ended { .. }
+    )
+}

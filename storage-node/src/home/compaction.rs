@@ -1,0 +1,101 @@
+//! How is a log replaced by a shorter one while the home goes on?
+//!
+//! ```text
+//! snapshot of the store, and where the log ended then
+//!   -> a file beside the log, piece by piece, between batches of the log
+//!   -> what the log has got meanwhile, read from it and put behind: ready
+//! nothing is written to the log any more, all of it is durable
+//!   -> the rest of it put behind, synced, put in the log's place: the log is the new file
+//! ```
+//!
+//! Invariants
+//! - The log stays what it is until the new file is durable and in its place; giving up at any step before changes nothing.
+//! - The store that the new file makes is the one that the log makes.
+
+use std::io;
+
+use rackscan_ramp::{
+    limits::LOG_HEADER_BYTES,
+    log::{LogWriter, Record, Tail, snapshot_records},
+    store::Snapshot,
+};
+
+use super::{
+    log_file::{LogFile, LogFolder},
+    reader::LogReader,
+};
+use crate::limits::LOG_STEP_BYTES;
+
+/// A new log that is being written.
+pub(super) struct Compaction<F> {
+    file: F,
+    log: LogWriter,
+    records: std::vec::IntoIter<Record>,
+    /// Up to where the old log is in the new one.
+    followed: Tail,
+    ready: bool,
+}
+
+impl<F: LogFile> Compaction<F> {
+    /// Begins a new log with a snapshot of what the old one makes up to `tail`. `salt` tells it from other logs.
+    pub(super) fn begin(
+        folder: &impl LogFolder<File = F>,
+        snapshot: Snapshot,
+        tail: Tail,
+        salt: u32,
+    ) -> io::Result<Self> {
+        let mut file = folder.create()?;
+        let (header, start): ([u8; LOG_HEADER_BYTES], Tail) = Tail::header(tail.sequence, salt);
+        file.write_at(&header, 0)?;
+        let records = snapshot_records(snapshot).into_iter();
+        Ok(Self { file, log: LogWriter::after(start), records, followed: tail, ready: false })
+    }
+
+    /// Whether it has all that the old log had when it was last looked at.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Writes some more. `end_bytes` is where the old log ends.
+    pub(super) fn step(&mut self, old: &F, end_bytes: u64) -> io::Result<()> {
+        while self.log.waiting_bytes() < LOG_STEP_BYTES {
+            let Some(record) = self.records.next() else {
+                self.follow(old, end_bytes)?;
+                self.file.sync()?;
+                self.ready = true;
+                return Ok(());
+            };
+            self.log.append(&record);
+        }
+        self.flush()
+    }
+
+    /// Puts the rest of the old log behind it, to which nothing is added any more, and makes it durable.
+    pub(super) fn complete(mut self, old: &F, end_bytes: u64) -> io::Result<(F, LogWriter)> {
+        self.follow(old, end_bytes)?;
+        self.file.sync()?;
+        Ok((self.file, self.log))
+    }
+
+    fn follow(&mut self, old: &F, end_bytes: u64) -> io::Result<()> {
+        let mut reader = LogReader::new(old, self.followed, end_bytes);
+        for record in reader.by_ref() {
+            self.log.append(&record);
+            if self.log.waiting_bytes() >= LOG_STEP_BYTES
+                && let Some(batch) = self.log.take_batch()
+            {
+                self.file.write_at(&batch.bytes, batch.offset_bytes)?;
+            }
+        }
+        let (tail, cut) = reader.finish()?;
+        if let Some(cut) = cut {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, cut));
+        }
+        self.followed = tail;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.log.take_batch().map_or(Ok(()), |batch| self.file.write_at(&batch.bytes, batch.offset_bytes))
+    }
+}

@@ -1,0 +1,298 @@
+//! Which files does a home have, and what does a start make of them?
+//!
+//! | file, in the node's folder | |
+//! |---|---|
+//! | `transactions.log` | the log, `rackscan_ramp::log`; behind it zeroes where disk space was taken ahead |
+//! | `transactions.log.new` | a successor being written; never read |
+//! | `transactions.log.cut` | bytes that were cut off the log because they are no whole records, one cut behind the other |
+//! | `transactions.life` | the number of the home's life, sealed |
+//!
+//! Invariants
+//! - A file that is not what it should be stops the start; it is never overwritten or taken for an empty one.
+//! - A life's number is durable before the life begins, and is never that of another one: the next one counts on, and where the file is lost
+//!   the count begins at a random number.
+//! - What is cut off the log is durable beside it before it is cut off.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::JoinHandle,
+};
+
+use rackscan_fabric::{Region, RegionError};
+use rackscan_format::codec::{self, CodecError, Envelope};
+use rackscan_ramp::{
+    home::Home,
+    limits::LOG_HEADER_BYTES,
+    log::{Cut, HeaderFault, LogWriter, RecoverError, Tail, recover},
+    store::StoreOptions,
+};
+
+use super::{
+    log_file::{Folder, LogFile},
+    reader::LogReader,
+    service::HomeService,
+    shared::HomeShared,
+    slots::RegionSlots,
+    writer::{LogThread, random, salt},
+};
+use crate::{
+    config::Config, error::StartError, lifecycle::Lifecycle, mailbox::Mailbox, memory_plan::HomePlan,
+    metrics::Metrics,
+};
+
+const LOG: &str = "transactions.log";
+const LOG_NEW: &str = "transactions.log.new";
+const LOG_CUT: &str = "transactions.log.cut";
+const LIFE: &str = "transactions.life";
+const LIFE_NEW: &str = "transactions.life.new";
+
+/// Why a home's files are not used.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeFileError {
+    /// The system refused.
+    #[error("{file}: {action} failed: {source}", file = file.display())]
+    Os {
+        /// The file or folder.
+        file: PathBuf,
+        /// What was attempted.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Not a log.
+    #[error("{file}: {source}; restore it from a copy, or move it away to begin without what it holds", file = file.display())]
+    Header {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: HeaderFault,
+    },
+    /// A log that makes no store, or none that fits the memory.
+    #[error(
+        "{file}: {source}; it was written with a budget of more memory than {budget_bytes} bytes for versions (raise `transactions`), or by something else",
+        file = file.display()
+    )]
+    Recover {
+        /// The file.
+        file: PathBuf,
+        /// The first record at fault.
+        source: RecoverError,
+        /// What versions may take.
+        budget_bytes: usize,
+    },
+    /// Not the number of a life.
+    #[error("{file}: {source}; remove it: the count then begins at a random number", file = file.display())]
+    Life {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: CodecError,
+    },
+}
+
+fn os(file: &Path, action: &'static str) -> impl Fn(io::Error) -> HomeFileError {
+    move |source| HomeFileError::Os { file: file.to_owned(), action, source }
+}
+
+/// A home that was read from its files, and has no thread yet.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    home: Home<RegionSlots>,
+    shared: Arc<HomeShared>,
+    folder: PathBuf,
+    file: File,
+    end_bytes: u64,
+}
+
+/// Reads or makes a home, if the node is to keep keys.
+pub(crate) fn open(
+    config: &Config,
+    plan: Option<HomePlan>,
+    lifecycle: &Arc<Lifecycle>,
+    metrics: &Metrics,
+) -> Result<Option<Opened>, StartError> {
+    let folder = &config.data_dir;
+    let Some(plan) = plan else {
+        if folder.join(LOG).exists() {
+            let file = folder.join(LOG);
+            tracing::warn!(file = %file.display(), "a log of transactions is left alone: the node keeps no keys");
+        }
+        return Ok(None);
+    };
+    metrics.memory_taken(plan.bytes());
+    let region =
+        Region::allocate(plan.slots_bytes).map_err(|error: RegionError| StartError::Region(error))?;
+    let life = next_life(folder)?;
+    let path = folder.join(LOG);
+    make(folder, &path)?;
+    let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(os(&path, "opening it"))?;
+    let options = StoreOptions { budget_bytes: plan.versions_bytes, life };
+    let (store, tail, cut) = read(&path, &file, options, RegionSlots(region.clone()))?;
+    if let Some(cut) = cut {
+        keep(folder, &file, &cut)?;
+        file.cut(cut.offset_bytes).and_then(|()| file.sync_all()).map_err(os(&path, "cutting it"))?;
+        tracing::warn!(
+            file = %path.display(), offset = cut.offset_bytes, bytes = cut.bytes, damage = %cut.damage, kept = LOG_CUT,
+            "the end of the log of transactions was cut off: it holds no whole record"
+        );
+    }
+    let home = Home::new(store, LogWriter::after(tail));
+    let status = home.store().status();
+    tracing::info!(
+        life,
+        keys = status.keys,
+        in_doubt = status.in_doubt,
+        log_bytes = tail.offset_bytes,
+        "the home of transactions is ready"
+    );
+    let shared = Arc::new(HomeShared::new(region, life, plan.transit_bytes, Arc::clone(lifecycle)));
+    shared.gauges.budget_bytes.store(plan.versions_bytes as u64, std::sync::atomic::Ordering::Relaxed);
+    Ok(Some(Opened { home, shared, folder: folder.clone(), file, end_bytes: tail.offset_bytes }))
+}
+
+impl Opened {
+    /// What all reactors know of it.
+    pub(crate) fn shared(&self) -> Arc<HomeShared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Starts the thread of the log, which reports to the first reactor.
+    pub(crate) fn start(
+        self,
+        config: &Config,
+        first: Arc<Mailbox>,
+        lifecycle: &Arc<Lifecycle>,
+    ) -> Result<(HomeService, JoinHandle<()>), StartError> {
+        let Self { home, shared, folder, file, end_bytes } = self;
+        let folder = Folder::new(&folder, LOG, LOG_NEW);
+        let name = format!("n{}", config.node);
+        let (log, thread) = LogThread::start(&name, folder, file, end_bytes, first, Arc::clone(lifecycle))?;
+        let most_bytes = config.transactions_log.map_or(u64::MAX, |bytes| bytes.0);
+        Ok((HomeService::new(home, shared, Arc::clone(lifecycle), log, most_bytes), thread))
+    }
+}
+
+/// Counts on.
+fn next_life(folder: &Path) -> Result<u64, HomeFileError> {
+    let file = folder.join(LIFE);
+    let life = match fs::read(&file) {
+        Ok(bytes) => {
+            let before: Result<u64, CodecError> =
+                codec::unseal(Envelope::HomeLife, "the number of a life", &bytes);
+            before.map_err(|source| HomeFileError::Life { file: file.clone(), source })?.wrapping_add(1)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            first_life().map_err(os(&file, "drawing a number"))?
+        }
+        Err(error) => return Err(os(&file, "reading it")(error)),
+    };
+    // Readers take 0 for no life.
+    let life = life.max(1);
+    let sealed = codec::seal(Envelope::HomeLife, &life);
+    let sealed = sealed.map_err(|source| HomeFileError::Life { file: file.clone(), source })?;
+    replace(folder, LIFE_NEW, LIFE, &sealed).map_err(os(&file, "writing it"))?;
+    Ok(life)
+}
+
+/// Far from the end, so that counting on does not come back.
+fn first_life() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    random(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes) >> 1)
+}
+
+/// Makes an empty log, if there is none. It is whole as soon as it has its name.
+fn make(folder: &Path, path: &Path) -> Result<(), HomeFileError> {
+    if path.try_exists().map_err(os(path, "looking for it"))? {
+        return Ok(());
+    }
+    let salt = salt().map_err(os(path, "drawing a number"))?;
+    let (header, _) = Tail::header(0, salt);
+    replace(folder, LOG_NEW, LOG, &header).map_err(os(path, "making it"))
+}
+
+/// Puts a file in the place of another one, durably.
+fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(folder.join(new))?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(folder.join(new), folder.join(name))?;
+    File::open(folder)?.sync_all()
+}
+
+type Read = (rackscan_ramp::store::Store<RegionSlots>, Tail, Option<Cut>);
+
+/// The store that a log makes, where the log goes on, and what of it does not count.
+fn read(path: &Path, file: &File, options: StoreOptions, slots: RegionSlots) -> Result<Read, HomeFileError> {
+    let end_bytes = file.metadata().map_err(os(path, "looking at it"))?.len();
+    let mut header = vec![0; LOG_HEADER_BYTES.min(usize::try_from(end_bytes).unwrap_or(usize::MAX))];
+    file.read_exact_at(&mut header, 0).map_err(os(path, "reading it"))?;
+    let start = Tail::from_header(&header)
+        .map_err(|source| HomeFileError::Header { file: path.to_owned(), source })?;
+    let mut reader = LogReader::new(file, start, end_bytes);
+    let budget_bytes = options.budget_bytes;
+    let store = recover(options, slots, reader.by_ref());
+    let store =
+        store.map_err(|source| HomeFileError::Recover { file: path.to_owned(), source, budget_bytes })?;
+    // Records end as well where the file could not be read: only then it counts.
+    let (tail, cut) = reader.finish().map_err(os(path, "reading it"))?;
+    Ok((store, tail, cut))
+}
+
+/// Puts what is cut off behind what was cut off before.
+fn keep(folder: &Path, file: &File, cut: &Cut) -> Result<(), HomeFileError> {
+    let path = folder.join(LOG_CUT);
+    let copy = || {
+        let mut kept = OpenOptions::new().append(true).create(true).open(&path)?;
+        let mut piece = vec![0; 1 << 16];
+        let (mut at, end) = (cut.offset_bytes, cut.offset_bytes + cut.bytes);
+        while at < end {
+            let length = (end - at).min(piece.len() as u64);
+            let piece = &mut piece[..usize::try_from(length).unwrap_or(0)];
+            file.read_exact_at(piece, at)?;
+            kept.write_all(piece)?;
+            at += length;
+        }
+        kept.sync_all()?;
+        File::open(folder)?.sync_all()
+    };
+    copy().map_err(os(&path, "keeping what is cut off the log"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_is_never_lived_twice_and_a_damaged_number_is_not_guessed() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = next_life(folder.path()).unwrap();
+        assert_eq!(next_life(folder.path()).unwrap(), first + 1);
+        fs::remove_file(folder.path().join(LIFE)).unwrap();
+        let other = next_life(folder.path()).unwrap();
+        assert!(other.abs_diff(first) > 2, "{other} after {first}");
+        fs::write(folder.path().join(LIFE), b"nonsense that is no envelope").unwrap();
+        let error = next_life(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(LIFE) && error.contains("remove it"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_log_stops_the_start_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(LOG);
+        for bytes in [&b""[..], b"short", &[7; 4096]] {
+            fs::write(&path, bytes).unwrap();
+            make(folder.path(), &path).unwrap();
+            let file = File::open(&path).unwrap();
+            let slots = RegionSlots(Region::allocate(4096).unwrap());
+            let options = StoreOptions { budget_bytes: 1 << 20, life: 1 };
+            let error = read(&path, &file, options, slots).unwrap_err().to_string();
+            assert!(error.contains(LOG) && error.contains("move it away"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+    }
+}

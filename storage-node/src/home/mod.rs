@@ -1,0 +1,39 @@
+//! How does a node keep its part of transactions?
+//!
+//! ```text
+//! request/transact -> access --(first reactor)--> service: ramp's Home --batches--> log thread (writer) --> transactions.log
+//!                        \---(others, by mail)---/    \--> slots in registered memory           |
+//!                     replies <-- those that may go <-- durability <-- what is on the disk <----+
+//! ```
+//!
+//! - `access`: how a request of any reactor reaches the home, and its replies the request.
+//! - `service`: the home in the first reactor. `clients`, `orphans`: what clients leave there. `slots`: where peers read by themselves.
+//! - `writer`: the thread of the log. `compaction`: how it makes a shorter one. `log_file`: the file below it. `durability`: what counts as durable.
+//! - `files`: which files there are, and what a start makes of them. `reader`: a log, piece by piece.
+//! - `shared`: what all reactors know of the home.
+//!
+//! Invariants
+//! - The home belongs to the first reactor's thread, the log's file to the log's thread; they talk by a bounded queue and mail.
+//! - Nothing is acknowledged that is not durable ([`durability`]); nothing that is on the disk is changed but what was never acknowledged.
+
+mod access;
+mod clients;
+mod compaction;
+mod durability;
+mod files;
+mod log_file;
+#[cfg(test)]
+mod memory_disk;
+mod orphans;
+mod reader;
+mod service;
+mod shared;
+mod slots;
+mod writer;
+
+pub(crate) use access::{Asked, Caller, HomeAccess, is_answered};
+pub use files::HomeFileError;
+pub(crate) use files::{Opened, open};
+pub(crate) use service::HomeService;
+pub(crate) use shared::{Charge, HomeShared};
+pub(crate) use writer::Report;

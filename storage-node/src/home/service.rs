@@ -1,0 +1,351 @@
+//! What does the home do in a turn of its reactor?
+//!
+//! Invariants
+//! - A batch is under way at most once: what is asked for meanwhile gathers in the next one.
+//! - While the log is exchanged nothing is added to it: what would add waits, reads go on.
+//! - Nothing new is prepared while the disk, or what the configuration allows the log, is full; what is prepared still ends.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
+
+use rackscan_ramp::{
+    home::{Home, Peer},
+    message::{Reply, Request, Vote},
+};
+
+use super::{
+    access::{Asked, Caller},
+    clients::Clients,
+    durability::Durability,
+    orphans::Orphans,
+    shared::{Gauges, HomeShared},
+    slots::RegionSlots,
+    writer::{Command, LogThread, Report},
+};
+use crate::{
+    lifecycle::Lifecycle,
+    limits::{COLLECTED_PER_TURN, LOG_COMPACT_BYTES, LOG_COMPACT_FACTOR, LOG_COMPACT_RETRY},
+    metrics::add,
+    store::ConnectionId,
+};
+
+/// What becomes of the log at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogStage {
+    /// It grows.
+    Grows,
+    /// It grows, and a shorter one is being written.
+    Shortening,
+    /// The shorter one is ready: nothing is added until all is durable.
+    Settling,
+    /// The thread of the log puts the shorter one in its place.
+    Switching,
+}
+
+/// The home and what is around it in the first reactor.
+#[derive(Debug)]
+pub(crate) struct HomeService {
+    home: Home<RegionSlots>,
+    shared: Arc<HomeShared>,
+    lifecycle: Arc<Lifecycle>,
+    log: LogThread,
+    durability: Durability,
+    clients: Clients,
+    orphans: Orphans,
+    stage: LogStage,
+    /// Bytes that the log may take.
+    log_bytes_max: u64,
+    disk_full: bool,
+    /// Batches that are not durable here yet.
+    under_way: usize,
+    /// What waits until the log may grow again.
+    stalled: VecDeque<Asked>,
+    /// Before then the log is not replaced.
+    shorten_after: Instant,
+    /// Whether anything happened since the last turn.
+    touched: bool,
+}
+
+impl HomeService {
+    /// A home, new or recovered.
+    pub(super) fn new(
+        home: Home<RegionSlots>,
+        shared: Arc<HomeShared>,
+        lifecycle: Arc<Lifecycle>,
+        log: LogThread,
+        log_bytes_max: u64,
+    ) -> Self {
+        let mut home = home;
+        let durability = Durability::new(home.log_mut().sequence(), 0, 0);
+        let mut orphans = Orphans::default();
+        for (stamp, transaction) in home.store().unsettled().filter(|(_, of)| !of.committed) {
+            // Their coordinators may live: whoever ends them asks the other homes first.
+            orphans.add(stamp, transaction.homes.clone(), |_| true);
+        }
+        Self {
+            home,
+            shared,
+            lifecycle,
+            log,
+            durability,
+            clients: Clients::default(),
+            orphans,
+            stage: LogStage::Grows,
+            log_bytes_max,
+            disk_full: false,
+            under_way: 0,
+            stalled: VecDeque::new(),
+            shorten_after: Instant::now(),
+            touched: true,
+        }
+    }
+
+    /// Does what a request asks for, or keeps it until it may.
+    pub(super) fn ask(&mut self, asked: Asked) {
+        self.touched = true;
+        add(&self.shared.gauges.requests, 1);
+        if self.is_still() && asked.messages.iter().any(may_record) {
+            self.stalled.push_back(asked);
+        } else {
+            self.serve(asked);
+        }
+    }
+
+    /// Whether nothing may be added to the log.
+    fn is_still(&self) -> bool {
+        matches!(self.stage, LogStage::Settling | LogStage::Switching)
+    }
+
+    fn serve(&mut self, asked: Asked) {
+        let Asked { caller, connection, messages } = asked;
+        for message in messages {
+            match &message {
+                Request::Lease { client } if !self.clients.leases(*client, connection) => {
+                    // As where the home has too many leases.
+                    self.home.request(
+                        Peer(caller.0),
+                        Request::Get { lease: Default::default(), keys: Vec::new() },
+                    );
+                    continue;
+                }
+                Request::Prepare { part, .. } => self.clients.acts(part.stamp.client, connection),
+                Request::Lock { owner, .. } => self.clients.acts(owner.client, connection),
+                _ => {}
+            }
+            self.home.request(Peer(caller.0), message);
+        }
+    }
+
+    /// A connection is gone, and with it its clients.
+    pub(super) fn left(&mut self, connection: ConnectionId) {
+        self.touched = true;
+        // Nobody waits for it, and nobody would see to what it leaves.
+        self.stalled.retain(|asked| asked.connection != connection);
+        for client in self.clients.ended(connection) {
+            for (stamp, homes) in self.home.client_lost(client) {
+                let store = self.home.store();
+                self.orphans.add(stamp, homes, |stamp| store.vote(stamp) == Some(Vote::Prepared));
+            }
+        }
+    }
+
+    /// The thread of the log has done something.
+    pub(super) fn report(&mut self, report: Report) {
+        self.touched = true;
+        match report {
+            Report::Logged(sequence) => {
+                self.under_way = self.under_way.saturating_sub(1);
+                add(&self.shared.gauges.log_batches, 1);
+                if std::mem::take(&mut self.disk_full) {
+                    tracing::info!("the log of transactions has room again");
+                }
+                self.durability.here(sequence);
+                self.home.durable(self.durability.acknowledged());
+            }
+            Report::Full(reason) => {
+                if !std::mem::replace(&mut self.disk_full, true) {
+                    tracing::warn!(
+                        reason,
+                        "the log of transactions is full: nothing new is prepared until there is room"
+                    );
+                }
+            }
+            Report::Shortened => self.stage = LogStage::Settling,
+            Report::NotShortened => {
+                self.shorten_after = Instant::now() + LOG_COMPACT_RETRY;
+                self.go_on();
+            }
+            Report::Switched(log) => {
+                let sequence = log.sequence();
+                if let Err(waiting) = self.home.replace_log(log) {
+                    let why = format!(
+                        "the log was replaced while {waiting} records were not durable; this is a bug"
+                    );
+                    self.lifecycle.fail(&why);
+                }
+                self.durability.here(sequence);
+                self.go_on();
+            }
+        }
+    }
+
+    /// The log grows again; what waited for that is done.
+    fn go_on(&mut self) {
+        self.stage = LogStage::Grows;
+        for asked in std::mem::take(&mut self.stalled) {
+            self.serve(asked);
+        }
+    }
+
+    /// Replies that may go, each with all others to the same request.
+    pub(super) fn take_answers(&mut self) -> Vec<(Caller, Vec<Reply>)> {
+        let mut answers: Vec<(Caller, Vec<Reply>)> = Vec::new();
+        for (Peer(peer), reply) in self.home.take_replies() {
+            self.count(&reply);
+            match answers.last_mut() {
+                // All replies to one request come one after the other.
+                Some((caller, replies)) if caller.0 == peer => replies.push(reply),
+                _ => answers.push((Caller(peer), vec![reply])),
+            }
+        }
+        answers
+    }
+
+    fn count(&self, reply: &Reply) {
+        let Gauges { prepared, committed, refused, .. } = &self.shared.gauges;
+        match reply {
+            Reply::Prepared => add(prepared, 1),
+            Reply::Committed => add(committed, 1),
+            Reply::Refused { .. } => add(refused, 1),
+            _ => {}
+        }
+    }
+
+    /// Gives the log what has gathered, lets old versions go, sees to the log's length. Whether there is more to do at once.
+    pub(super) fn turn(&mut self) -> bool {
+        if !std::mem::take(&mut self.touched) {
+            return false;
+        }
+        if self.under_way == 0 {
+            self.write();
+        }
+        if self.stage == LogStage::Settling && self.all_is_durable() {
+            self.stage = LogStage::Switching;
+            self.log.ask(Command::Switch);
+        }
+        if self.stage == LogStage::Grows && self.is_long() && self.shorten_after <= Instant::now() {
+            self.shorten();
+        }
+        let more = self.home.store_mut().collect(COLLECTED_PER_TURN) == COLLECTED_PER_TURN;
+        self.touched = more;
+        self.tell();
+        more
+    }
+
+    /// Whether a turn would do anything.
+    pub(super) fn is_touched(&self) -> bool {
+        self.touched
+    }
+
+    /// Hands the open batch to the thread of the log.
+    fn write(&mut self) {
+        if let Some(batch) = self.home.log_mut().take_batch() {
+            self.under_way += 1;
+            self.log.ask(Command::Write(batch));
+        }
+    }
+
+    fn all_is_durable(&mut self) -> bool {
+        self.under_way == 0 && self.durability.acknowledged() >= self.home.log_mut().sequence()
+    }
+
+    /// About how many bytes a new log would have.
+    fn least_log_bytes(&self) -> u64 {
+        let status = self.home.store().status();
+        status.used_bytes.saturating_sub(status.superseded_bytes) as u64
+    }
+
+    fn is_long(&mut self) -> bool {
+        let log_bytes = self.home.log_mut().tail().offset_bytes;
+        !self.disk_full && log_bytes >= long_bytes(self.least_log_bytes(), self.log_bytes_max)
+    }
+
+    /// Begins to replace the log: what the store holds now is all that this costs the reactor.
+    fn shorten(&mut self) {
+        let began = Instant::now();
+        // The thread has the snapshot's predecessors before it.
+        self.write();
+        let tail = self.home.log_mut().tail();
+        let snapshot = self.home.store().snapshot();
+        let (us, keys) = (began.elapsed().as_micros(), self.home.store().status().keys);
+        tracing::info!(us, keys, log_bytes = tail.offset_bytes, "a shorter log of transactions is begun");
+        self.stage = LogStage::Shortening;
+        self.log.ask(Command::Shorten(Box::new(snapshot), tail));
+    }
+
+    /// Tells the other reactors how the home does, and the home whether its log is full.
+    fn tell(&mut self) {
+        let log_bytes = self.home.log_mut().tail().offset_bytes;
+        let full = self.disk_full || log_bytes >= self.log_bytes_max;
+        self.home.set_log_full(full);
+        let status = self.home.store().status();
+        let gauges = &self.shared.gauges;
+        gauges.log_full.store(full, Relaxed);
+        let values = [
+            (&gauges.log_bytes, log_bytes),
+            (&gauges.used_bytes, status.used_bytes as u64),
+            (&gauges.held_bytes, status.superseded_bytes as u64),
+            (&gauges.keys, status.keys as u64),
+            (&gauges.in_doubt, status.in_doubt as u64),
+        ];
+        values.iter().for_each(|(gauge, value)| gauge.store(*value, Relaxed));
+    }
+
+    /// Transactions in doubt whose coordinators are gone, at most so many, the oldest first: to be ended by asking their other homes. Who ends one
+    /// that turns out to live on is refused by none: votes do not change.
+    #[expect(dead_code, reason = "nobody ends transactions by asking yet")]
+    pub(crate) fn take_orphans(
+        &mut self,
+        most: usize,
+    ) -> Vec<(rackscan_ramp::stamp::Stamp, Vec<rackscan_ramp::message::HomeId>)> {
+        self.orphans.take(most)
+    }
+}
+
+/// Whether a message may add a record to the log.
+fn may_record(message: &Request) -> bool {
+    !matches!(
+        message,
+        Request::Lease { .. }
+            | Request::Advance { .. }
+            | Request::Close { .. }
+            | Request::Get { .. }
+            | Request::Stamps { .. }
+            | Request::Among { .. }
+            | Request::Lock { .. }
+            | Request::Unlock { .. }
+    )
+}
+
+/// The length at which a log is replaced by one of about `least_bytes`, if it may have `most_bytes`: seldom, and before it is full if that
+/// makes it half as long at least.
+fn long_bytes(least_bytes: u64, most_bytes: u64) -> u64 {
+    let usual = (least_bytes.saturating_mul(LOG_COMPACT_FACTOR)).max(LOG_COMPACT_BYTES);
+    usual.min((most_bytes / 2).max(least_bytes.saturating_mul(2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_replaced_when_that_makes_it_much_shorter() {
+        assert_eq!(long_bytes(0, u64::MAX), 64 << 20);
+        assert_eq!(long_bytes(1 << 30, u64::MAX), 4 << 30);
+        assert_eq!(long_bytes(0, 1 << 20), 1 << 19, "before it is full");
+        assert_eq!(long_bytes(3 << 20, 4 << 20), 6 << 20, "not where that gains nothing");
+    }
+}

@@ -1,0 +1,136 @@
+//! What do all reactors know of the node's home?
+//!
+//! Invariants
+//! - What requests and answers in progress hold of the home's memory never exceeds its part (`transit`); who waits for some is woken
+//!   when some is given back, on whatever reactor.
+
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicBool, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
+};
+
+use rackscan_fabric::Region;
+use rackscan_format::message::HomeStatus;
+
+use crate::lifecycle::Lifecycle;
+
+/// The home, as far as reactors may look at it at any time.
+#[derive(Debug)]
+pub(crate) struct HomeShared {
+    /// The slots.
+    pub(crate) region: Region,
+    /// Which life of the home.
+    pub(crate) life: u64,
+    pub(crate) gauges: Gauges,
+    /// Bytes that requests in progress may hold.
+    transit_bytes: u64,
+    held_bytes: AtomicU64,
+    /// Whether somebody waits for some of them.
+    waiting: AtomicBool,
+    lifecycle: Arc<Lifecycle>,
+}
+
+impl HomeShared {
+    pub(crate) fn new(region: Region, life: u64, transit_bytes: u64, lifecycle: Arc<Lifecycle>) -> Self {
+        let gauges = Gauges::default();
+        let (held_bytes, waiting) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { region, life, gauges, transit_bytes, held_bytes, waiting, lifecycle }
+    }
+
+    /// What requests in progress may hold together, in bytes.
+    pub(crate) fn transit_bytes(&self) -> u64 {
+        self.transit_bytes
+    }
+
+    fn try_hold(&self, bytes: u64) -> bool {
+        let fits = |held: u64| held.checked_add(bytes).filter(|all| *all <= self.transit_bytes);
+        self.held_bytes.fetch_update(SeqCst, SeqCst, fits).is_ok()
+    }
+}
+
+/// Memory that a request in progress holds; it goes back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    home: Arc<HomeShared>,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Takes memory for a request; `None` if others hold it: all reactors are woken when some is free.
+    pub(crate) fn take(home: &Arc<HomeShared>, bytes: u64) -> Option<Self> {
+        if !home.try_hold(bytes) {
+            home.waiting.store(true, SeqCst);
+            // What was given back before that was seen woke nobody.
+            if !home.try_hold(bytes) {
+                return None;
+            }
+        }
+        Some(Self { home: Arc::clone(home), bytes })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.home.held_bytes.fetch_sub(self.bytes, SeqCst);
+        if self.home.waiting.swap(false, SeqCst) {
+            self.home.lifecycle.wake();
+        }
+    }
+}
+
+macro_rules! gauges {
+    ($($name:ident),* $(,)?) => {
+        /// See [`HomeStatus`], whose fields these become.
+        #[derive(Debug, Default)]
+        pub(crate) struct Gauges {
+            $(pub(crate) $name: AtomicU64,)*
+            pub(crate) log_full: AtomicBool,
+        }
+
+        impl Gauges {
+            /// What they are now. Each is exact as of the home's last turn.
+            pub(crate) fn status(&self) -> HomeStatus {
+                HomeStatus {
+                    $($name: self.$name.load(Relaxed),)*
+                    log_full: self.log_full.load(Relaxed),
+                    log_copies: 0,
+                }
+            }
+        }
+    };
+}
+
+gauges!(
+    budget_bytes,
+    used_bytes,
+    held_bytes,
+    keys,
+    in_doubt,
+    log_bytes,
+    requests,
+    prepared,
+    committed,
+    refused,
+    ended_by_asking,
+    log_batches,
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_requests_hold_is_bounded_and_comes_back() {
+        let region = Region::allocate(4096).unwrap();
+        let home = Arc::new(HomeShared::new(region, 1, 100, Arc::default()));
+        let first = Charge::take(&home, 60).unwrap();
+        assert!(Charge::take(&home, 41).is_none() && Charge::take(&home, u64::MAX).is_none());
+        assert!(home.waiting.load(SeqCst));
+        drop(first);
+        assert!(!home.waiting.load(SeqCst), "whoever waited is woken");
+        assert!(Charge::take(&home, 100).is_some());
+    }
+}

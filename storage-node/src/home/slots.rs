@@ -1,0 +1,25 @@
+//! Where do slots lie? In a region that peers may be granted for reading.
+
+use rackscan_fabric::Region;
+use rackscan_ramp::slot::SlotMemory;
+
+/// A region with slots.
+#[derive(Debug)]
+pub(crate) struct RegionSlots(pub(crate) Region);
+
+impl SlotMemory for RegionSlots {
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    fn write(&mut self, offset: usize, words: &[u8]) {
+        let written = self.0.copy_in(offset, words);
+        // Who calls keeps to the memory. If it did not, readers would find no whole slot and ask.
+        debug_assert!(written.is_ok(), "{written:?}");
+    }
+
+    fn store_word(&mut self, offset: usize, word: u64) {
+        let stored = self.0.store_u64(offset, word);
+        debug_assert!(stored.is_ok(), "{stored:?}");
+    }
+}

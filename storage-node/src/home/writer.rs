@@ -1,0 +1,312 @@
+//! What does the thread of the log do?
+//!
+//! One batch at a time: written at the end of the log, made durable with one flush, reported. While that goes on, the home gathers the next
+//! one. Between batches it works on a shorter log, if one is wanted (`compaction`).
+//!
+//! Invariants
+//! - A batch is reported when all of it and all before it is durable, and never before.
+//! - A full disk loses nothing: what was written of a batch is cut off, the batch is kept and tried again until it fits.
+//! - What leaves the file's state unknown (a write or a flush that fails for another reason) ends the node; nobody is told of the batch.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rackscan_ramp::{
+    log::{Batch, LogWriter, Tail},
+    store::Snapshot,
+};
+
+use super::{
+    compaction::Compaction,
+    log_file::{Folder, LogFile, LogFolder, is_full},
+};
+use crate::{
+    error::StartError,
+    lifecycle::Lifecycle,
+    limits::{LOG_QUEUE_MAX, LOG_RETRY, LOG_STEP_BYTES},
+    mailbox::{Mail, Mailbox},
+};
+
+/// What the home asks for.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// To make a batch durable.
+    Write(Batch),
+    /// To write a shorter log that begins with this snapshot, of the moment when the log ended at this tail.
+    Shorten(Box<Snapshot>, Tail),
+    /// To go on with the shorter log: no batch comes before this is reported.
+    Switch,
+}
+
+/// What the home is told.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// All records up to this one are on the disk.
+    Logged(u64),
+    /// There is no room for a batch; it is tried again.
+    Full(String),
+    /// The shorter log is ready for the switch.
+    Shortened,
+    /// There is no shorter log; the old one goes on.
+    NotShortened,
+    /// The log is the shorter one, which goes on here.
+    Switched(LogWriter),
+}
+
+/// The home's way to the thread.
+#[derive(Debug)]
+pub(super) struct LogThread {
+    commands: SyncSender<Command>,
+}
+
+impl LogThread {
+    /// Starts the thread, which reports to `mailbox`. It ends with the way to it.
+    pub(super) fn start(
+        name: &str,
+        folder: Folder,
+        file: File,
+        end_bytes: u64,
+        mailbox: Arc<Mailbox>,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Result<(Self, JoinHandle<()>), StartError> {
+        let (commands, orders) = sync_channel(LOG_QUEUE_MAX);
+        let run = move || {
+            let _guard = lifecycle.guard("the thread of the log of transactions");
+            let mut writing = Writing::new(folder, file, end_bytes, |report| mailbox.send(Mail::Log(report)));
+            if let Err(fatal) = writing.run(&orders) {
+                lifecycle.fail(&fatal.0);
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("{name}-log")).spawn(run);
+        let thread =
+            thread.map_err(|source| StartError::Os { action: "start the thread of the log", source })?;
+        Ok((Self { commands }, thread))
+    }
+
+    /// Asks for something. What cannot be asked for because the thread has ended comes to nothing, with the node.
+    pub(super) fn ask(&self, command: Command) {
+        match self.commands.try_send(command) {
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            // The home counts what is under way, so this does not happen; if it did, waiting would be right.
+            Err(TrySendError::Full(command)) => drop(self.commands.send(command)),
+        }
+    }
+}
+
+/// The node cannot go on, and why.
+#[derive(Debug)]
+pub(super) struct Fatal(pub(super) String);
+
+enum Fault {
+    Full(io::Error),
+    Unknown(&'static str, io::Error),
+}
+
+/// The thread's own.
+pub(super) struct Writing<F: LogFolder, R> {
+    folder: F,
+    file: F::File,
+    /// Behind the last batch that is durable.
+    end_bytes: u64,
+    /// Up to where there is disk space.
+    reserved_bytes: u64,
+    /// Batches that the disk has no room for.
+    waiting: VecDeque<Batch>,
+    compaction: Option<Compaction<F::File>>,
+    report: R,
+}
+
+impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
+    pub(super) fn new(folder: F, file: F::File, end_bytes: u64, report: R) -> Self {
+        let (waiting, compaction) = (VecDeque::new(), None);
+        Self { folder, file, end_bytes, reserved_bytes: end_bytes, waiting, compaction, report }
+    }
+
+    fn run(&mut self, orders: &Receiver<Command>) -> Result<(), Fatal> {
+        loop {
+            let works = self.compaction.as_ref().is_some_and(|compaction| !compaction.is_ready());
+            let command = match (works, self.waiting.is_empty()) {
+                (true, _) => orders.try_recv(),
+                (false, true) => orders.recv().map_err(|_| TryRecvError::Disconnected),
+                (false, false) => receive(orders, LOG_RETRY),
+            };
+            match command {
+                Ok(command) => self.serve(command)?,
+                Err(TryRecvError::Empty) if works => self.shorten(),
+                Err(TryRecvError::Empty) => self.retry()?,
+                Err(TryRecvError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+
+    pub(super) fn serve(&mut self, command: Command) -> Result<(), Fatal> {
+        match command {
+            Command::Write(batch) => {
+                self.waiting.push_back(batch);
+                if self.waiting.len() == 1 { self.write() } else { Ok(()) }
+            }
+            Command::Shorten(snapshot, tail) => {
+                self.begin(*snapshot, tail);
+                Ok(())
+            }
+            Command::Switch => self.switch(),
+        }
+    }
+
+    /// Tries again what the disk had no room for.
+    pub(super) fn retry(&mut self) -> Result<(), Fatal> {
+        if self.waiting.is_empty() { Ok(()) } else { self.write() }
+    }
+
+    /// Writes what waits, as far as there is room.
+    fn write(&mut self) -> Result<(), Fatal> {
+        while let Some(batch) = self.waiting.pop_front() {
+            match self.append(&batch) {
+                Ok(()) => {
+                    self.end_bytes = batch.offset_bytes + batch.bytes.len() as u64;
+                    (self.report)(Report::Logged(batch.sequence));
+                }
+                Err(Fault::Full(error)) => {
+                    self.waiting.push_front(batch);
+                    // It takes space that the log itself needs.
+                    self.give_up(&error);
+                    (self.report)(Report::Full(format!("{}: {error}", self.folder.name())));
+                    return Ok(());
+                }
+                Err(Fault::Unknown(action, error)) => {
+                    return Err(Fatal(format!(
+                        "log of transactions {}: {action} failed: {error}; what of it is on the disk will show after a restart",
+                        self.folder.name()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, batch: &Batch) -> Result<(), Fault> {
+        let end_bytes = batch.offset_bytes + batch.bytes.len() as u64;
+        let written =
+            self.reserve(end_bytes).and_then(|()| self.file.write_at(&batch.bytes, batch.offset_bytes));
+        match written {
+            Ok(()) => self.file.sync().map_err(|error| Fault::Unknown("the flush", error)),
+            Err(error) if is_full(&error) => {
+                // Nobody was told of any of it, and the next try begins where this one did.
+                self.reserved_bytes = batch.offset_bytes;
+                let cut = self.file.cut(batch.offset_bytes);
+                Err(cut.map_or_else(|error| Fault::Unknown("cutting it", error), |()| Fault::Full(error)))
+            }
+            Err(error) => Err(Fault::Unknown("a write", error)),
+        }
+    }
+
+    /// Takes disk space ahead, so that most flushes need not write where the file ends, and a full disk shows before anything is written.
+    fn reserve(&mut self, end_bytes: u64) -> io::Result<()> {
+        if end_bytes <= self.reserved_bytes {
+            return Ok(());
+        }
+        let step = end_bytes.next_multiple_of(LOG_STEP_BYTES as u64);
+        self.reserved_bytes = match self.file.reserve(step) {
+            Err(error) if is_full(&error) => self.file.reserve(end_bytes).map(|()| end_bytes),
+            outcome => outcome.map(|()| step),
+        }?;
+        Ok(())
+    }
+
+    fn begin(&mut self, snapshot: Snapshot, tail: Tail) {
+        if !self.waiting.is_empty() {
+            return self.stays_long(&"the disk is full");
+        }
+        match salt().and_then(|salt| Compaction::begin(&self.folder, snapshot, tail, salt)) {
+            Ok(compaction) => self.compaction = Some(compaction),
+            Err(error) => self.stays_long(&error),
+        }
+    }
+
+    /// Goes on with the shorter log a little.
+    pub(super) fn shorten(&mut self) {
+        let Some(compaction) = &mut self.compaction else { return };
+        match compaction.step(&self.file, self.end_bytes) {
+            Ok(()) if compaction.is_ready() => (self.report)(Report::Shortened),
+            Ok(()) => {}
+            Err(error) => self.give_up(&error),
+        }
+    }
+
+    fn switch(&mut self) -> Result<(), Fatal> {
+        let Some(compaction) = self.compaction.take() else {
+            (self.report)(Report::NotShortened);
+            return Ok(());
+        };
+        let began = Instant::now();
+        let (file, log) = match compaction.complete(&self.file, self.end_bytes) {
+            Ok(complete) => complete,
+            Err(error) => {
+                self.stays_long(&error);
+                return Ok(());
+            }
+        };
+        self.folder.put_in_place().map_err(|error| {
+            Fatal(format!(
+                "log of transactions {}: putting a shorter one in its place failed: {error}",
+                self.folder.name()
+            ))
+        })?;
+        let (before_bytes, bytes) = (self.end_bytes, log.tail().offset_bytes);
+        self.file = file;
+        (self.end_bytes, self.reserved_bytes) = (bytes, bytes);
+        let us = began.elapsed().as_micros();
+        tracing::info!(
+            file = self.folder.name(),
+            before_bytes,
+            bytes,
+            us,
+            "the log of transactions is shorter"
+        );
+        (self.report)(Report::Switched(log));
+        Ok(())
+    }
+
+    /// The shorter log, if there is one, is given up. If it was ready, the home is told when it wants to switch.
+    fn give_up(&mut self, why: &dyn std::fmt::Display) {
+        let Some(compaction) = self.compaction.take() else { return };
+        if compaction.is_ready() { self.folder.discard() } else { self.stays_long(why) }
+    }
+
+    fn stays_long(&self, why: &dyn std::fmt::Display) {
+        self.folder.discard();
+        tracing::warn!(file = self.folder.name(), reason = %why, "the log of transactions stays as long as it is");
+        (self.report)(Report::NotShortened);
+    }
+}
+
+fn receive(orders: &Receiver<Command>, time: Duration) -> Result<Command, TryRecvError> {
+    orders.recv_timeout(time).map_err(|error| match error {
+        RecvTimeoutError::Timeout => TryRecvError::Empty,
+        RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+    })
+}
+
+/// What tells a log from others.
+pub(super) fn salt() -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    random(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// Fills with random bytes.
+pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
+    getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

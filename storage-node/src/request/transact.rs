@@ -1,0 +1,296 @@
+//! How do messages of transactions reach the home, and its replies the requester?
+//!
+//! ```text
+//! parcel -- pulled piece by piece if it lies beside --> messages -> home (`home::access`) -> replies
+//! replies -- in the answer if they are short, else written into the target piece by piece --> answer
+//! ```
+//!
+//! Invariants
+//! - A request holds memory of the home's part from its first byte to its answer (`Charge`), so what clients send at one time is bounded.
+//! - Nothing of a request is done that breaks a rule of the list: its length, more than one question, a message beyond its limits.
+//! - What the home does is done, whether or not its replies find room in the target.
+
+mod answer;
+
+use std::fmt;
+
+use rackscan_fabric::OperationError;
+use rackscan_format::{
+    codec,
+    message::{Answer, Parcel, Refusal, RefusalCode, Target},
+};
+use rackscan_ramp::message::{Reply, Request};
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor},
+};
+
+use crate::{
+    bridge::Core,
+    home::{Caller, Charge, is_answered},
+    limits::{TRANSACT_MESSAGES_MAX, TRANSACT_PIECE_BYTES, TRANSACT_PULLED_BYTES_MAX, TRANSIT_BYTES_MIN},
+    staging::Slot,
+    task::{Place, Progress, Work, bad_memory, malformed},
+};
+use answer::Answering;
+
+/// How far a request is.
+enum Stage {
+    /// It waits for memory.
+    Arrived(Parcel),
+    /// Its bytes come, from this place.
+    Pulling(Target, Vec<u8>),
+    /// They are here.
+    Here(Vec<u8>),
+    /// The home has its messages.
+    Asked(Caller),
+    /// The home has answered.
+    Answering(Box<Answering>),
+    /// It is over.
+    Ended(Result<Answer, Refusal>),
+}
+
+struct Transact {
+    target: Target,
+    stage: Stage,
+    charge: Option<Charge>,
+    /// Where a piece is on its way through staging memory, from or to the requester, and how long it is.
+    slot: Option<(Slot, usize)>,
+}
+
+/// Begins to serve it.
+pub(crate) fn start(core: &Core, messages: Parcel, target: Target) -> Result<Box<dyn Work>, Refusal> {
+    let Some(home) = &core.node.home else {
+        let text = "this node keeps no keys: its configuration gives no memory for `transactions`";
+        return Err(Refusal::new(RefusalCode::NotFound, text));
+    };
+    if let Parcel::Beside(source) = &messages
+        && !(1..=TRANSACT_PULLED_BYTES_MAX).contains(&source.length_bytes)
+    {
+        let found = source.length_bytes;
+        return Err(malformed(format!(
+            "{found} bytes of messages of a transaction, expected 1 to {TRANSACT_PULLED_BYTES_MAX}"
+        )));
+    }
+    let (needed, most) = (transit_bytes(&messages), home.transit_bytes());
+    if needed > most {
+        let text = format!(
+            "messages of a transaction that take {needed} bytes while they are served, of {most}: divide the transaction, or give the node \
+             more memory for `transactions`"
+        );
+        return Err(Refusal::new(RefusalCode::Full, text));
+    }
+    Ok(Box::new(Transact { target, stage: Stage::Arrived(messages), charge: None, slot: None }))
+}
+
+/// What a request takes while it is served: its bytes, and what they mean.
+fn transit_bytes(messages: &Parcel) -> u64 {
+    let bytes = match messages {
+        Parcel::Here(bytes) => bytes.len() as u64,
+        Parcel::Beside(source) => source.length_bytes,
+    };
+    (2 * bytes).max(TRANSIT_BYTES_MIN)
+}
+
+/// At most `TRANSACT_MESSAGES_MAX` messages: of a longer list, one more than that.
+struct Messages(Vec<Request>);
+
+impl<'de> Deserialize<'de> for Messages {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bounded;
+        impl<'de> Visitor<'de> for Bounded {
+            type Value = Messages;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "at most {TRANSACT_MESSAGES_MAX} messages")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Messages, A::Error> {
+                let mut messages = Vec::new();
+                while let Some(message) = list.next_element()? {
+                    if messages.len() == TRANSACT_MESSAGES_MAX {
+                        return Err(serde::de::Error::invalid_length(messages.len() + 1, &self));
+                    }
+                    messages.push(message);
+                }
+                Ok(Messages(messages))
+            }
+        }
+        deserializer.deserialize_seq(Bounded)
+    }
+}
+
+/// The messages in these bytes, if they keep the rules.
+fn messages(bytes: &[u8]) -> Result<Vec<Request>, Refusal> {
+    let Messages(messages) = codec::decode("a list of at most 64 messages of transactions", bytes)
+        .map_err(|error| malformed(error.to_string()))?;
+    let answered = messages.iter().filter(|message| is_answered(message)).count();
+    if answered > 1 {
+        return Err(malformed(format!(
+            "{answered} messages of transactions that are answered, expected at most 1"
+        )));
+    }
+    // What is answered is refused by its answer.
+    let unanswered = messages.iter().filter(|message| !is_answered(message));
+    let fault = unanswered.filter_map(|message| message.check().err()).next();
+    fault.map_or(Ok(messages), |fault| Err(malformed(fault.to_string())))
+}
+
+const _: () = assert!(TRANSACT_MESSAGES_MAX == 64);
+
+impl Transact {
+    /// Goes on as far as it can without waiting; what it waits for, if it does not end.
+    fn go_on(&mut self, core: &mut Core, place: Place) -> Result<Option<Progress>, Refusal> {
+        match std::mem::replace(&mut self.stage, Stage::Ended(Err(bad_memory("the request was lost")))) {
+            Stage::Arrived(parcel) => {
+                let taken =
+                    core.node.home.as_ref().and_then(|home| Charge::take(home, transit_bytes(&parcel)));
+                if taken.is_none() {
+                    self.stage = Stage::Arrived(parcel);
+                    return Ok(Some(Progress::Starved));
+                }
+                self.charge = taken;
+                self.stage = match parcel {
+                    Parcel::Here(bytes) => Stage::Here(bytes),
+                    Parcel::Beside(source) => Stage::Pulling(source, Vec::new()),
+                };
+            }
+            Stage::Pulling(source, bytes) if bytes.len() as u64 == source.length_bytes => {
+                self.stage = Stage::Here(bytes);
+            }
+            Stage::Pulling(source, bytes) => {
+                let pulled = self.pull(core, place, &source, bytes.len() as u64);
+                self.stage = Stage::Pulling(source, bytes);
+                return Ok(Some(if pulled? { Progress::Working } else { Progress::Starved }));
+            }
+            Stage::Here(bytes) => {
+                let messages = messages(&bytes)?;
+                drop(bytes);
+                let connection = core.link(place).map(|link| {
+                    link.transacts = true;
+                    link.id()
+                });
+                let Some(connection) = connection else { return Err(bad_memory("the connection is gone")) };
+                let is_question = messages.iter().any(is_answered);
+                let caller = core.home.ask(place.task, connection, messages);
+                self.stage = match is_question {
+                    true => Stage::Asked(caller),
+                    false => Stage::Answering(Box::new(Answering::new(Vec::new(), self.target)?)),
+                };
+            }
+            Stage::Asked(caller) => {
+                self.stage = Stage::Asked(caller);
+                return Ok(Some(Progress::Working));
+            }
+            Stage::Answering(mut answering) => {
+                if let Some(parcel) = answering.ended() {
+                    self.stage = Stage::Ended(Ok(Answer::Transacted { messages: parcel }));
+                    return Ok(None);
+                }
+                let sent = self.send(core, place, &mut answering);
+                self.stage = Stage::Answering(answering);
+                return Ok(Some(if sent? { Progress::Working } else { Progress::Starved }));
+            }
+            Stage::Ended(outcome) => {
+                self.charge = None;
+                return Ok(Some(Progress::Finished(outcome)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Begins with the next piece of the request. False if there is no memory now.
+    fn pull(&mut self, core: &mut Core, place: Place, source: &Target, from: u64) -> Result<bool, Refusal> {
+        let length = (source.length_bytes - from).min(TRANSACT_PIECE_BYTES as u64);
+        let length = usize::try_from(length).unwrap_or(TRANSACT_PIECE_BYTES);
+        let Some(slot) = core.take_slot(place, length) else { return Ok(false) };
+        let into = core.staging.slice(&slot, length).map_err(|error| bad_memory(error.to_string()));
+        let asked = into.and_then(|into| core.fetch(place, 0, source, from, into));
+        self.keep(core, place, (slot, length), asked)
+    }
+
+    /// Begins with the next piece of the answer. False if there is no memory now.
+    fn send(&mut self, core: &mut Core, place: Place, answering: &mut Answering) -> Result<bool, Refusal> {
+        let Some(slot) = core.take_slot(place, TRANSACT_PIECE_BYTES) else { return Ok(false) };
+        let at = answering.written_bytes();
+        let piece = match answering.next_piece() {
+            Ok(piece) => piece,
+            Err(refusal) => {
+                core.give_back(place, &slot);
+                return Err(refusal);
+            }
+        };
+        let staged = core.staging.copy_in(&slot, piece).and_then(|()| core.staging.slice(&slot, piece.len()));
+        let length = piece.len();
+        let source = staged.map_err(|error| bad_memory(error.to_string()));
+        let sent = source.and_then(|source| core.send(place, 0, source, &self.target, at));
+        self.keep(core, place, (slot, length), sent)
+    }
+
+    fn keep(
+        &mut self,
+        core: &mut Core,
+        place: Place,
+        slot: (Slot, usize),
+        begun: Result<(), Refusal>,
+    ) -> Result<bool, Refusal> {
+        match begun {
+            Ok(()) => self.slot = Some(slot),
+            Err(refusal) => {
+                core.give_back(place, &slot.0);
+                return Err(refusal);
+            }
+        }
+        Ok(true)
+    }
+
+    fn fail(&mut self, core: &mut Core, refusal: Refusal) {
+        if let Stage::Asked(caller) = self.stage {
+            core.home.forget(caller);
+        }
+        self.stage = Stage::Ended(Err(refusal));
+    }
+}
+
+impl Work for Transact {
+    fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
+        if self.slot.is_some() {
+            return Progress::Working;
+        }
+        if core.link(place).is_none() {
+            self.fail(core, bad_memory("the connection is gone"));
+        }
+        loop {
+            match self.go_on(core, place) {
+                Ok(None) => {}
+                Ok(Some(progress)) => return progress,
+                Err(refusal) => self.fail(core, refusal),
+            }
+        }
+    }
+
+    fn answered(&mut self, replies: Vec<Reply>) {
+        self.stage = match Answering::new(replies, self.target) {
+            Ok(answering) => Stage::Answering(Box::new(answering)),
+            Err(refusal) => Stage::Ended(Err(refusal)),
+        };
+    }
+
+    fn wire_done(&mut self, core: &mut Core, place: Place, _part: u32, outcome: Result<(), OperationError>) {
+        let Some((slot, length)) = self.slot.take() else { return };
+        let mut arrived =
+            outcome.map_err(|error| bad_memory(format!("moving messages of a transaction: {error}")));
+        if let (Ok(()), Stage::Pulling(_, bytes)) = (&arrived, &mut self.stage) {
+            let from = bytes.len();
+            bytes.resize(from + length, 0);
+            arrived = core
+                .staging
+                .copy_out(&slot, &mut bytes[from..])
+                .map_err(|error| bad_memory(error.to_string()));
+        }
+        core.give_back(place, &slot);
+        if let Err(refusal) = arrived {
+            self.fail(core, refusal);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Promise: what a client of transactions leaves behind when its connection goes is only what it has prepared.
+
+use std::time::{Duration, Instant};
+
+use rackscan_format::message::HomeStatus;
+use rackscan_ramp::message::{Mode, Reply, Request};
+
+use crate::support::{
+    client::Client,
+    keys::{at, key, prepare},
+    node::{Home, Running},
+};
+
+/// Waits until the home is in that state.
+fn settles(node: &Running, settled: impl Fn(&HomeStatus) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let status = node.shm().status().home;
+        if settled(&status) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{status:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn old_versions_go_when_the_reader_has_gone_that_may_ask_for_them() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for connect in [Running::shm, Running::tcp] {
+        let mut writer = node.shm();
+        writer.commit(at(1, 1), &[("a", &[1; 1000])]);
+        let mut reader: Client = connect(&node);
+        let lease = reader.lease(2);
+        writer.commit(at(2, 1), &[("a", &[2; 1000])]);
+        let held = writer.status().home.held_bytes;
+        assert!(held > 1000, "{held}");
+        assert_eq!(reader.value(lease, "a"), Some(vec![2; 1000]));
+        drop(reader);
+        settles(&node, |status| status.held_bytes == 0);
+        let refused = writer.transact(Request::Put { part: crate::support::keys::part(at(2, 1), &[]) });
+        assert!(matches!(refused, Reply::Refused { .. }), "stamps are taken once: {refused:?}");
+        for time in [1, 2] {
+            writer.tell(&[Request::Settled { stamps: vec![at(time, 1)] }]);
+        }
+        node_forgets(&mut writer);
+    }
+    node.stop();
+}
+
+/// The next round begins with other stamps.
+fn node_forgets(writer: &mut Client) {
+    let lease = writer.lease(9);
+    assert!(writer.value(lease, "a").is_some());
+    writer.tell(&[Request::Close { lease }]);
+}
+
+#[test]
+fn locks_of_a_lost_client_are_free_and_what_it_prepared_stays_in_doubt() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    let lock = |time, client, name| {
+        let wanted = vec![(key(name), Mode::Exclusive)];
+        Request::Lock { owner: at(time, client), wanted }
+    };
+    let mut lost = node.tcp();
+    lost.lease(1);
+    assert!(matches!(lost.transact(lock(1, 1, "a")), Reply::Locked { .. }));
+    assert_eq!(lost.transact(prepare(at(2, 1), &[("b", b"in doubt")])), Reply::Prepared);
+    let mut other = node.shm();
+    let request = other.transact_request(&[lock(3, 2, "a")]);
+    let waits = other.send(request);
+    drop(lost);
+    let outcome = other.wait(waits).outcome;
+    assert!(matches!(other.replies(outcome)[..], [Reply::Locked { .. }]), "the lock is free");
+    settles(&node, |status| status.in_doubt == 1);
+    // A request that waits for a lock ends with its connection, too.
+    let mut waiting = node.tcp();
+    let request = waiting.transact_request(&[lock(4, 3, "a")]);
+    waiting.send(request);
+    drop(waiting);
+    assert_eq!(other.transact(Request::Unlock { owner: at(3, 2) }), Reply::Unlocked { held: true });
+    assert!(matches!(other.transact(lock(5, 2, "a")), Reply::Locked { .. }), "nobody else has it");
+    node.stop();
+}
+
+#[test]
+fn a_client_goes_with_the_connection_over_which_it_leased_last() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    let (mut first, mut second) = (node.tcp(), node.shm());
+    first.lease(1);
+    let lease = second.lease(1);
+    drop(first);
+    settles(&node, |_| node.shm().status().counters.connections_open <= 3);
+    assert_eq!(second.value(lease, "a"), None, "the lease is still there");
+    node.stop();
+}

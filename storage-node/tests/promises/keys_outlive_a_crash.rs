@@ -1,0 +1,87 @@
+//! Promise: whatever was acknowledged is there after a crash, what was prepared is in doubt, and what is damaged is cut off, kept and said.
+//!
+//! Method: the files as they are while the node runs are what a crash leaves; a node is started over a copy of them.
+
+use rackscan_ramp::message::{Reply, Request, Vote};
+use rackscan_storage_node::StartError;
+
+use crate::support::{
+    keys::{at, prepare},
+    node::Home,
+};
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_crash() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    let mut client = node.shm();
+    let before = client.lease(1);
+    for time in 1..=20 {
+        client.commit(at(time, 1), &[("a", &time.to_le_bytes()), ("b", &vec![7; 2000])]);
+    }
+    assert_eq!(client.transact(prepare(at(30, 1), &[("a", b"in doubt")])), Reply::Prepared);
+    assert_eq!(client.transact(Request::Inquire { stamp: at(31, 1) }), Reply::Voted { vote: Vote::Refused });
+    let crashed = home.copy_with_keys();
+    node.stop();
+    for lives in 1..=2 {
+        let node = crashed.start_with_keys();
+        let mut client = node.tcp();
+        let lease = client.lease(1);
+        assert_eq!(lease.life, before.life + lives, "a life is lived once");
+        assert_eq!(client.transact(Request::Get { lease: before, keys: vec![] }), Reply::Unleased);
+        assert_eq!(client.value(lease, "a"), Some(20_u64.to_le_bytes().to_vec()));
+        let votes = [at(30, 1), at(31, 1)].map(|stamp| client.transact(Request::Inquire { stamp }));
+        assert_eq!(votes, [Vote::Prepared, Vote::Refused].map(|vote| Reply::Voted { vote }));
+        assert_eq!(client.status().home.in_doubt, 1);
+        node.stop();
+    }
+    let node = crashed.start_with_keys();
+    let mut client = node.shm();
+    assert_eq!(client.transact(Request::Commit { stamp: at(30, 1) }), Reply::Committed);
+    let lease = client.lease(1);
+    assert_eq!(client.value(lease, "a"), Some(b"in doubt".to_vec()));
+    node.stop();
+}
+
+#[test]
+fn a_damaged_end_is_cut_off_kept_and_the_rest_stays() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    let mut client = node.shm();
+    client.commit(at(1, 1), &[("a", b"first")]);
+    let whole = usize::try_from(client.status().home.log_bytes).unwrap();
+    client.commit(at(2, 1), &[("a", b"second")]);
+    let end = usize::try_from(client.status().home.log_bytes).unwrap();
+    let crashed = home.copy_with_keys();
+    node.stop();
+    let log = crashed.path("data/transactions.log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[whole + 20] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let node = crashed.start_with_keys();
+    assert_eq!(std::fs::read(crashed.path("data/transactions.log.cut")).unwrap(), bytes[whole..end]);
+    let mut client = node.shm();
+    let lease = client.lease(1);
+    assert_eq!(client.value(lease, "a"), Some(b"first".to_vec()));
+    assert_eq!(client.status().home.log_bytes, whole as u64);
+    client.commit(at(3, 1), &[("a", b"third")]);
+    node.stop();
+    let node = crashed.start_with_keys();
+    let mut client = node.shm();
+    let lease = client.lease(1);
+    assert_eq!(client.value(lease, "a"), Some(b"third".to_vec()), "what was cut off did not come back");
+    node.stop();
+}
+
+#[test]
+fn a_file_that_is_no_log_stops_the_start() {
+    let home = Home::new();
+    home.start_with_keys().stop();
+    let log = home.path("data/transactions.log");
+    std::fs::write(&log, [7; 100]).unwrap();
+    let Err(error) = home.start_with(home.config_with_keys()) else { panic!("it starts") };
+    assert!(matches!(error, StartError::Home(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("transactions.log") && text.contains("expected"), "{text}");
+    assert_eq!(std::fs::read(&log).unwrap(), [7; 100]);
+}
