@@ -62,5 +62,6 @@ pub use page_buffer::PageBuffer;
 pub use process::{OfferedProgram, ProcessAnswer, Processed};
 pub use status::Echoed;
 pub use transaction::{
-    NoSuchOperations, Operations, ReadOutcome, Session, SessionOptions, TransactionError, Written,
+    NoSuchOperations, Operations, ReadOutcome, ScanOutcome, Session, SessionOptions, TransactionError,
+    Written,
 };

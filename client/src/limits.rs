@@ -65,6 +65,8 @@ pub const SESSION_MEMORY_BYTES_MIN: usize = 4 << 20;
 pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How often a read is begun again that a home could not go on with.
 pub const SESSION_ATTEMPTS_MAX: u32 = 4;
+/// How often a scan reads a range whose keys come and go.
+pub const SESSION_SCANS_MAX: u32 = 8;
 /// Transactions of which a session tells homes that they are committed; of more than that they learn from each other.
 pub const SESSION_ENDINGS_MAX: usize = 256;
 /// How long a session waits until homes have heard that it rests.

@@ -17,7 +17,7 @@ use crate::{
     limits::{REPLY_BYTES_MAX, SCAN_KEYS_MAX},
     locks::{Acquired, Locks},
     log::{LogWriter, Record},
-    message::{Guard, HomeId, LeaseId, Mode, Part, Refusal, Reply, Request, Vote},
+    message::{Guard, HomeId, KeyRange, LeaseId, Mode, Part, Refusal, Reply, Request, Vote},
     slot::SlotMemory,
     stamp::{ClientId, Stamp},
     store::Store,
@@ -168,9 +168,7 @@ impl<M: SlotMemory> Home<M> {
             Request::Get { lease, keys } => self.get(from, lease, keys),
             Request::Stamps { lease, keys } => self.stamps(from, lease, keys),
             Request::Among { lease, keys, stamps } => self.among(from, lease, keys, &stamps),
-            Request::Scan { lease, prefix, after, most } => {
-                self.scan(from, lease, &prefix, after.as_ref(), most)
-            }
+            Request::Scan { lease, range } => self.scan(from, lease, &range),
             Request::Mark => self.mark(from),
             Request::Prepare { part, settled } => self.prepare(from, part, &settled),
             Request::Commit { stamp } => self.commit(from, stamp),
@@ -226,13 +224,16 @@ impl<M: SlotMemory> Home<M> {
         self.read(from, lease, parts, |items| Reply::Named { items });
     }
 
-    fn scan(&mut self, from: Peer, lease: LeaseId, prefix: &[u8], after: Option<&Key>, most: u32) {
+    fn scan(&mut self, from: Peer, lease: LeaseId, range: &KeyRange) {
         if !self.store.has_lease(lease) {
             return self.replies.push((from, Reply::Unleased));
         }
-        let most = usize::try_from(most).unwrap_or(usize::MAX).clamp(1, SCAN_KEYS_MAX);
+        let most = usize::try_from(range.most).unwrap_or(usize::MAX).clamp(1, SCAN_KEYS_MAX);
         let (mut items, mut bytes, mut more) = (Vec::new(), 0, false);
-        for (key, found) in self.store.scan(prefix, after) {
+        for (key, mut found) in self.store.scan(&range.prefix, range.after.as_ref()) {
+            if !range.values {
+                found.beside.iter_mut().chain([&mut found.version]).for_each(Version::empty);
+            }
             bytes += key.bytes().len() + found.bytes();
             more = items.len() == most || (bytes > REPLY_BYTES_MAX && !items.is_empty());
             if more {
@@ -469,6 +470,10 @@ mod tests {
         Home::new(recover(options, SlotVector::zeroed(4096), records).unwrap(), LogWriter::after(tail))
     }
 
+    fn scan_of(lease: LeaseId, after: Option<Key>, most: u32) -> Request {
+        Request::Scan { lease, range: KeyRange { prefix: Vec::new(), after, most, values: true } }
+    }
+
     #[test]
     fn a_scan_is_cut_by_keys_and_by_bytes_and_says_whether_there_is_more() {
         let mut home = home();
@@ -480,7 +485,7 @@ mod tests {
             panic!("no lease")
         };
         let mut scan = |after: Option<Key>, most| {
-            let replies = ask(&mut home, Request::Scan { lease, prefix: Vec::new(), after, most });
+            let replies = ask(&mut home, scan_of(lease, after, most));
             let [Reply::Scanned { items, more }] = &replies[..] else { panic!("{replies:?}") };
             (items.iter().map(|(key, _)| key.bytes()[0]).collect::<Vec<u8>>(), *more)
         };
@@ -488,8 +493,25 @@ mod tests {
         assert_eq!(scan(None, 9), (b"abc".to_vec(), true), "four do not fit an answer");
         assert_eq!(scan(Some(key(b'c')), 9), (b"def".to_vec(), false));
         let lease = LeaseId::default();
-        let replies = ask(&mut home, Request::Scan { lease, prefix: Vec::new(), after: None, most: 1 });
+        let replies = ask(&mut home, scan_of(lease, None, 1));
         assert_eq!(replies, [Reply::Unleased]);
+    }
+
+    #[test]
+    fn a_scan_without_values_says_only_what_is_there_and_what_is_deleted() {
+        let mut home = home();
+        let items = vec![(key(b'a'), Value::new(b"long").unwrap()), (key(b'b'), Value::DELETED)];
+        let part =
+            Part { stamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata: Metadata::Stamp, items };
+        ask(&mut home, Request::Put { part });
+        let [Reply::Leased { lease, .. }] = ask(&mut home, Request::Lease { client: ClientId(1) })[..] else {
+            panic!("no lease")
+        };
+        let range = KeyRange { most: 9, ..KeyRange::default() };
+        let replies = ask(&mut home, Request::Scan { lease, range });
+        let [Reply::Scanned { items, more: false }] = &replies[..] else { panic!("{replies:?}") };
+        let found: Vec<_> = items.iter().map(|(_, found)| found.version.value.clone()).collect();
+        assert_eq!(found, [Value::new(b"").unwrap(), Value::DELETED]);
     }
 
     #[test]

@@ -328,6 +328,14 @@ pub struct Version {
 }
 
 impl Version {
+    /// Leaves only its stamp, and whether it is deleted.
+    pub fn empty(&mut self) {
+        self.metadata = Metadata::Stamp;
+        if self.value.bytes().is_some() {
+            self.value = Value { bytes: Some(Arc::default()) };
+        }
+    }
+
     /// What is under a key that nobody has written to.
     #[must_use]
     pub fn first() -> Self {

@@ -235,6 +235,19 @@ pub enum Vote {
     Forgotten,
 }
 
+/// Keys in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRange {
+    /// What they begin with.
+    pub prefix: Vec<u8>,
+    /// Only those behind this one.
+    pub after: Option<Key>,
+    /// At most so many, one at least.
+    pub most: u32,
+    /// Whether values and what is known of siblings are wanted. Without, a value has no bytes, or it is deleted.
+    pub values: bool,
+}
+
 /// What a home is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -278,16 +291,12 @@ pub enum Request {
         /// The transactions.
         stamps: Vec<Stamp>,
     },
-    /// The newest versions of keys that begin so, in order, as many as fit an answer.
+    /// The newest versions of keys of a range, in order, as many as fit an answer.
     Scan {
         /// The reader's lease.
         lease: LeaseId,
-        /// What the keys begin with; at most as long as a key.
-        prefix: Vec<u8>,
-        /// Only keys behind this one: the last of the answer before.
-        after: Option<Key>,
-        /// At most so many keys.
-        most: u32,
+        /// Which keys.
+        range: KeyRange,
     },
     /// Where the feed is now: who scans after this and follows the feed from there misses nothing.
     Mark,
@@ -357,7 +366,7 @@ impl Request {
                 within(Bounded::Stamps, stamps.len(), READ_KEYS_MAX)
             }
             Self::Lock { wanted, .. } => within(Bounded::Keys, wanted.len(), READ_KEYS_MAX),
-            Self::Scan { prefix, .. } => within(Bounded::Prefix, prefix.len(), KEY_BYTES_MAX),
+            Self::Scan { range, .. } => within(Bounded::Prefix, range.prefix.len(), KEY_BYTES_MAX),
             Self::Prepare { settled: stamps, .. } | Self::Settled { stamps } | Self::Ended { stamps } => {
                 within(Bounded::Settled, stamps.len(), SETTLED_PER_PART_MAX)
             }

@@ -71,6 +71,14 @@ pub enum TransactionError {
         /// How many there may be.
         bytes_max: u64,
     },
+    /// Keys came and went whenever a range was read. Nothing was read.
+    #[error(
+        "keys in the range came or went during each of {attempts} attempts: read a smaller range, or its keys one by one"
+    )]
+    Changing {
+        /// How often it was tried.
+        attempts: u32,
+    },
     /// The node has no home of transactions, or none for another reader.
     #[error("{home} takes no transactions: {reason}")]
     NoHome {

@@ -24,6 +24,7 @@ mod error;
 mod home;
 mod places;
 mod run;
+mod scan;
 mod send;
 mod slots;
 
@@ -54,6 +55,7 @@ pub use error::TransactionError;
 use home::{Home, Parts};
 use places::Places;
 use run::Run;
+pub use scan::ScanOutcome;
 
 /// How keys are read and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -305,7 +307,9 @@ impl Session {
             Outcome::Unknown { stamp, missing } => Err(TransactionError::Unknown { stamp, homes: missing }),
             Outcome::Aborted { stamp, why } => Err(self.aborted(stamp, why, run)),
             Outcome::Interrupted { why } => Err(self.interrupted(why, run)),
-            Outcome::Read { .. } => Err(self.interrupted(Interruption::GivenUp, run)),
+            Outcome::Read { .. } | Outcome::Listed { .. } => {
+                Err(self.interrupted(Interruption::GivenUp, run))
+            }
         }
     }
 

@@ -206,10 +206,19 @@ impl Session {
             return Ok(());
         }
         let homes = self.homes_of(keys.clone());
+        self.make_homes_ready(&homes, deadline)
+    }
+
+    /// Takes leases at these homes, where there are none.
+    pub(super) fn make_homes_ready(
+        &mut self,
+        homes: &[HomeId],
+        deadline: Instant,
+    ) -> Result<(), TransactionError> {
         self.take_events(Wait::Now);
         loop {
             let mut missing = Vec::new();
-            for home in &homes {
+            for home in homes {
                 let Some(at) = self.position(*home) else { continue };
                 if let Some(reason) = self.lines.away(at) {
                     return Err(TransactionError::NodeDown { home: *home, reason: reason.to_owned() });

@@ -318,7 +318,7 @@ fn is_answered(request: &Request) -> bool {
 fn is_answered_at_length(request: &Request) -> bool {
     match request {
         Request::Get { keys, .. } => !keys.is_empty(),
-        Request::Stamps { .. } | Request::Among { .. } | Request::Lock { .. } => true,
+        Request::Stamps { .. } | Request::Among { .. } | Request::Lock { .. } | Request::Scan { .. } => true,
         _ => false,
     }
 }

@@ -11,7 +11,7 @@ use rackscan_ramp::{
     feed::{Behind, Feed, FeedHeader, FeedReader},
     home::{Home, Peer},
     log::{LogWriter, Tail},
-    message::{Guard, Reply, Request},
+    message::{Guard, KeyRange, Reply, Request},
     slot::SlotVector,
     stamp::ClientId,
     store::{Store, StoreOptions},
@@ -59,7 +59,8 @@ impl Node {
         let (mut items, mut after) = (Vec::new(), None);
         loop {
             let prefix = crate::identity::ROW_PREFIX.to_vec();
-            let mut replies = ask(self, Request::Scan { lease, prefix, after, most: 7 });
+            let mut replies =
+                ask(self, Request::Scan { lease, range: KeyRange { prefix, after, most: 7, values: true } });
             let Some(Reply::Scanned { items: part, more }) = replies.pop() else { panic!("no scan") };
             after = part.last().map(|(key, _)| key.clone());
             items.extend(part);

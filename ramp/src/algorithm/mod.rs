@@ -22,6 +22,7 @@
 mod locking;
 mod none;
 mod read;
+mod scan;
 mod small;
 mod write;
 
@@ -30,7 +31,7 @@ use crate::{
     bloom::Bloom,
     item::{Fingerprint, Key, Metadata, Value, Version},
     limits::{READ_KEYS_MAX, WRITE_KEYS_MAX},
-    message::{HomeId, LeaseId, Refusal, Reply, Request},
+    message::{HomeId, KeyRange, LeaseId, Refusal, Reply, Request},
     stamp::Stamp,
 };
 use std::{collections::BTreeMap, fmt, str::FromStr};
@@ -125,6 +126,13 @@ impl Algorithm {
         };
         Ok((Coordinator { machine }, messages))
     }
+}
+
+/// Begins to list the keys of a range, of all these homes, with the leases there.
+#[must_use]
+pub fn begin_listing(range: &KeyRange, homes: &BTreeMap<HomeId, LeaseId>) -> (Coordinator, Vec<Message>) {
+    let (machine, messages) = scan::begin(range, homes);
+    (Coordinator { machine }, messages)
 }
 
 impl fmt::Display for Algorithm {
@@ -228,6 +236,13 @@ pub enum Outcome {
         items: Vec<(Key, Version)>,
         /// Rounds.
         rounds: u32,
+    },
+    /// Keys that there are, or may soon be.
+    Listed {
+        /// In order.
+        keys: Vec<Key>,
+        /// Behind which key there may be more.
+        goes_on: Option<Key>,
     },
     /// Nothing was read: begin again, where a lease is gone with a new one.
     Interrupted {
@@ -335,6 +350,7 @@ enum Machine {
     LockedWrite(locking::LockedWrite),
     Write(write::Write),
     Put(none::Put),
+    Scan(scan::Scan),
     Ended,
 }
 
@@ -349,6 +365,7 @@ impl Coordinator {
             Machine::LockedWrite(write) => write.step(event),
             Machine::Write(write) => write.step(event),
             Machine::Put(put) => put.step(event),
+            Machine::Scan(scan) => scan.step(event),
             Machine::Ended => Step::default(),
         };
         if step.outcome.is_some() {

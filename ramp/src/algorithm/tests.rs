@@ -1,11 +1,14 @@
 //! Does each algorithm send what it should, and end as it should? Each test feeds one coordinator by hand.
 
-use super::{Abortion, Algorithm, Cluster, Coordinator, Event, Interruption, Message, Outcome, Step};
+use super::{
+    Abortion, Algorithm, Cluster, Coordinator, Event, Interruption, Message, Outcome, Step, begin_listing,
+};
 use crate::{
     item::{Key, Metadata, Value, Version},
-    message::{Epoch, Found, HomeId, LeaseId, Mode, Refusal, Reply, Request, Vote},
+    message::{Epoch, Found, HomeId, KeyRange, LeaseId, Mode, Refusal, Reply, Request, Vote},
     stamp::{ClientId, Stamp},
 };
+use std::collections::BTreeMap;
 
 /// The key `a1` is at home 1.
 struct Letters;
@@ -332,4 +335,50 @@ fn a_transaction_of_too_many_keys_or_none_is_refused() {
     let items = many.into_iter().map(|key| (key, Value::DELETED)).collect();
     assert!(Algorithm::Fast.begin_write(at(1), items, &[], &Letters).is_err());
     assert!(Algorithm::Fast.begin_write(at(1), vec![], &[], &Letters).is_err());
+}
+
+#[test]
+fn a_listing_ends_where_a_home_may_have_more_and_leaves_out_what_is_deleted() {
+    let value = || Version { value: Value::new(b"v").unwrap(), ..version(Algorithm::Fast, 1, &["a1"]) };
+    let deleted = || version(Algorithm::Fast, 1, &["a1"]);
+    let item = |name: &str, version, beside| (key(name), Found { version, beside, place: None });
+    let list = |most, first: Reply, second: Reply| {
+        let listing = KeyRange { prefix: b"a".to_vec(), most, ..KeyRange::default() };
+        let homes = BTreeMap::from([1, 2].map(|home| (HomeId(home), Letters.lease(HomeId(home)))));
+        let (mut coordinator, messages) = begin_listing(&listing, &homes);
+        assert_eq!(messages.len(), 2);
+        assert_eq!(reply(&mut coordinator, 1, first), Step::default());
+        let step = reply(&mut coordinator, 2, second);
+        let Some(Outcome::Listed { keys, goes_on }) = step.outcome else { panic!("{step:?}") };
+        (keys, goes_on)
+    };
+    let first = |more| {
+        let items =
+            vec![item("a1", value(), vec![]), item("d1", deleted(), vec![]), item("e1", value(), vec![])];
+        Reply::Scanned { items, more }
+    };
+    let second = |more| {
+        let items = vec![item("b2", deleted(), vec![value()]), item("f2", value(), vec![])];
+        Reply::Scanned { items, more }
+    };
+    assert_eq!(list(9, first(false), second(false)), (keys(&["a1", "b2", "e1", "f2"]), None));
+    assert_eq!(list(9, first(true), second(false)), (keys(&["a1", "b2", "e1"]), Some(key("e1"))));
+    assert_eq!(list(9, first(true), second(true)), (keys(&["a1", "b2", "e1"]), Some(key("e1"))));
+    assert_eq!(list(2, first(false), second(false)), (keys(&["a1", "b2"]), Some(key("b2"))));
+    assert_eq!(list(3, first(true), second(false)), (keys(&["a1", "b2", "e1"]), Some(key("e1"))));
+    assert_eq!(list(4, first(false), second(false)), (keys(&["a1", "b2", "e1", "f2"]), None));
+}
+
+#[test]
+fn a_listing_is_interrupted_where_a_home_is_lost_or_knows_no_lease() {
+    let begin = || {
+        let listing = KeyRange { most: 1, ..KeyRange::default() };
+        let homes = BTreeMap::from([(HomeId(1), Letters.lease(HomeId(1)))]);
+        begin_listing(&listing, &homes).0
+    };
+    let step = reply(&mut begin(), 1, Reply::Unleased);
+    let why = Interruption::Unleased { home: HomeId(1) };
+    assert_eq!(step.outcome, Some(Outcome::Interrupted { why }));
+    let step = begin().step(Event::Lost { home: HomeId(1) });
+    assert_eq!(step.outcome, Some(Outcome::Interrupted { why: Interruption::Lost { home: HomeId(1) } }));
 }

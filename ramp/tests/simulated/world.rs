@@ -698,6 +698,8 @@ impl World {
                 self.record_write(client, &running, End::Committed);
             }
             Outcome::Aborted { .. } => self.record_write(client, &running, End::Aborted),
+            // Nobody lists here.
+            Outcome::Listed { .. } => {}
             Outcome::Sealed { .. } | Outcome::Unknown { .. } => {
                 self.record_write(client, &running, End::Unknown)
             }
