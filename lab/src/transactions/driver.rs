@@ -13,14 +13,14 @@
 //! - Whatever ends a run early, what was measured until then is returned.
 
 use super::recorder::{Checked, Ledger, Order, Recorder};
-use super::session::{Leg, Session, Shared, Went};
+use super::session::{Leg, Session, Shared, Went, most_keys};
 use super::store::{Failure, OpenSession};
 use super::survey::{SurveyError, survey};
 use super::tally::Tally;
 use super::workload::{Inserts, Workload, WorkloadError, key_name};
 use crate::cpu::CpuSample;
 use crate::drive::Bounds;
-use crate::limits::{RECORDED_OPERATIONS_MAX, SESSIONS_MAX};
+use crate::limits::SESSIONS_MAX;
 use std::{
     sync::{
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -44,6 +44,8 @@ pub struct Run<'a> {
     pub seed: u64,
     /// Whether the history is recorded and checked.
     pub check: bool,
+    /// Keys read and written that all sessions together record before the history so far is checked.
+    pub recorded_max: usize,
     /// The processes at the other side.
     pub peers: &'a [u32],
     /// How long a session that failed is opened again and again.
@@ -84,6 +86,14 @@ pub enum RunError {
     Sessions {
         /// How many.
         found: u32,
+    },
+    /// Recorders in which not one transaction of each session has room.
+    #[error("sessions may record {found} keys together, expected at least {least}: one transaction each")]
+    Room {
+        /// How many they may record.
+        found: usize,
+        /// How many they must.
+        least: usize,
     },
     /// A session that cannot be opened.
     #[error("the session of thread {thread} could not be opened: {failure}")]
@@ -131,6 +141,10 @@ pub(super) fn run_on(
     run.workload.check()?;
     if !(1..=SESSIONS_MAX).contains(&run.threads) {
         return Err(RunError::Sessions { found: run.threads });
+    }
+    let least = most_keys(&run.workload).saturating_mul(usize::try_from(run.threads).unwrap_or(usize::MAX));
+    if run.check && run.recorded_max < least {
+        return Err(RunError::Room { found: run.recorded_max, least });
     }
     let shared = Shared::new(run, open, order);
     std::thread::scope(|scope| {
@@ -264,7 +278,7 @@ impl Lead<'_, '_, '_> {
     /// As many legs as it takes.
     fn phase(&mut self, bounds: Bounds) -> Phase {
         let run = self.shared.run;
-        let room = RECORDED_OPERATIONS_MAX / self.team.len().max(1);
+        let room = run.recorded_max / self.team.len().max(1);
         let mut phase = Phase { peers_cpu: Some(Duration::ZERO), ..Phase::default() };
         loop {
             self.shared.over.store(false, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use super::recorder::{Order, Recorder};
 use super::store::{Failure, OpenSession, ReadDone, TransactionStore, WriteEnd};
 use super::tally::Tally;
 use super::token::{self, Token};
-use super::workload::{Drawer, Inserts, Kind, Names};
+use super::workload::{Drawer, Inserts, Kind, Names, SCAN_KEYS, Workload};
 use crate::drive::Bounds;
 use crate::limits::FAILURE_PAUSE;
 use rackscan_ramp::{
@@ -135,7 +135,11 @@ impl<'r, 'a> Session<'r, 'a> {
                 break;
             }
             // A leg ends for all together, so that what is checked is all there was.
-            if self.recorder.as_ref().is_some_and(|recorder| !recorder.has_room(self.most_keys())) {
+            if self
+                .recorder
+                .as_ref()
+                .is_some_and(|recorder| !recorder.has_room(most_keys(&self.shared.run.workload)))
+            {
                 self.shared.over.store(true, Ordering::Relaxed);
                 break;
             }
@@ -152,13 +156,6 @@ impl<'r, 'a> Session<'r, 'a> {
         }
         tally.elapsed = begun.elapsed();
         Went { tally, recorder: self.recorder.take(), finished, broken }
-    }
-
-    /// The most keys that one transaction may record.
-    fn most_keys(&self) -> usize {
-        let run = self.shared.run;
-        let scanned = if run.workload.mix.scans() { *super::workload::SCAN_KEYS.end() } else { 0 };
-        usize::try_from((2 * run.workload.size.most).max(scanned)).unwrap_or(usize::MAX)
     }
 
     fn transaction(&mut self, tally: &mut Tally, begun: Instant, duration: Duration) {
@@ -328,6 +325,12 @@ impl<'r, 'a> Session<'r, 'a> {
         self.name()?;
         self.read(tally)
     }
+}
+
+/// The most keys that one transaction may record.
+pub(super) fn most_keys(workload: &Workload) -> usize {
+    let scanned = if workload.mix.scans() { *SCAN_KEYS.end() } else { 0 };
+    usize::try_from((2 * workload.size.most).max(scanned)).unwrap_or(usize::MAX)
 }
 
 fn index(number: u32) -> usize {

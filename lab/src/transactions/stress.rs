@@ -20,6 +20,7 @@ use super::store::OpenSession;
 use super::survey::{SurveyError, survey};
 use super::workload::{Choice, Mix, Span, Workload};
 use crate::drive::Bounds;
+use crate::limits::RECORDED_OPERATIONS_MAX;
 use crate::record::Provenance;
 use serde::Serialize;
 use std::{
@@ -249,6 +250,7 @@ impl<'a> Stress<'a> {
             bounds: Bounds { duration: self.duration_max, count_max: Some(count) },
             seed: self.seed,
             check: true,
+            recorded_max: RECORDED_OPERATIONS_MAX,
             peers: &[],
             patience: self.patience,
             stop: self.stop,
@@ -350,7 +352,7 @@ mod tests {
             nodes: 3,
             between_strikes: Span { least: 20, most: 200 },
             down_max: Duration::from_millis(20),
-            transactions_max: 4000,
+            transactions_max: 1500,
             duration_max: Duration::from_secs(300),
             seed,
             patience: Duration::from_secs(60),
@@ -383,7 +385,7 @@ mod tests {
             assert_eq!(steps[0], "seed 0x0000000000005eed");
             assert!(outcome.kills >= 5 && outcome.kills == outcome.restarts, "{outcome:?}");
             assert!(
-                outcome.transactions > 2000 && outcome.checked.operations > outcome.operations,
+                outcome.transactions > 700 && outcome.checked.operations > outcome.operations,
                 "{outcome:?}"
             );
             assert!(!outcome.failures.is_empty() && outcome.reopened > 0, "deaths are felt: {outcome:?}");

@@ -18,7 +18,10 @@ use super::store::{Failure, TransactionStore};
 use super::workload::{Choice, Mix, Span, Workload, WorkloadError};
 use crate::drive::Bounds;
 use crate::experiment::WireKind;
-use crate::limits::{SESSIONS_MAX, SWEEP_POINTS_MAX, SWEEP_ROUNDS_MAX, SWEEP_SERIES_MAX, WORDS_KEPT_MAX};
+use crate::limits::{
+    RECORDED_OPERATIONS_MAX, SESSIONS_MAX, SWEEP_POINTS_MAX, SWEEP_ROUNDS_MAX, SWEEP_SERIES_MAX,
+    WORDS_KEPT_MAX,
+};
 use crate::record::Provenance;
 use rackscan_ramp::algorithm::Algorithm;
 use std::{
@@ -337,6 +340,7 @@ impl Sweep<'_, '_> {
             // All series of a round get the same transactions.
             seed: plan.seed.wrapping_add(u64::from(round) << 32),
             check: plan.check,
+            recorded_max: RECORDED_OPERATIONS_MAX,
             peers: &processes,
             patience: plan.patience,
             stop: plan.stop,

@@ -38,6 +38,7 @@ fn a_run(workload: Workload, count: u64, check: bool, stop: &AtomicBool) -> Run<
         bounds: Bounds { duration: Duration::from_secs(600), count_max: Some(count) },
         seed: 11,
         check,
+        recorded_max: 1 << 20,
         peers: &[],
         patience: Duration::ZERO,
         stop,
@@ -208,4 +209,18 @@ fn impossible_runs_are_refused_with_their_numbers() {
     }
     let workload = Workload::micro(2.0, 4, KEYS);
     assert!(matches!(run(&Run { workload, ..good }, &|_| unreachable!()), Err(RunError::Workload(_))));
+}
+
+#[test]
+fn a_history_that_does_not_fit_is_checked_in_parts_and_every_transaction_is_in_one() {
+    let (nearby, stop) = (loaded(Algorithm::Fast), AtomicBool::new(false));
+    let of = Run { recorded_max: 300, ..a_run(Workload::micro(0.5, 4, 16), 400, true, &stop) };
+    let measured = run(&of, &|thread| Ok(Box::new(nearby.session(thread)))).unwrap();
+    let (tally, checked) = (&measured.tally, measured.checked.as_ref().unwrap());
+    assert_eq!((tally.transactions, checked.violated(), measured.failure), (1200, 0, None), "{checked:?}");
+    assert_eq!((checked.transactions, checked.operations), (1200, 4800));
+    assert!(checked.legs >= 16, "300 keys each at most: {}", checked.legs);
+    let little = Run { recorded_max: 23, ..of };
+    let refused = run(&little, &|thread| Ok(Box::new(nearby.session(thread)))).unwrap_err();
+    assert!(matches!(refused, RunError::Room { found: 23, least: 24 }), "{refused}");
 }
