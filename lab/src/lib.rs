@@ -11,6 +11,7 @@
 //!
 //!   query_simulation   filters over stored tables, in each placement; beside the targets
 //!   kernels            what a scan costs on one core, over pages in memory; without any target
+//!   transactions       reads and writes of several keys, by sessions of a cluster; without any target
 //! ```
 //!
 //! Invariants
@@ -37,6 +38,8 @@ pub mod replay;
 mod room;
 mod sweep;
 mod target;
+pub mod transactions;
+mod zipf;
 
 pub use clock::{Clock, SystemClock};
 pub use core_use::CoreUse;

@@ -62,6 +62,45 @@ pub const LATE_AFTER: Duration = Duration::from_millis(1);
 /// Greatest rate of an open loop, in IOs per second of one connection.
 pub const RATE_MAX: f64 = 1e8;
 
+/// Most threads, each with a session, of one run of transactions.
+pub const SESSIONS_MAX: u32 = 256;
+
+/// Most keys of one transaction that is measured.
+pub const TRANSACTION_KEYS_MAX: u32 = 256;
+
+/// Most keys that transactions are drawn from, those included that a run inserts.
+pub const KEYS_MAX: u32 = 1 << 26;
+
+/// Shortest value, in bytes: a word that says who wrote it.
+pub const VALUE_BYTES_LEAST: u32 = 8;
+
+/// Longest value, in bytes.
+pub const VALUE_BYTES_MOST: u32 = 1 << 18;
+
+/// Names of keys that a session keeps, so that it does not make them again.
+pub const NAMES_KEPT_MAX: usize = 1 << 16;
+
+/// Keys read and written that all sessions together record before the history so far is checked.
+pub const RECORDED_OPERATIONS_MAX: usize = 2 << 20;
+
+/// Transactions of unknown end, that may still be seen, which a check takes along.
+pub const UNKNOWN_MAX: usize = 1 << 16;
+
+/// Violations and failures that are kept in words; more are counted.
+pub const WORDS_KEPT_MAX: usize = 20;
+
+/// Points of one sweep of transactions: each is measured with every series.
+pub const SWEEP_POINTS_MAX: usize = 1000;
+
+/// Series of one sweep of transactions.
+pub const SWEEP_SERIES_MAX: usize = 64;
+
+/// Rounds of one sweep of transactions.
+pub const SWEEP_ROUNDS_MAX: u32 = 1000;
+
+/// After a transaction has failed its session waits so long: a node that is down is not asked as fast as possible.
+pub const FAILURE_PAUSE: Duration = Duration::from_millis(1);
+
 const _: () = assert!(MESSAGES_MAX as usize <= rackscan_client::limits::DIRECT_DEPTH_MAX);
 // The deepest target fits into the messages of a line.
 const _: () = assert!(DEPTH_MAX as usize <= MESSAGES_MAX as usize * RAW_TRANSFERS_MAX);
@@ -69,5 +108,13 @@ const _: () = assert!(IO_BYTES_LARGEST <= RAW_BYTES_MAX);
 const _: () = assert!(IO_BYTES_LARGEST as usize <= IO_BYTES_MAX && IO_BYTES_LEAST <= IO_BYTES_LARGEST);
 // One target of the greatest shape must be possible.
 const _: () = assert!(LOAD_MEMORY_BYTES_MAX >= DEPTH_MAX as u64 * IO_BYTES_LARGEST as u64);
+// Every transaction is one that an algorithm takes, and its values are.
+const _: () = assert!(TRANSACTION_KEYS_MAX as usize <= rackscan_ramp::limits::READ_KEYS_MAX);
+const _: () = assert!(TRANSACTION_KEYS_MAX as usize <= rackscan_ramp::limits::WRITE_KEYS_MAX);
+const _: () = assert!(VALUE_BYTES_MOST as usize <= rackscan_ramp::limits::VALUE_BYTES_MAX);
+const _: () =
+    assert!(VALUE_BYTES_LEAST as usize == size_of::<u64>() && VALUE_BYTES_LEAST <= VALUE_BYTES_MOST);
+// Each session records at least some transactions of the greatest size.
+const _: () = assert!(RECORDED_OPERATIONS_MAX / SESSIONS_MAX as usize >= 16 * TRANSACTION_KEYS_MAX as usize);
 // hdrhistogram: at most five digits, and the greatest value at least twice the least.
 const _: () = assert!(LATENCY_DIGITS <= 5 && LATENCY_MAX.as_nanos() < u64::MAX as u128 / 2);

@@ -7,6 +7,7 @@
 use fastrand::Rng;
 
 use super::DriveError;
+use crate::zipf::Zipf;
 
 /// How offsets are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -39,7 +40,7 @@ pub(super) struct Places {
     length_bytes: u64,
     places: u64,
     random: Rng,
-    ranks: Option<Ranks>,
+    ranks: Option<Zipf>,
 }
 
 impl Places {
@@ -62,7 +63,7 @@ impl Places {
         }
         let ranks = match distribution {
             Distribution::Uniform => None,
-            Distribution::Zipfian { skew } if skew > 0.0 && skew < 1.0 => Some(Ranks::new(places, skew)),
+            Distribution::Zipfian { skew } if skew > 0.0 && skew < 1.0 => Some(Zipf::new(places, skew)),
             Distribution::Zipfian { skew } => return Err(DriveError::BadSkew { skew }),
         };
         let random = Rng::with_seed(seed);
@@ -84,52 +85,6 @@ fn scatter(rank: u64) -> u64 {
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
-}
-
-/// Ranks of a Zipf distribution, by Gray et al., "Quickly generating billion-record synthetic databases", 1994.
-#[derive(Debug, Clone)]
-struct Ranks {
-    count: f64,
-    skew: f64,
-    alpha: f64,
-    eta: f64,
-    zeta: f64,
-}
-
-/// Terms of the sum that are added one by one; the rest is an integral, which differs by less than a millionth.
-const ZETA_TERMS: u64 = 10_000;
-
-impl Ranks {
-    #[expect(clippy::cast_precision_loss, reason = "numbers of places are far below 2^53")]
-    fn new(places: u64, skew: f64) -> Self {
-        let zeta = |count: u64| {
-            let summed = count.min(ZETA_TERMS);
-            let sum: f64 = (1..=summed).map(|rank| (rank as f64).powf(-skew)).sum();
-            let antiderivative = |at: f64| at.powf(1.0 - skew) / (1.0 - skew);
-            sum + antiderivative(count as f64 + 0.5) - antiderivative(summed as f64 + 0.5)
-        };
-        let count = places as f64;
-        let all = zeta(places);
-        let eta = (1.0 - (2.0 / count).powf(1.0 - skew)) / (1.0 - zeta(2.min(places)) / all);
-        Self { count, skew, alpha: 1.0 / (1.0 - skew), eta, zeta: all }
-    }
-
-    /// The rank, from 0, for a number drawn from [0, 1).
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "at most the number of places"
-    )]
-    fn draw(&self, uniform: f64) -> u64 {
-        let scaled = uniform * self.zeta;
-        if scaled < 1.0 || self.count <= 2.0 {
-            return u64::from(scaled >= 1.0);
-        }
-        if scaled < 1.0 + 0.5_f64.powf(self.skew) {
-            return 1;
-        }
-        (self.count * (self.eta * uniform - self.eta + 1.0).powf(self.alpha)) as u64
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,357 @@
+//! What is kept of the turns of a series at a point, and how does it become one line of JSON?
+//!
+//! Invariants
+//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles and shares those of all turns together.
+//! - A ratio is the median of the ratios of turns that were made in the same round.
+//! - What was cut short says so in `partial`, and what was measured in another way than its name says in `notes`.
+
+use super::driver::Measured;
+use super::recorder::Checked;
+use super::tally::Tally;
+use super::workload::{Choice, Mix, NoSuchName, Workload, named};
+use crate::experiment::WireKind;
+use crate::latency::LatencySummary;
+use crate::median::median;
+use crate::record::Provenance;
+use rackscan_ramp::algorithm::Algorithm;
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+
+/// By which operations keys are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operations {
+    /// GET and PUT: messages as the wire has them.
+    Get,
+    /// GET+ and PUT+: requests by one-sided writes into a polled buffer.
+    GetPlus,
+    /// GET* and PUT+: one-sided reads through the client's address cache, or else GET+.
+    GetStar,
+}
+
+impl Operations {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Get, Self::GetPlus, Self::GetStar];
+
+    /// The name by which they are chosen.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::GetPlus => "get+",
+            Self::GetStar => "get*",
+        }
+    }
+
+    /// The paper's name of both.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Get => "GET, PUT",
+            Self::GetPlus => "GET+, PUT+",
+            Self::GetStar => "GET*, PUT+",
+        }
+    }
+}
+
+impl FromStr for Operations {
+    type Err = NoSuchName;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchName> {
+        named("kind of operations", &Self::ALL, Self::name, text)
+    }
+}
+
+/// What is compared with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Series {
+    /// How transactions are kept apart.
+    pub algorithm: Algorithm,
+    /// By which operations.
+    pub operations: Operations,
+    /// Over which wire.
+    pub wire: WireKind,
+}
+
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.algorithm, self.operations.name(), self.wire)
+    }
+}
+
+/// Under which conditions series are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Transactions, keys and values.
+    pub workload: Workload,
+    /// Threads, each with a session.
+    pub threads: u32,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Workload { mix, choice, size, .. } = self.workload;
+        write!(f, "{}", mix.name())?;
+        if let Mix::Micro { read_share } = mix {
+            write!(f, " {:.0} % reads", read_share * 100.0)?;
+        }
+        write!(f, ", {choice}, {} keys each, {} threads", size.most, self.threads)
+    }
+}
+
+/// All turns of one series at one point.
+#[derive(Clone, Debug, Serialize)]
+pub struct TransactionLine {
+    /// Where the figure comes from. The scale is the gigabytes (10^9) of values that are loaded.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// The algorithm's name.
+    pub algorithm: &'static str,
+    /// The name of the operations.
+    pub operations: &'static str,
+    /// The wire.
+    pub wire: WireKind,
+    /// `micro`, or the core workload.
+    pub workload: &'static str,
+    /// How keys are drawn.
+    pub distribution: Choice,
+    /// Keys of each transaction.
+    pub size: u32,
+    /// Share of transactions that read, of `micro`.
+    pub read_share: Option<f64>,
+    /// Threads, each with a session.
+    pub threads: u32,
+    /// Keys that are loaded.
+    pub keys: u32,
+    /// Bytes of each value.
+    pub value_bytes: u32,
+    /// Seconds of each turn.
+    pub seconds: f64,
+    /// Transactions per second of each turn.
+    pub per_s: Vec<f64>,
+    /// Their median.
+    pub median_per_s: f64,
+    /// How far the fastest and slowest turn are apart, as a share of the median.
+    pub spread: f64,
+    /// Keys read and written per second: the median of turns.
+    pub operations_per_s: f64,
+    /// Of whole transactions.
+    pub latency: LatencySummary,
+    /// Of reads and scans.
+    pub read_latency: LatencySummary,
+    /// Of writes.
+    pub write_latency: LatencySummary,
+    /// Round trips of a read, on average.
+    pub rounds_per_read: Option<f64>,
+    /// Share of reads that took one round trip.
+    pub one_round_share: Option<f64>,
+    /// Share of keys read that were taken without asking a node.
+    pub one_sided_share: Option<f64>,
+    /// Keys under which nothing was found.
+    pub absent: u64,
+    /// Transactions that failed, by kind.
+    pub failures: BTreeMap<&'static str, u64>,
+    /// The first of them, in words.
+    pub first_failure: Option<String>,
+    /// Processor time of this process for each transaction, in nanoseconds.
+    pub own_cpu_ns: f64,
+    /// Of the nodes.
+    pub nodes_cpu_ns: Option<f64>,
+    /// This series over each baseline, by the baseline's name.
+    pub over: BTreeMap<String, f64>,
+    /// What was checked, if anything was.
+    pub checked: Option<Checked>,
+    /// What was done in another way than usual.
+    pub notes: Vec<&'static str>,
+    /// Why there are fewer turns, or a shorter one, than asked for.
+    pub partial: Option<String>,
+}
+
+impl TransactionLine {
+    /// Whether it is this series' line.
+    #[must_use]
+    pub fn is_of(&self, series: &Series) -> bool {
+        (self.algorithm, self.operations, self.wire)
+            == (series.algorithm.name(), series.operations.name(), series.wire)
+    }
+
+    /// The series in words.
+    #[must_use]
+    pub fn series(&self) -> String {
+        format!("{} {} {}", self.algorithm, self.operations, self.wire)
+    }
+}
+
+/// A turn, and its round.
+pub(super) type Turns = Vec<(u32, Measured)>;
+
+/// What lines of one sweep have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Common<'a> {
+    pub(super) provenance: &'a Provenance,
+    pub(super) seconds: f64,
+    pub(super) rounds: u32,
+    pub(super) partial: &'a str,
+    pub(super) baselines: &'a [Series],
+}
+
+const BY_KEY: &str =
+    "the store has no scans: each was a read of the next loaded keys in the order of their names";
+
+/// The line of a series, if it has a turn; `all` are the turns of every series at this point.
+pub(super) fn line(
+    point: &Point,
+    (series, turns): &(Series, Turns),
+    all: &[(Series, Turns)],
+    common: &Common<'_>,
+) -> Option<TransactionLine> {
+    let Point { workload, threads } = *point;
+    let per_s: Vec<f64> = turns.iter().map(|(_, turn)| turn.per_s).collect();
+    let median_per_s = median(per_s.clone())?;
+    let (mut tally, mut checked) = (Tally::default(), None::<Checked>);
+    for (_, turn) in turns {
+        tally.add(&turn.tally);
+        if let Some(more) = &turn.checked {
+            checked.get_or_insert_default().add(more);
+        }
+    }
+    let least = per_s.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = per_s.iter().copied().fold(0.0, f64::max);
+    let cpu = |time: Duration| share(nanoseconds(time), tally.transactions).unwrap_or(0.0);
+    let nodes_cpu: Option<Duration> = turns.iter().map(|(_, turn)| turn.peers_cpu).sum();
+    let cut = turns.iter().find_map(|(_, turn)| turn.failure.clone());
+    let fewer = turns.len() < common.rounds as usize || turns.iter().any(|(_, turn)| turn.stopped);
+    Some(TransactionLine {
+        provenance: common.provenance.clone(),
+        algorithm: series.algorithm.name(),
+        operations: series.operations.name(),
+        wire: series.wire,
+        workload: workload.mix.name(),
+        distribution: workload.choice,
+        size: workload.size.most,
+        read_share: match workload.mix {
+            Mix::Micro { read_share } => Some(read_share),
+            Mix::Ycsb(_) => None,
+        },
+        threads,
+        keys: workload.keys,
+        value_bytes: workload.value_bytes.most,
+        seconds: common.seconds,
+        median_per_s,
+        spread: if median_per_s > 0.0 { (most - least) / median_per_s } else { 0.0 },
+        operations_per_s: median(turns.iter().map(|(_, turn)| turn.operations_per_s).collect())?,
+        latency: tally.latencies.summary(),
+        read_latency: tally.reads.summary(),
+        write_latency: tally.writes.summary(),
+        rounds_per_read: share(tally.rounds, tally.reads.count()),
+        one_round_share: share(tally.one_round, tally.reads.count()),
+        one_sided_share: share(tally.one_sided, tally.keys_read),
+        absent: tally.absent,
+        own_cpu_ns: cpu(turns.iter().map(|(_, turn)| turn.own_cpu).sum()),
+        nodes_cpu_ns: nodes_cpu.map(cpu),
+        over: over(turns, all, common.baselines),
+        checked,
+        notes: if tally.scans_by_key > 0 { vec![BY_KEY] } else { Vec::new() },
+        partial: cut.or_else(|| fewer.then(|| common.partial.to_owned())),
+        failures: tally.failures,
+        first_failure: tally.first_failure,
+        per_s,
+    })
+}
+
+/// The median ratios of turns to those that baselines made in the same rounds.
+fn over(turns: &Turns, all: &[(Series, Turns)], baselines: &[Series]) -> BTreeMap<String, f64> {
+    let ratio = |baseline: &Series| {
+        let (_, others) = all.iter().find(|(series, _)| series == baseline)?;
+        let ratios = turns.iter().filter_map(|(round, turn)| {
+            let (_, other) = others.iter().find(|(of, other)| of == round && other.per_s > 0.0)?;
+            Some(turn.per_s / other.per_s)
+        });
+        Some((baseline.to_string(), median(ratios.collect())?))
+    };
+    baselines.iter().filter_map(ratio).collect()
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shares for people: 53 bits are plenty")]
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) const STAR: Series =
+        Series { algorithm: Algorithm::Fast, operations: Operations::GetStar, wire: WireKind::Shm };
+    pub(crate) const TCP: Series =
+        Series { algorithm: Algorithm::Fast, operations: Operations::Get, wire: WireKind::Tcp };
+
+    pub(crate) fn measured(per_s: f64) -> Measured {
+        let mut tally = Tally { transactions: 100, operations: 400, ..Tally::default() };
+        for _ in 0..80 {
+            tally.reads.record(Duration::from_micros(10));
+        }
+        (tally.rounds, tally.one_round, tally.keys_read, tally.one_sided) = (88, 72, 320, 240);
+        let (own_cpu, peers_cpu) = (Duration::from_micros(300), Some(Duration::from_micros(100)));
+        let (checked, failure, stopped) = (None, None, false);
+        Measured {
+            tally,
+            per_s,
+            operations_per_s: 4.0 * per_s,
+            own_cpu,
+            peers_cpu,
+            checked,
+            failure,
+            stopped,
+        }
+    }
+
+    pub(crate) fn common<'a>(provenance: &'a Provenance, baselines: &'a [Series]) -> Common<'a> {
+        Common { provenance, seconds: 1.0, rounds: 3, partial: "it was asked to stop", baselines }
+    }
+
+    #[test]
+    fn ratios_are_medians_of_turns_of_the_same_round() {
+        let point = Point { workload: Workload::micro(1.0, 4, 1000), threads: 8 };
+        // The machine gets slower by half between the rounds, and one turn of the baseline is missing.
+        let star = vec![(0, measured(3000.0)), (1, measured(1500.0)), (2, measured(900.0))];
+        let tcp = vec![(0, measured(1000.0)), (2, measured(300.0))];
+        let all = [(STAR, star), (TCP, tcp)];
+        let provenance = Provenance::now("ramp", 0.001);
+        let lines =
+            all.each_ref().map(|turns| line(&point, turns, &all, &common(&provenance, &[TCP])).unwrap());
+        assert_eq!(lines[0].over, BTreeMap::from([("ramp-fast get tcp".to_owned(), 3.0)]));
+        assert_eq!(lines[1].over, BTreeMap::from([("ramp-fast get tcp".to_owned(), 1.0)]));
+        assert!((lines[0].median_per_s - 1500.0).abs() < 1e-9 && (lines[0].spread - 1.4).abs() < 1e-9);
+        assert!((lines[0].operations_per_s - 6000.0).abs() < 1e-9);
+        assert_eq!(
+            (lines[0].partial.as_deref(), lines[1].partial.as_deref()),
+            (None, Some("it was asked to stop"))
+        );
+        assert_eq!((lines[0].rounds_per_read, lines[0].one_round_share), (Some(1.1), Some(0.9)));
+        assert_eq!((lines[0].one_sided_share, lines[0].nodes_cpu_ns), (Some(0.75), Some(1000.0)));
+        assert!((lines[0].own_cpu_ns - 3000.0).abs() < 1e-9);
+        let text = serde_json::to_string(&lines[0]).unwrap();
+        let expected = r#""algorithm":"ramp-fast","operations":"get*","wire":"shm","workload":"micro","distribution":"uniform","size":4,"read_share":1.0,"threads":8"#;
+        assert!(text.starts_with("{\"bench\":\"ramp\"") && text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn a_series_without_a_turn_has_no_line() {
+        let point = Point { workload: Workload::micro(1.0, 4, 1000), threads: 8 };
+        let provenance = Provenance::now("ramp", 0.001);
+        assert!(line(&point, &(STAR, Vec::new()), &[], &common(&provenance, &[])).is_none());
+    }
+
+    #[test]
+    fn names_of_operations_are_read_as_they_are_written() {
+        for operations in Operations::ALL {
+            assert_eq!(operations.name().parse(), Ok(operations));
+        }
+        let why = "put".parse::<Operations>().unwrap_err().to_string();
+        assert!(why.contains("expected one of get, get+, get*"), "{why}");
+    }
+}

@@ -1,0 +1,45 @@
+//! How many transactions does a cluster give, by which algorithm, operations and wire?
+//!
+//! ```text
+//! workload: which keys, and what is done to them -+
+//! store: a session of a client -------------------+--> driver: a thread for each session, in a closed loop
+//!                                                        |-> tally: rates, latencies, rounds, one-sided keys, failures
+//!                                                        '-> recorder: the history, checked by ramp::history
+//! load: keys before a run          survey: what is there when nobody writes
+//!
+//! sweep: points x series, by turns --> line: one JSON object each --> picture: tables and figures
+//! stress: few keys, nodes that die, everything checked
+//! ```
+//!
+//! Invariants
+//! - Nothing here knows wires, nodes or processes: whoever calls opens sessions and kills nodes.
+//! - Series that are compared are measured in turns of one round, so that a machine that changes its speed changes all of them.
+//! - A run that was checked says how much was checked, and every violation is counted.
+
+mod driver;
+mod line;
+mod load;
+mod picture;
+mod recorder;
+mod session;
+mod store;
+mod stress;
+mod survey;
+mod sweep;
+mod tally;
+mod token;
+pub mod workload;
+
+#[cfg(test)]
+mod nearby;
+
+pub use driver::{Measured, Run, RunError, run};
+pub use line::{Operations, Point, Series, TransactionLine};
+pub use load::{Load, LoadError, load};
+pub use picture::report;
+pub use recorder::{Checked, TooManyUnknown};
+pub use store::{Failure, OpenSession, ReadDone, TransactionStore, WriteEnd, WriteFailure};
+pub use stress::{Chaos, Stress, StressError, StressFailure, StressOutcome, Strike, stress};
+pub use survey::SurveyError;
+pub use sweep::{Axes, Plan, PlanError, Step, SweepOutcome, TransactionHost, sweep};
+pub use tally::Tally;

@@ -1,0 +1,284 @@
+//! What is a cluster whose nodes are in this process? Homes behind one lock, sessions that carry messages to them by hand.
+//!
+//! Messages of sessions interleave, one at a time. A node that is killed loses all but its log, which is durable at once; when it is started
+//! again, transactions that are in doubt anywhere are ended by asking all homes.
+
+use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
+use rackscan_ramp::{
+    algorithm::{Algorithm, Cluster, Coordinator, Event, Message, Outcome},
+    home::{Home, Peer},
+    item::{Key, Value},
+    log::{LogWriter, Tail, read, recover},
+    message::{Epoch, HomeId, LeaseId, Reply, Request},
+    slot::SlotVector,
+    stamp::{ClientId, Clock, Stamp},
+    store::{Store, StoreOptions},
+    termination::Termination,
+};
+use std::{
+    collections::HashMap,
+    sync::{Condvar, Mutex, MutexGuard},
+    time::SystemTime,
+};
+
+const SLOTS_BYTES: usize = 8 << 20;
+
+#[derive(Default)]
+struct Node {
+    life: u64,
+    home: Option<Home<SlotVector>>,
+    disk: Vec<u8>,
+}
+
+/// What has come for a transaction, and whom it has asked.
+#[derive(Default)]
+struct Mailbox {
+    events: Vec<Event>,
+    asked: Vec<HomeId>,
+}
+
+#[derive(Default)]
+struct Inner {
+    nodes: Vec<Node>,
+    mail: HashMap<u64, Mailbox>,
+    next: u64,
+}
+
+pub(super) struct Nearby {
+    algorithm: Algorithm,
+    inner: Mutex<Inner>,
+    arrived: Condvar,
+}
+
+impl Nearby {
+    pub(super) fn new(algorithm: Algorithm, nodes: usize) -> Self {
+        let mut inner = Inner::default();
+        inner.nodes.resize_with(nodes, Node::default);
+        let this = Self { algorithm, inner: Mutex::new(inner), arrived: Condvar::new() };
+        (0..nodes).for_each(|node| this.start(node));
+        this
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    pub(super) fn kill(&self, node: usize) {
+        let mut inner = self.lock();
+        inner.nodes[node].home = None;
+        let home = HomeId(u16::try_from(node).unwrap());
+        for mailbox in inner.mail.values_mut().filter(|mailbox| mailbox.asked.contains(&home)) {
+            mailbox.events.push(Event::Lost { home });
+        }
+        self.arrived.notify_all();
+    }
+
+    pub(super) fn start(&self, node: usize) {
+        let mut inner = self.lock();
+        let at = &mut inner.nodes[node];
+        at.life += 1;
+        let options = StoreOptions { budget_bytes: 256 << 20, life: at.life };
+        let memory = SlotVector::zeroed(SLOTS_BYTES);
+        let (records, tail, cut) = read(Tail::START, &at.disk);
+        assert_eq!(cut, None);
+        let store = if records.is_empty() {
+            Store::new(options, memory)
+        } else {
+            recover(options, memory, records).unwrap()
+        };
+        at.home = Some(Home::new(store, LogWriter::after(tail)));
+        if inner.nodes.iter().all(|node| node.home.is_some()) {
+            inner.terminate();
+        }
+        self.arrived.notify_all();
+    }
+
+    pub(super) fn session(&self, thread: u32) -> Session<'_> {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let client = ClientId(u32::try_from(inner.next).unwrap() << 8 | thread & 0xFF);
+        let (mut heard, mut leases) = (Stamp::FIRST, Vec::new());
+        for node in 0..inner.nodes.len() {
+            let home = HomeId(u16::try_from(node).unwrap());
+            let lease = inner.lease(home, client);
+            heard = heard.max(lease.map_or(Stamp::FIRST, |(_, newest)| newest));
+            leases.push(lease.unwrap_or_default().0);
+        }
+        drop(inner);
+        let (told, settled) = (vec![Epoch::default(); leases.len()], Vec::new());
+        Session { nearby: self, clock: Clock::after(client, heard), leases, told, settled }
+    }
+}
+
+impl Inner {
+    /// A home's replies, to whomever they are.
+    fn ask(&mut self, peer: u64, home: HomeId, request: Request) -> Vec<(u64, Reply)> {
+        let node = &mut self.nodes[usize::from(home.0)];
+        let Some(home) = &mut node.home else { return Vec::new() };
+        home.request(Peer(peer), request);
+        if let Some(batch) = home.log_mut().take_batch() {
+            node.disk.extend(batch.bytes);
+            home.durable(batch.sequence);
+        }
+        home.take_replies().into_iter().map(|(peer, reply)| (peer.0, reply)).collect()
+    }
+
+    fn deliver(&mut self, from: HomeId, replies: Vec<(u64, Reply)>) {
+        for (peer, reply) in replies {
+            if let Some(mailbox) = self.mail.get_mut(&peer) {
+                mailbox.events.push(Event::Reply { from, reply });
+            }
+        }
+    }
+
+    fn lease(&mut self, home: HomeId, client: ClientId) -> Option<(LeaseId, Stamp)> {
+        match self.ask(0, home, Request::Lease { client }).pop() {
+            Some((_, Reply::Leased { lease, newest, .. })) => Some((lease, newest)),
+            _ => None,
+        }
+    }
+
+    /// Ends everything that somebody has in doubt or has not been told to forget.
+    fn terminate(&mut self) {
+        let homes = self.nodes.iter().filter_map(|node| node.home.as_ref());
+        let open: Vec<(Stamp, Vec<HomeId>, bool)> = homes
+            .flat_map(|home| home.store().unsettled())
+            .map(|(stamp, transaction)| (stamp, transaction.homes.clone(), transaction.committed))
+            .collect();
+        for (stamp, homes, committed) in open {
+            let (mut termination, mut messages) = if committed {
+                Termination::settle(stamp, &homes)
+            } else {
+                Termination::begin(stamp, &homes)
+            };
+            while !messages.is_empty() {
+                let mut next = Vec::new();
+                for Message { to, request } in messages {
+                    let (own, others): (Vec<_>, Vec<_>) =
+                        self.ask(u64::MAX, to, request).into_iter().partition(|(peer, _)| *peer == u64::MAX);
+                    self.deliver(to, others);
+                    own.into_iter().for_each(|(_, reply)| next.extend(termination.heard(to, &reply)));
+                }
+                messages = next;
+            }
+        }
+    }
+}
+
+pub(super) struct Session<'n> {
+    nearby: &'n Nearby,
+    clock: Clock,
+    leases: Vec<LeaseId>,
+    told: Vec<Epoch>,
+    settled: Vec<Stamp>,
+}
+
+impl Cluster for Session<'_> {
+    fn home(&self, key: &Key) -> HomeId {
+        HomeId(u16::try_from(key.fingerprint().0 % self.leases.len() as u64).unwrap())
+    }
+
+    fn lease(&self, home: HomeId) -> LeaseId {
+        self.leases[usize::from(home.0)]
+    }
+}
+
+impl Session<'_> {
+    fn stamp(&self) -> Stamp {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        self.clock.next(u64::try_from(since.as_millis()).unwrap())
+    }
+
+    /// Carries a transaction to its end.
+    fn run(&mut self, (mut coordinator, mut messages): (Coordinator, Vec<Message>)) -> Outcome {
+        let mut inner = self.nearby.lock();
+        inner.next += 1;
+        let peer = inner.next;
+        inner.mail.insert(peer, Mailbox::default());
+        loop {
+            let mut outcome = None;
+            for Message { to, request } in std::mem::take(&mut messages) {
+                if let Some(mailbox) = inner.mail.get_mut(&peer) {
+                    mailbox.asked.push(to);
+                }
+                let replies = inner.ask(peer, to, request);
+                inner.deliver(to, replies);
+                if inner.nodes[usize::from(to.0)].home.is_none() {
+                    inner.mail.entry(peer).or_default().events.push(Event::Lost { home: to });
+                }
+                // Others go in between.
+                drop(inner);
+                std::thread::yield_now();
+                inner = self.nearby.lock();
+            }
+            let events = |inner: &mut Inner| std::mem::take(&mut inner.mail.entry(peer).or_default().events);
+            let mut arrived = events(&mut inner);
+            while arrived.is_empty() {
+                self.nearby.arrived.notify_all();
+                inner = self.nearby.arrived.wait(inner).unwrap();
+                arrived = events(&mut inner);
+            }
+            for event in arrived {
+                let lost = matches!(event, Event::Lost { .. });
+                if let Event::Reply { from, reply: Reply::Found { epoch, .. } } = &event {
+                    self.told[usize::from(from.0)] = *epoch;
+                }
+                let mut step = coordinator.step(event);
+                if lost && step.outcome.is_none() {
+                    messages.extend(step.messages);
+                    step = coordinator.step(Event::GiveUp);
+                }
+                messages.extend(step.messages);
+                outcome = outcome.or(step.outcome);
+            }
+            if let Some(outcome) = outcome {
+                for Message { to, request } in messages {
+                    let replies = inner.ask(peer, to, request);
+                    inner.deliver(to, replies);
+                }
+                inner.mail.remove(&peer);
+                self.nearby.arrived.notify_all();
+                return outcome;
+            }
+        }
+    }
+}
+
+fn failure(kind: &'static str, why: String, session_over: bool) -> Failure {
+    Failure { kind, why, session_over }
+}
+
+impl TransactionStore for Session<'_> {
+    fn read(&mut self, keys: &[Key]) -> Result<ReadDone, Failure> {
+        let begun = self.nearby.algorithm.begin_read(self.stamp(), keys, self);
+        let begun = begun.map_err(|error| failure("refused", error.to_string(), false))?;
+        let outcome = self.run(begun);
+        let mut inner = self.nearby.lock();
+        for (node, (lease, epoch)) in self.leases.iter().zip(&self.told).enumerate() {
+            let advance = Request::Advance { lease: *lease, epoch: *epoch };
+            inner.ask(0, HomeId(u16::try_from(node).unwrap()), advance);
+        }
+        match outcome {
+            Outcome::Read { items, rounds } => Ok(ReadDone { items, rounds, one_sided: 0 }),
+            Outcome::Interrupted { why } => Err(failure("interrupted", why.to_string(), true)),
+            other => Err(failure("unexpected", format!("{other:?}"), true)),
+        }
+    }
+
+    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
+        let stamp = self.stamp();
+        let settled = std::mem::take(&mut self.settled);
+        let begun = self.nearby.algorithm.begin_write(stamp, items, &settled, self).map_err(|error| {
+            WriteFailure { failure: failure("refused", error.to_string(), false), end: WriteEnd::NotBegun }
+        })?;
+        let (kind, end) = match self.run(begun) {
+            Outcome::Committed { stamp } => {
+                self.settled.push(stamp);
+                return Ok(stamp);
+            }
+            Outcome::Aborted { .. } => ("aborted", WriteEnd::Aborted(stamp)),
+            _ => ("unknown", WriteEnd::Unknown(stamp)),
+        };
+        Err(WriteFailure { failure: failure(kind, "it did not commit".to_owned(), true), end })
+    }
+}

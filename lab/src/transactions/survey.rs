@@ -1,0 +1,75 @@
+//! What is under all keys, at a moment at which nobody writes?
+//!
+//! Invariants
+//! - Every key is answered, or the survey fails: a check over a part of what is there proves nothing.
+
+use super::recorder::{Order, Recorder};
+use super::store::{Failure, OpenSession, TransactionStore};
+use super::workload::Names;
+use crate::limits::FAILURE_PAUSE;
+use rackscan_ramp::item::Key;
+use std::time::{Duration, Instant};
+
+/// Keys of one read.
+const KEYS_PER_READ: usize = 32;
+
+/// What is there could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("what is under keys {first} to {last} could not be read: {failure}")]
+pub struct SurveyError {
+    /// The number of the first of them.
+    pub first: u32,
+    /// The number of the last.
+    pub last: u32,
+    /// Why.
+    pub failure: Failure,
+}
+
+/// Reads all keys of numbers below `keys`, by a session of its own.
+pub(super) fn survey(
+    keys: u32,
+    patience: Duration,
+    open: &OpenSession<'_>,
+    order: &Order,
+) -> Result<Recorder, SurveyError> {
+    let (mut recorder, mut names) = (Recorder::new(u32::MAX, usize::MAX), Names::new(1));
+    let numbers: Vec<u32> = (0..keys).collect();
+    let mut session = None;
+    for numbers in numbers.chunks(KEYS_PER_READ) {
+        let asked: Vec<Key> = numbers.iter().filter_map(|number| names.key(*number)).collect();
+        let begun = Instant::now();
+        while let Err(failure) = read(&mut session, open, (&asked, numbers), order, &mut recorder) {
+            if failure.session_over {
+                session = None;
+            }
+            if begun.elapsed() >= patience {
+                let end = |number: Option<&u32>| number.copied().unwrap_or(0);
+                return Err(SurveyError { first: end(numbers.first()), last: end(numbers.last()), failure });
+            }
+            std::thread::sleep(FAILURE_PAUSE * 10);
+        }
+    }
+    Ok(recorder)
+}
+
+fn read<'a>(
+    session: &mut Option<Box<dyn TransactionStore + 'a>>,
+    open: &OpenSession<'a>,
+    (keys, numbers): (&[Key], &[u32]),
+    order: &Order,
+    recorder: &mut Recorder,
+) -> Result<(), Failure> {
+    let session = match session {
+        Some(session) => session,
+        // The number that no thread has.
+        none => none.insert(open(u32::MAX)?),
+    };
+    let from = order.now();
+    let done = session.read(keys)?;
+    let to = order.now();
+    if recorder.read((keys, numbers), &done.items, (from, to)) {
+        return Ok(());
+    }
+    let why = format!("an answer of {} keys to a read of {}, or of other keys", done.items.len(), keys.len());
+    Err(Failure { kind: "incomplete", why, session_over: true })
+}

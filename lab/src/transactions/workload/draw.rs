@@ -1,0 +1,135 @@
+//! Which transaction comes next?
+//!
+//! Invariants
+//! - A transaction is drawn in bounded time: what comes up twice is drawn anew a few times, and then its next free neighbour is taken.
+//! - Nothing is allocated once the caller's list has grown to the largest transaction.
+
+use super::names::fnv64;
+use super::{Choice, Inserts, Mix, SCAN_KEYS, Workload, YCSB_SKEW};
+use crate::zipf::Zipf;
+use fastrand::Rng;
+
+/// YCSB draws its scrambled ranks out of so many, whatever the number of keys (`ScrambledZipfianGenerator.ITEM_COUNT`).
+const SCRAMBLED_RANKS: u64 = 10_000_000_000;
+/// How often a key that came up already is drawn anew.
+const REDRAWS_MAX: u32 = 16;
+
+/// What a transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Reads its keys.
+    Read,
+    /// Writes to its keys.
+    Write,
+    /// Reads its keys, and then writes to them.
+    Modify,
+    /// Writes to new keys: the list has as many places as there are to be inserted, and no numbers yet.
+    Insert,
+    /// Reads as many keys as the list has places, from its first one on, in the order of their names.
+    Scan,
+}
+
+#[derive(Debug)]
+enum Source {
+    Uniform,
+    Scrambled(Zipf),
+    Latest(Zipf),
+}
+
+/// The transactions of one session.
+#[derive(Debug)]
+pub struct Drawer {
+    workload: Workload,
+    source: Source,
+    random: Rng,
+}
+
+impl Drawer {
+    /// For a workload that was checked. Sessions take different seeds.
+    #[must_use]
+    pub fn new(workload: Workload, seed: u64) -> Self {
+        let source = match workload.choice {
+            Choice::Uniform => Source::Uniform,
+            Choice::Zipfian => Source::Scrambled(Zipf::new(SCRAMBLED_RANKS, YCSB_SKEW)),
+            Choice::Latest => Source::Latest(Zipf::new(workload.keys.into(), YCSB_SKEW)),
+        };
+        Self { workload, source, random: Rng::with_seed(seed) }
+    }
+
+    /// The next transaction. `keys` becomes the numbers of its keys; see [`Kind`].
+    pub fn next(&mut self, inserts: &Inserts, keys: &mut Vec<u32>) -> Kind {
+        keys.clear();
+        let (first, share, second) = self.workload.mix.shares();
+        let kind = if self.random.f64() < share { first } else { second };
+        let size = self.workload.size.draw(&mut self.random);
+        match kind {
+            Kind::Insert => keys.resize(places(size), 0),
+            Kind::Scan => {
+                let start = self.key(inserts);
+                keys.resize(places(self.random.u32(SCAN_KEYS)), start);
+            }
+            Kind::Read | Kind::Write | Kind::Modify => self.distinct(size, inserts, keys),
+        }
+        kind
+    }
+
+    /// The length of a value.
+    pub fn value_bytes(&mut self) -> u32 {
+        self.workload.value_bytes.draw(&mut self.random)
+    }
+
+    fn distinct(&mut self, size: u32, inserts: &Inserts, keys: &mut Vec<u32>) {
+        for _ in 0..size {
+            let mut key = self.key(inserts);
+            for _ in 0..REDRAWS_MAX {
+                if !keys.contains(&key) {
+                    break;
+                }
+                key = self.key(inserts);
+            }
+            // There are more keys than places, so that one of as many neighbours is free.
+            while keys.contains(&key) {
+                key = (key + 1) % self.workload.keys.max(1);
+            }
+            keys.push(key);
+        }
+    }
+
+    fn key(&mut self, inserts: &Inserts) -> u32 {
+        let loaded = self.workload.keys.max(1);
+        match &mut self.source {
+            Source::Uniform => self.random.u32(..loaded),
+            Source::Scrambled(zipf) => below(fnv64(zipf.draw(self.random.f64())), loaded),
+            Source::Latest(zipf) => {
+                let visible = inserts.visible().max(loaded);
+                zipf.grow(visible.into());
+                // What is visible may step back for a moment, and ranks do not.
+                let age = below(zipf.draw(self.random.f64()), visible);
+                visible - 1 - age
+            }
+        }
+    }
+}
+
+/// The remainder, which is below `bound`.
+fn below(number: u64, bound: u32) -> u32 {
+    u32::try_from(number % u64::from(bound.max(1))).unwrap_or(0)
+}
+
+fn places(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+impl Mix {
+    /// Whether it inserts keys.
+    #[must_use]
+    pub fn inserts(self) -> bool {
+        self.shares().2 == Kind::Insert
+    }
+
+    /// Whether it scans.
+    #[must_use]
+    pub fn scans(self) -> bool {
+        self.shares().0 == Kind::Scan
+    }
+}

@@ -1,0 +1,57 @@
+//! How is the key with a number called?
+//!
+//! Invariants
+//! - Names are those of YCSB: `user` and the absolute value of the number's FNV-1a hash of 64 bits (`CoreWorkload.buildKeyName` with `insertorder=hashed`).
+//! - A session keeps at most [`NAMES_KEPT_MAX`] of them. They are its own: a name that threads share would be a counter that they fight for.
+
+use crate::limits::NAMES_KEPT_MAX;
+use rackscan_ramp::item::Key;
+use std::fmt::Write as _;
+
+/// YCSB's `Utils.fnvhash64`: eight octets, least first, and the absolute value of what comes out as a signed number.
+#[must_use]
+pub(crate) fn fnv64(number: u64) -> u64 {
+    let octets = number.to_le_bytes();
+    let hash = octets.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, octet| {
+        (hash ^ u64::from(*octet)).wrapping_mul(1_099_511_628_211)
+    });
+    hash.cast_signed().unsigned_abs()
+}
+
+/// The name of a key.
+#[must_use]
+pub fn key_name(number: u32) -> String {
+    format!("user{}", fnv64(number.into()))
+}
+
+/// Names that a session uses.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// By the number's remainder; what comes later takes the place.
+    kept: Vec<Option<(u32, Key)>>,
+    text: String,
+}
+
+impl Names {
+    /// For a session that uses about `keys` of them.
+    #[must_use]
+    pub fn new(keys: u32) -> Self {
+        let places = usize::try_from(keys).unwrap_or(usize::MAX).clamp(1, NAMES_KEPT_MAX);
+        Self { kept: vec![None; places], text: String::new() }
+    }
+
+    /// The key with a number; `None` never happens, because these names are within every limit of keys.
+    pub fn key(&mut self, number: u32) -> Option<Key> {
+        let place = usize::try_from(number).unwrap_or(0) % self.kept.len().max(1);
+        if let Some(Some((kept, key))) = self.kept.get(place)
+            && *kept == number
+        {
+            return Some(key.clone());
+        }
+        self.text.clear();
+        write!(self.text, "user{}", fnv64(number.into())).ok()?;
+        let key = Key::new(self.text.as_bytes()).ok()?;
+        *self.kept.get_mut(place)? = Some((number, key.clone()));
+        Some(key)
+    }
+}
