@@ -33,13 +33,13 @@ fn a_node_in_this_process() {
 
 fn start(place: &Place) -> Child {
     let Address::Shm { path } = &place.address else { panic!("over shared memory") };
-    let program = std::env::current_exe().unwrap();
+    let program = std::env::current_exe().expect("this program has a path");
     let arguments = ["--exact", "killed::a_node_in_this_process", "--ignored", "--nocapture"];
     let mut command = Command::new(program);
     command.args(arguments).env(PATH, path);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == "ready"), "the node starts");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts again");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line == "ready")), "the node starts");
     child
 }
 

@@ -36,19 +36,19 @@ pub(crate) fn options_for(
 }
 
 pub(crate) fn open(scene: &Scene, algorithm: Algorithm, operations: Operations) -> Session {
-    Session::open(options(scene, algorithm, operations)).unwrap()
+    Session::open(options(scene, algorithm, operations)).expect("the options work")
 }
 
 pub(crate) fn of(name: &str) -> Key {
-    Key::new(name.as_bytes()).unwrap()
+    Key::new(name.as_bytes()).expect("a short key")
 }
 
 pub(crate) fn value(text: &str) -> Value {
-    Value::new(text.as_bytes()).unwrap()
+    Value::new(text.as_bytes()).expect("a short value")
 }
 
 fn texts(read: &ReadOutcome) -> Vec<(String, Option<String>)> {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("texts were written");
     read.items.iter().map(|(key, version)| (text(key.bytes()), version.value.bytes().map(text))).collect()
 }
 
@@ -58,7 +58,7 @@ fn key_at(scene: &Scene, node: usize) -> Key {
     (0..)
         .map(|number| of(&format!("k{number}")))
         .find(|key| home_of(key.fingerprint(), &ids) == ids[node])
-        .unwrap()
+        .expect("each node keeps some")
 }
 
 /// One key of each node, with a value each.

@@ -31,7 +31,7 @@ fn key(number: u32) -> Key {
 }
 
 fn number(key: &Key) -> u32 {
-    std::str::from_utf8(&key.bytes()[3..]).unwrap().parse().unwrap()
+    std::str::from_utf8(&key.bytes()[3..]).expect("digits").parse().expect("a number")
 }
 
 /// What was done, seen, and written under which stamp.
@@ -46,8 +46,9 @@ struct Recorded {
 }
 
 fn some_keys(random: &mut Random) -> Vec<u32> {
-    let mut keys: Vec<u32> =
-        (0..1 + random.below(5)).map(|_| u32::try_from(random.below(u64::from(KEYS))).unwrap()).collect();
+    let mut keys: Vec<u32> = (0..1 + random.below(5))
+        .map(|_| u32::try_from(random.below(u64::from(KEYS))).expect("few keys"))
+        .collect();
     keys.sort_unstable();
     keys.dedup();
     keys
@@ -63,21 +64,24 @@ fn run(mut session: Session, number_of: u32, now: &AtomicU64, recorded: &Mutex<R
             let word = u64::from(number_of) << 32 | turn as u64;
             // Lengths differ, so that slots move.
             let bytes = word.to_le_bytes().repeat(1 + random.index(40));
-            let items = keys.iter().map(|number| (key(*number), Value::new(&bytes).unwrap())).collect();
+            let items = keys
+                .iter()
+                .map(|number| (key(*number), Value::new(&bytes).expect("a short value")))
+                .collect();
             let written = match session.write(items) {
                 Ok(written) => written,
                 Err(TransactionError::Interrupted { .. }) => continue,
                 Err(error) => panic!("all nodes are up: {error}"),
             };
-            let mut recorded = recorded.lock().unwrap();
+            let mut recorded = recorded.lock().expect("no session panicked");
             recorded.words.insert(written.stamp, word);
             let (stamp, session, to, end) = (written.stamp, number_of, tick(), End::Committed);
             recorded.history.writes.push(Write { stamp, keys, session, from, to, end });
         } else {
             let wanted: Vec<Key> = keys.iter().map(|number| key(*number)).collect();
-            let read = session.read(&wanted).unwrap();
+            let read = session.read(&wanted).expect("all nodes are up");
             let to = tick();
-            let mut recorded = recorded.lock().unwrap();
+            let mut recorded = recorded.lock().expect("no session panicked");
             recorded.one_sided += read.one_sided;
             recorded.second_rounds += usize::from(read.rounds > 1);
             for (_, version) in &read.items {
@@ -95,13 +99,13 @@ pub(crate) fn stress(what: &str, options: &SessionOptions) {
     let (now, recorded) = (AtomicU64::new(0), Mutex::new(Recorded::default()));
     std::thread::scope(|scope| {
         for number in 0..SESSIONS {
-            let session = Session::open(options.clone()).unwrap();
+            let session = Session::open(options.clone()).expect("all nodes are up");
             let (now, recorded) = (&now, &recorded);
             let seed = Seed::new(0x5eed_0000 + u64::from(number));
             scope.spawn(move || run(session, number, now, recorded, seed));
         }
     });
-    let recorded = recorded.into_inner().unwrap();
+    let recorded = recorded.into_inner().expect("no session panicked");
     let SessionOptions { algorithm, operations, .. } = options;
     let what = format!("{what} {algorithm} {operations}");
     assert_eq!(check(&recorded.history), [], "{what}");
