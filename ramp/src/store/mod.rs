@@ -20,7 +20,7 @@ mod readers;
 pub use fates::Transaction;
 
 use crate::{
-    item::{Key, Metadata, Value, Version},
+    item::{Fingerprint, Key, Metadata, Value, Version},
     limits::{BESIDE_BYTES_MAX, BESIDE_VERSIONS_MAX},
     message::{Epoch, Found, Guard, LeaseId, Part, Refusal, Vote},
     slot::{SlotArea, SlotMemory},
@@ -382,12 +382,13 @@ impl<M: SlotMemory> Store<M> {
     /// all that is in doubt. To be put before a log's later records. Superseded versions are left out: their readers' leases end with the life.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let mut keys: Vec<&Key> = self.chains.keys().collect();
-        keys.sort_unstable();
-        let mut committed = Vec::new();
-        for key in keys {
-            let latest = self.chains.get(key).and_then(Chain::latest);
-            committed.extend(latest.map(|version| settled(key, version)));
+        let chains = self.chains.iter().map(|(key, chain)| (key.fingerprint(), key, chain));
+        let mut chains: Vec<(Fingerprint, &Key, &Chain)> = chains.collect();
+        // By fingerprints, which lie beside each other here: keys would be looked up for each comparison, while the home stands still.
+        chains.sort_unstable_by_key(|(fingerprint, key, _)| (*fingerprint, *key));
+        let mut committed = Vec::with_capacity(chains.len());
+        for (_, key, chain) in chains {
+            committed.extend(chain.latest().map(|version| settled(key, version)));
         }
         let mut prepared = Vec::new();
         for (stamp, transaction) in self.fates.all() {
