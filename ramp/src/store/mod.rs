@@ -419,7 +419,7 @@ impl<M: SlotMemory> Store<M> {
     /// all that is in doubt. To be put before a log's later records. Superseded versions are left out: their readers' leases end with the life.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let mut committed = Vec::new();
+        let mut committed = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
             let latest = self.chains.get(key).and_then(Chain::latest);
             committed.extend(latest.map(|version| settled(key, version)));
