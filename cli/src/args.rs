@@ -4,8 +4,10 @@ mod bench;
 mod bench_io;
 mod bench_placement;
 mod bench_query;
+mod bench_ramp;
 mod bench_scan;
 mod bench_tpch;
+mod kv;
 mod replay;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -15,8 +17,10 @@ pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires, FabricWire};
 pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
+pub(crate) use bench_ramp::{BenchRamp, BenchRampStress};
 pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;
+pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use replay::Replay;
 
 /// A parallel SQL engine over disaggregated storage.
@@ -120,6 +124,9 @@ pub(crate) enum Command {
     Tables(Tables),
     /// Drop a table
     Drop(DropTable),
+    /// Keys and values, read and written in read-atomic transactions
+    #[command(subcommand)]
+    Kv(Kv),
     /// Run one storage node in the foreground
     Node(Node),
     /// Start, stop or look at the cluster's storage nodes

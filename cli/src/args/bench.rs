@@ -1,6 +1,6 @@
 //! Which words does `rackscan bench` understand?
 
-use super::{BenchIo, BenchPlacement, BenchQuery, BenchScan, BenchTpch};
+use super::{BenchIo, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress, BenchScan, BenchTpch};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
 use std::path::PathBuf;
@@ -23,6 +23,16 @@ pub(crate) enum Bench {
                             rackscan bench inbox --wires shm --sizes 8,64,1048576 --repeat 7\n  \
                             rackscan bench inbox --memory-only --senders 64,1000")]
     Inbox(BenchInbox),
+    /// Transactions of several keys: by algorithm, by operations, by wire; the paper's micro-benchmark and YCSB
+    #[command(after_help = "Examples:\n  rackscan bench ramp\n  \
+                            rackscan bench ramp --sizes 2,4,8,16,32 --read-shares 0.95 --report ramp-report\n  \
+                            rackscan bench ramp --sizes 4,8 --read-shares 0,0.25,0.5,0.75,0.95,1 --algorithms ramp-fast,s2pl\n  \
+                            rackscan bench ramp --workloads ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f --sizes 4 --check")]
+    Ramp(Box<BenchRamp>),
+    /// Transactions on few keys while nodes are killed and started again: everything that was seen is checked
+    #[command(after_help = "Examples:\n  rackscan bench ramp-stress\n  \
+                            rackscan bench ramp-stress --algorithm ramp-small --over tcp --transactions 100000 --seed 7")]
+    RampStress(Box<BenchRampStress>),
     /// Random reads of a device: by this process, by a storage node, and the wire between them alone
     #[command(after_help = "Examples:\n  rackscan bench io\n  \
                             rackscan bench io --sizes 4KiB --bridges reactor,static,dynamic --connections 1,4\n  \

@@ -2,6 +2,7 @@
 
 mod embedded;
 mod file;
+mod homes;
 mod loaded;
 pub(crate) mod otherwise;
 mod process;
@@ -12,6 +13,7 @@ mod stage;
 
 pub(crate) use embedded::{Shape, create};
 pub(crate) use file::{ClusterFile, Member, node_config};
+pub(crate) use homes::{HomeNodes, HomeOptions};
 pub(crate) use loaded::{LoadedNodes, LoadedOptions};
 pub(crate) use process::{Lifelines, is_reachable, start_for_command, start_to_stay, wait_until_gone};
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};

@@ -36,6 +36,26 @@ impl Lifelines {
         self.children.iter().map(|(_, child)| child.id())
     }
 
+    /// Ends a node at once, as a crash would, and waits for its end.
+    pub(crate) fn kill(&mut self, node: u16) -> Result<(), Failure> {
+        let Some((_, child)) = self.children.iter_mut().find(|(id, _)| *id == node) else {
+            return Err(Failure::Runtime(format!("node {node} was not started by this command")));
+        };
+        let killed = child.kill().and_then(|()| child.wait());
+        killed.map(drop).map_err(|error| Failure::Runtime(format!("cannot kill node {node}: {error}")))
+    }
+
+    /// Starts a node again that has ended; returns when it can be reached.
+    pub(crate) fn start_again(&mut self, file: &ClusterFile, node: u16) -> Result<(), Failure> {
+        let member = file.members_here().find(|member| member.config.node.0 == node);
+        let place = self.children.iter_mut().find(|(id, _)| *id == node);
+        let (Some(member), Some((_, child))) = (member, place) else {
+            return Err(Failure::Runtime(format!("node {node} was not started by this command")));
+        };
+        *child = spawn(file, member, Stay::WithUs)?;
+        wait_until_ready(member, child)
+    }
+
     /// Ends the nodes and waits for them.
     pub(crate) fn stop(mut self) {
         // All pipes first, so that the nodes end side by side.

@@ -7,6 +7,7 @@
 //!                                                        '-> recorder: the history, checked by ramp::history
 //! load: keys before a run          survey: what is there when nobody writes
 //!
+//! cluster: sessions of storage nodes as stores
 //! sweep: points x series, by turns --> line: one JSON object each --> picture: tables and figures
 //! stress: few keys, nodes that die, everything checked
 //! ```
@@ -16,6 +17,7 @@
 //! - Series that are compared are measured in turns of one round, so that a machine that changes its speed changes all of them.
 //! - A run that was checked says how much was checked, and every violation is counted.
 
+mod cluster;
 mod driver;
 mod line;
 mod load;
@@ -33,6 +35,7 @@ pub mod workload;
 #[cfg(test)]
 mod nearby;
 
+pub use cluster::ClusterSession;
 pub use driver::{Measured, Run, RunError, run};
 pub use line::{Operations, Point, Series, TransactionLine};
 pub use load::{Load, LoadError, load};

@@ -1,0 +1,149 @@
+//! Which words do `rackscan bench ramp` and `rackscan bench ramp-stress` understand?
+
+use super::{Wire, kv::algorithm};
+use clap::Args;
+use rackscan_lab::transactions::{
+    Operations,
+    workload::{Choice, Core, Mix},
+};
+use rackscan_ramp::algorithm::Algorithm;
+use std::path::PathBuf;
+
+/// Nodes to measure on.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HomesArguments {
+    /// Nodes, each a process that is started for this command
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) nodes: u16,
+    /// Where they keep their logs; removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) folder: PathBuf,
+}
+
+/// `rackscan bench ramp`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchRamp {
+    /// How transactions are kept apart, by comma: ramp-fast, ramp-small, ramp-hybrid, s2pl, none
+    #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "ramp-fast", value_parser = algorithm)]
+    pub(crate) algorithms: Vec<Algorithm>,
+    /// How keys are read and written, by comma: get (messages), get+ (polled message buffers), get* (one-sided reads)
+    #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "get,get+,get*", value_parser = operations)]
+    pub(crate) operations: Vec<Operations>,
+    /// Wires to the nodes, by comma
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "shm,tcp")]
+    pub(crate) wires: Vec<Wire>,
+    /// What transactions do, by comma: micro, ycsb-a to ycsb-f
+    #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "micro", value_parser = mix)]
+    pub(crate) workloads: Vec<Mix>,
+    /// How keys are drawn: uniform, zipfian, latest [default: uniform for micro, else what the workload says]
+    #[arg(long, value_name = "NAME", value_parser = choice)]
+    pub(crate) distribution: Option<Choice>,
+    /// Keys of each transaction, by comma
+    #[arg(long, value_delimiter = ',', value_name = "N", default_value = "4,8")]
+    pub(crate) sizes: Vec<u32>,
+    /// Shares of transactions that read, by comma, of micro
+    #[arg(long, value_delimiter = ',', value_name = "SHARE", default_value = "1", value_parser = share)]
+    pub(crate) read_shares: Vec<f64>,
+    /// Threads, each a client, by comma
+    #[arg(long, value_delimiter = ',', value_name = "N", default_value = "8")]
+    pub(crate) clients: Vec<u32>,
+    /// Keys that are loaded
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) keys: u32,
+    /// Bytes of each value
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) value_bytes: u32,
+    /// Turns of each figure; medians count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Seconds of each turn
+    #[arg(long, value_name = "N", default_value_t = 2.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Seconds before anything counts, in each turn
+    #[arg(long, value_name = "N", default_value_t = 0.5, value_parser = seconds)]
+    pub(crate) warm_up: f64,
+    /// Record what every client saw and check that it was read-atomic; costs the clients something
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Other seeds draw other keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) homes: HomesArguments,
+    /// Append one JSON line per figure to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write figures 5, 6 and 7, bars and tables as a page into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// `rackscan bench ramp-stress`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchRampStress {
+    /// How transactions are kept apart
+    #[arg(long, value_name = "NAME", default_value = "ramp-fast", value_parser = algorithm)]
+    pub(crate) algorithm: Algorithm,
+    /// How keys are read and written: get, get+ or get*
+    #[arg(long, value_name = "NAME", default_value = "get*", value_parser = operations)]
+    pub(crate) operations: Operations,
+    /// The wire to the nodes
+    #[arg(long, value_enum, default_value = "shm")]
+    pub(crate) over: Wire,
+    /// Transactions of all clients together
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) transactions: u64,
+    /// Seconds after which it ends at the latest
+    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Threads, each a client
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) clients: u32,
+    /// Keys, few so that transactions meet
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) keys: u32,
+    /// Share of transactions that read
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
+    pub(crate) read_share: f64,
+    /// Transactions between one kill or start of a node and the next, from half to twice as many; 0 kills none
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) between_kills: u32,
+    /// Of everything that is drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) homes: HomesArguments,
+    /// Append a JSON line to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+fn operations(text: &str) -> Result<Operations, String> {
+    text.parse().map_err(|error: rackscan_lab::transactions::workload::NoSuchName| error.to_string())
+}
+
+fn choice(text: &str) -> Result<Choice, String> {
+    text.parse().map_err(|error: rackscan_lab::transactions::workload::NoSuchName| error.to_string())
+}
+
+fn mix(text: &str) -> Result<Mix, String> {
+    if text == "micro" {
+        return Ok(Mix::Micro { read_share: 1.0 });
+    }
+    let core = text.parse::<Core>();
+    core.map(Mix::Ycsb).map_err(|_| format!("'{text}' is no workload, expected micro or ycsb-a to ycsb-f"))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("expected a share from 0 to 1".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("expected seconds above 0, at most a day".to_owned()),
+    }
+}

@@ -1,0 +1,334 @@
+//! `rackscan bench ramp` and `rackscan bench ramp-stress`: transactions on nodes that are started for it, measured, and checked while nodes are killed.
+//!
+//! Invariants
+//! - Whatever ends a measurement early, what was measured is printed before the error.
+//! - A history that breaks a promise is an error, whatever the figures are.
+
+use super::bench::write_lines;
+use crate::{
+    args::{BenchRamp, BenchRampStress},
+    cluster::{HomeNodes, HomeOptions},
+    failure::{Failure, at_path},
+    output::{Cell, TextTable, print_text},
+    progress,
+};
+use rackscan_client::{LinesOptions, NodeEndpoint, Operations as SessionOperations, SessionOptions};
+use rackscan_fabric::{ClusterKey, Wire};
+use rackscan_lab::{
+    Bounds, Provenance, WireKind,
+    transactions::{
+        Axes, ClusterSession, Failure as StoreFailure, Operations, Plan, Series, Stress, StressOutcome,
+        Strike, SweepOutcome, TransactionHost, TransactionLine, TransactionStore, report, stress, sweep,
+        workload::{Choice, Span},
+    },
+};
+use rackscan_ramp::algorithm::Algorithm;
+use std::{
+    fs::File,
+    io::Write as _,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// Memory of a session for each node.
+const SESSION_BYTES: usize = rackscan_client::limits::SESSION_MEMORY_BYTES_MIN;
+/// How long a transaction may take, and a node be silent.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long sessions that failed are tried again: longer than a node takes to start.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Memory of each key in the nodes, for each byte of its value: versions that readers hold, slots, the log's batches.
+const BYTES_PER_VALUE_BYTE: u64 = 8;
+const TRANSACTIONS_BYTES_MIN: u64 = 64 << 20;
+
+/// Measures the grid that the options make.
+pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
+    let stop = stop_on_signals()?;
+    let axes = axes(asked);
+    let gigabytes = f64::from(asked.keys) * f64::from(asked.value_bytes) / 1e9;
+    let provenance = Provenance::now("ramp", gigabytes);
+    let plan = Plan {
+        series: axes.series(),
+        points: axes.points(),
+        baselines: baselines(asked),
+        rounds: asked.rounds,
+        warm_up: Duration::from_secs_f64(asked.warm_up),
+        bounds: Bounds { duration: Duration::from_secs_f64(asked.seconds), count_max: None },
+        load_threads: 2,
+        seed: asked.seed,
+        check: asked.check,
+        patience: PATIENCE,
+        provenance: provenance.clone(),
+        stop: &stop,
+    };
+    let value_bytes = u64::from(asked.keys) * u64::from(asked.value_bytes);
+    let mut host = Host::start(asked.homes.nodes, &asked.homes.folder, value_bytes)?;
+    let bar = progress::turns();
+    let outcome = sweep(&plan, &mut host, &mut |step| {
+        bar.set_length(step.total as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(step.doing.to_owned());
+    });
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
+    if !outcome.lines.is_empty() {
+        write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
+        if let Some(folder) = &asked.report {
+            let page = report(&outcome, &provenance).write(folder)?;
+            eprintln!("figures: {}", page.display());
+        }
+    }
+    ended(&outcome)
+}
+
+fn ended(outcome: &SweepOutcome) -> Result<(), Failure> {
+    if outcome.violated() > 0 {
+        let first = outcome.lines.iter().filter_map(|line| line.checked.as_ref()?.first.first()).next();
+        return Err(Failure::Runtime(format!(
+            "{} violations of read atomicity; the first: {}",
+            outcome.violated(),
+            first.map_or("", String::as_str)
+        )));
+    }
+    if let Some(first) = outcome.failures.first() {
+        let count = outcome.failures.len();
+        return Err(Failure::Runtime(format!("{count} turns failed; the first: {first}")));
+    }
+    if outcome.stopped {
+        let text = "stopped before everything was measured; the figures above are partial";
+        return Err(Failure::Runtime(text.to_owned()));
+    }
+    Ok(())
+}
+
+fn axes(asked: &BenchRamp) -> Axes {
+    Axes {
+        algorithms: asked.algorithms.clone(),
+        operations: asked.operations.clone(),
+        wires: asked.wires.iter().map(|wire| kind(Wire::from(*wire))).collect(),
+        mixes: asked.workloads.clone(),
+        choice: asked.distribution,
+        sizes: asked.sizes.clone(),
+        read_shares: asked.read_shares.clone(),
+        threads: asked.clients.clone(),
+        keys: asked.keys,
+        value_bytes: asked.value_bytes,
+    }
+}
+
+/// What the paper divides by: messages over a network that knows no RDMA, and polled buffers.
+fn baselines(asked: &BenchRamp) -> Vec<Series> {
+    let algorithm = asked.algorithms.first().copied().unwrap_or(Algorithm::Fast);
+    let series = |operations, wire| Series { algorithm, operations, wire };
+    vec![series(Operations::Get, WireKind::Tcp), series(Operations::GetPlus, WireKind::Shm)]
+}
+
+fn kind(wire: Wire) -> WireKind {
+    match wire {
+        Wire::Tcp => WireKind::Tcp,
+        Wire::Verbs => WireKind::Verbs,
+        // A simulated network is no wire of a command line.
+        _ => WireKind::Shm,
+    }
+}
+
+/// Nodes that sessions of all series share.
+struct Host {
+    nodes: HomeNodes,
+    endpoints: Vec<NodeEndpoint>,
+    key: ClusterKey,
+}
+
+impl Host {
+    fn start(nodes: u16, folder: &std::path::Path, value_bytes: u64) -> Result<Self, Failure> {
+        let each = value_bytes * BYTES_PER_VALUE_BYTE / u64::from(nodes.max(1));
+        let transactions_bytes = each.max(TRANSACTIONS_BYTES_MIN);
+        let options = HomeOptions { folder: folder.to_owned(), nodes, transactions_bytes };
+        let nodes = HomeNodes::start(&options)?;
+        let (endpoints, key) = (nodes.file().endpoints(), nodes.file().key()?);
+        Ok(Self { nodes, endpoints, key })
+    }
+}
+
+impl TransactionHost for Host {
+    fn begin(&mut self, series: &Series) -> Result<(), String> {
+        if HomeNodes::has_wire(wire_of(series.wire)) {
+            return Ok(());
+        }
+        Err(format!("nodes of this command have no wire {}, expected shm or tcp", series.wire))
+    }
+
+    fn place(&self, _series: &Series) -> String {
+        "nodes".to_owned()
+    }
+
+    fn processes(&self, _series: &Series) -> Vec<u32> {
+        self.nodes.pids()
+    }
+
+    fn session(&self, series: &Series, _thread: u32) -> Result<Box<dyn TransactionStore + '_>, StoreFailure> {
+        open(&self.endpoints, &self.key, series)
+    }
+}
+
+fn wire_of(kind: WireKind) -> Wire {
+    match kind {
+        WireKind::Shm => Wire::Shm,
+        WireKind::Tcp => Wire::Tcp,
+        WireKind::Verbs => Wire::Verbs,
+    }
+}
+
+fn open<'s>(
+    endpoints: &[NodeEndpoint],
+    key: &ClusterKey,
+    series: &Series,
+) -> Result<Box<dyn TransactionStore + 's>, StoreFailure> {
+    let lines = LinesOptions {
+        nodes: endpoints.to_vec(),
+        key: key.clone(),
+        wire: Some(wire_of(series.wire)),
+        memory_bytes: SESSION_BYTES,
+        patience: TIMEOUT,
+    };
+    let operations = match series.operations {
+        Operations::Get => SessionOperations::Messages,
+        Operations::GetPlus => SessionOperations::Posted,
+        Operations::GetStar => SessionOperations::OneSided,
+    };
+    let (algorithm, timeout) = (series.algorithm, TIMEOUT);
+    let options = SessionOptions { algorithm, operations, timeout, ..SessionOptions::new(lines) };
+    Ok(Box::new(ClusterSession::open(options)?))
+}
+
+/// A row for each line.
+fn figures(lines: &[TransactionLine]) -> TextTable {
+    let mut table = TextTable::new(&[
+        "workload",
+        "reads",
+        "size",
+        "clients",
+        "algorithm",
+        "operations",
+        "wire",
+        "tx/s",
+        "keys/s",
+        "spread",
+        "read p50 us",
+        "read p99 us",
+        "one round",
+        "one-sided",
+        "ratios",
+        "checked",
+        "note",
+    ]);
+    let number = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
+    for line in lines {
+        let ratios = line.over.iter().map(|(of, ratio)| format!("{ratio:.2} x {of}"));
+        let checked = line.checked.as_ref().map_or_else(String::new, |checked| {
+            format!("{} operations, {} violations", checked.operations, checked.violated())
+        });
+        let notes = line.partial.iter().cloned().chain(line.notes.iter().map(ToString::to_string));
+        table.push(vec![
+            Cell::from(line.workload),
+            line.read_share.map_or_else(|| Cell::from(""), |share| number(share, 2)),
+            Cell::Count(line.size.into()),
+            Cell::Count(line.threads.into()),
+            Cell::from(line.algorithm),
+            Cell::from(line.operations),
+            Cell::from(line.wire.to_string()),
+            number(line.median_per_s, 0),
+            number(line.operations_per_s, 0),
+            number(line.spread, 2),
+            number(line.read_latency.p50_us, 1),
+            number(line.read_latency.p99_us, 1),
+            line.one_round_share.map_or_else(|| Cell::from(""), |share| number(share, 4)),
+            line.one_sided_share.map_or_else(|| Cell::from(""), |share| number(share, 4)),
+            Cell::from(ratios.collect::<Vec<_>>().join(", ")),
+            Cell::from(checked),
+            Cell::from(notes.collect::<Vec<_>>().join("; ")),
+        ]);
+    }
+    table
+}
+
+/// Kills nodes while clients go on, and checks what they saw.
+pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
+    let stop = stop_on_signals()?;
+    let value_bytes = Span { least: 100, most: 4000 };
+    let series = Series {
+        algorithm: asked.algorithm,
+        operations: asked.operations,
+        wire: kind(Wire::from(asked.over)),
+    };
+    if !HomeNodes::has_wire(wire_of(series.wire)) {
+        return Err(Failure::Usage(format!("--over {}: expected shm or tcp", series.wire)));
+    }
+    let kills = asked.between_kills;
+    let options = Stress {
+        threads: asked.clients,
+        keys: asked.keys,
+        size: Span { least: 1, most: 6.min(asked.keys) },
+        value_bytes,
+        read_share: asked.read_share,
+        choice: Choice::Uniform,
+        nodes: if kills == 0 { 0 } else { asked.homes.nodes.into() },
+        between_strikes: Span { least: (kills / 2).max(1), most: kills.saturating_mul(2).max(1) },
+        down_max: Duration::from_secs(5),
+        transactions_max: asked.transactions,
+        duration_max: Duration::from_secs_f64(asked.seconds),
+        seed: asked.seed,
+        patience: PATIENCE,
+        stop: &stop,
+    };
+    let bytes = u64::from(asked.keys) * u64::from(value_bytes.most);
+    let Host { nodes, endpoints, key } = Host::start(asked.homes.nodes, &asked.homes.folder, bytes)?;
+    let nodes = Mutex::new(nodes);
+    let session = |_: u32| open(&endpoints, &key, &series);
+    let mut chaos = |strike: Strike| {
+        let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let node = |node: u32| u16::try_from(node).unwrap_or(u16::MAX);
+        let struck = match strike {
+            Strike::Kill { node: of } => nodes.kill(node(of)),
+            Strike::Restart { node: of } => nodes.start_again(node(of)),
+        };
+        struck.map_err(|failure| failure.to_string())
+    };
+    let bar = progress::steps();
+    let outcome = stress(&options, &session, &mut chaos, &mut |step| {
+        bar.println(step);
+        bar.set_message(step.to_owned());
+    });
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|error| Failure::of(&error))?;
+    print_stress(asked, &outcome)?;
+    outcome.verdict().map_err(|error| Failure::of(&error))
+}
+
+fn print_stress(asked: &BenchRampStress, outcome: &StressOutcome) -> Result<(), Failure> {
+    let line = outcome.line(&Provenance::now("ramp-stress", 0.0));
+    let failures: Vec<String> =
+        outcome.failures.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let checked = &outcome.checked;
+    eprintln!(
+        "{} transactions in {:.1} s, {} nodes killed and {} started again; failed: {}; {} operations checked, {} violations",
+        outcome.transactions,
+        outcome.seconds,
+        outcome.kills,
+        outcome.restarts,
+        if failures.is_empty() { "none".to_owned() } else { failures.join(", ") },
+        checked.operations,
+        checked.violated(),
+    );
+    let Some(path) = &asked.json else { return print_text(&line) };
+    let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
+    writeln!(file, "{line}").map_err(at_path(path))
+}
+
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
+    }
+    Ok(stop)
+}

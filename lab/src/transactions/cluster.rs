@@ -1,0 +1,80 @@
+//! How is a cluster's session measured like any other store?
+//!
+//! Invariants
+//! - What a write's end is known to be is what the session says: nothing is guessed.
+//! - A committed write of which not all homes know yet has ended well: its session tells them.
+
+use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
+use rackscan_client::{ClientError, Session, SessionOptions, TransactionError};
+use rackscan_ramp::{
+    item::{Key, Value},
+    message::KeyRange,
+    stamp::Stamp,
+};
+
+/// A session of a cluster of storage nodes.
+#[derive(Debug)]
+pub struct ClusterSession(Session);
+
+impl ClusterSession {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// Options that cannot work, in words.
+    pub fn open(options: SessionOptions) -> Result<Self, Failure> {
+        let refused =
+            |error: ClientError| Failure { kind: "not opened", why: error.to_string(), session_over: true };
+        Session::open(options).map(Self).map_err(refused)
+    }
+}
+
+impl TransactionStore for ClusterSession {
+    fn read(&mut self, keys: &[Key]) -> Result<ReadDone, Failure> {
+        let done = self.0.read(keys).map_err(|error| failure(&error))?;
+        let one_sided = u32::try_from(done.one_sided).unwrap_or(u32::MAX);
+        Ok(ReadDone { items: done.items, rounds: done.rounds, one_sided })
+    }
+
+    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
+        self.0.write(items).map(|written| written.stamp).map_err(|error| {
+            let end = match &error {
+                TransactionError::Aborted { stamp, .. } => WriteEnd::Aborted(*stamp),
+                TransactionError::Unknown { stamp, .. } => WriteEnd::Unknown(*stamp),
+                _ => WriteEnd::NotBegun,
+            };
+            WriteFailure { failure: failure(&error), end }
+        })
+    }
+
+    fn scan(&mut self, prefix: &[u8], from: &Key, count: usize) -> Result<Option<ReadDone>, Failure> {
+        // A range begins behind a key; what begins with one is asked for by that key first.
+        let first = self.0.read(std::slice::from_ref(from)).map_err(|error| failure(&error))?;
+        let mut items: Vec<_> =
+            first.items.into_iter().filter(|(_, version)| version.value.bytes().is_some()).collect();
+        let most = u32::try_from(count.saturating_sub(items.len())).unwrap_or(u32::MAX);
+        let mut rounds = first.rounds;
+        if most > 0 {
+            let (prefix, after) = (prefix.to_vec(), Some(from.clone()));
+            let range = KeyRange { prefix, after, most, values: true };
+            let rest = self.0.scan(&range).map_err(|error| failure(&error))?;
+            rounds += rest.rounds;
+            items.extend(rest.items);
+        }
+        Ok(Some(ReadDone { items, rounds, one_sided: 0 }))
+    }
+}
+
+fn failure(error: &TransactionError) -> Failure {
+    let kind = match error {
+        TransactionError::NodeDown { .. } => "node down",
+        TransactionError::Aborted { .. } => "aborted",
+        TransactionError::Unknown { .. } => "unknown",
+        TransactionError::Interrupted { .. } => "interrupted",
+        TransactionError::TimedOut { .. } => "timed out",
+        TransactionError::Changing { .. } => "range changes",
+        TransactionError::Keys(_) | TransactionError::TooLarge { .. } => "too large",
+        TransactionError::NoHome { .. } => "no home",
+    };
+    // A session goes on: it connects to nodes again by itself.
+    Failure { kind, why: error.to_string(), session_over: false }
+}
