@@ -1,5 +1,5 @@
 //! Is the memory of a process believed that was killed? Over shared memory it stays mapped, with slots that look valid for ever. Method: a node in a process of its own,
-//! this test's program again, and SIGKILL.
+//! which is this test again, and SIGKILL.
 
 use std::{
     io::{BufRead, BufReader},
@@ -18,11 +18,8 @@ use crate::{
 
 const PATH: &str = "RACKSCAN_TEST_NODE";
 
-/// Not a test of itself: what the other process runs.
-#[test]
-#[ignore = "run by another test, in a process of its own"]
-fn a_node_in_this_process() {
-    let Ok(path) = std::env::var(PATH) else { return };
+/// What the other process does: it is a node, until it is killed.
+fn serve(path: &str) -> ! {
     let mut place = Place::new(9, Address::Shm { path: path.into() });
     let _node = place.start();
     eprintln!("ready");
@@ -34,7 +31,8 @@ fn a_node_in_this_process() {
 fn start(place: &Place) -> Child {
     let Address::Shm { path } = &place.address else { panic!("over shared memory") };
     let program = std::env::current_exe().expect("this program has a path");
-    let arguments = ["--exact", "killed::a_node_in_this_process", "--ignored", "--nocapture"];
+    let arguments =
+        ["--exact", "killed::the_memory_of_a_process_that_was_killed_is_not_believed", "--nocapture"];
     let mut command = Command::new(program);
     command.args(arguments).env(PATH, path);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts again");
@@ -45,6 +43,9 @@ fn start(place: &Place) -> Child {
 
 #[test]
 fn the_memory_of_a_process_that_was_killed_is_not_believed() {
+    if let Ok(path) = std::env::var(PATH) {
+        serve(&path);
+    }
     let folder = tempfile::TempDir::new().unwrap();
     let place = Place::new(9, Address::Shm { path: folder.path().join("node.sock") });
     let mut child = start(&place);
