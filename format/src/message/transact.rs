@@ -17,10 +17,23 @@ use super::Target;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Parcel {
     /// In the message; at most `TRANSACT_BYTES_MAX`.
-    Here(Vec<u8>),
+    Here(#[serde(with = "in_one_piece")] Vec<u8>),
     /// In the requester's memory: of a request, exactly the bytes to be pulled; of an answer, where in the request's target they were
     /// written, from its beginning.
     Beside(Target),
+}
+
+/// Bytes that are copied at once: one by one, as lists are, those of an answer took longer than its reads.
+mod in_one_piece {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        <&[u8]>::deserialize(deserializer).map(<[u8]>::to_vec)
+    }
 }
 
 /// The memory of a node's home of transactions, registered on the connection over which this travels.
@@ -63,4 +76,21 @@ pub struct HomeStatus {
     pub ended_by_asking: u64,
     /// Batches of the log that were made durable, each with one flush.
     pub log_batches: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn a_parcel_has_the_bytes_of_a_list_and_survives_them() {
+        for bytes in [Vec::new(), vec![7; 1000]] {
+            let parcel = Parcel::Here(bytes.clone());
+            let encoded = codec::encode(&parcel).unwrap();
+            assert_eq!(encoded[1..], codec::encode(&bytes).unwrap());
+            assert_eq!(codec::decode("a parcel", &encoded), Ok(parcel));
+            assert!(codec::decode::<Parcel>("a parcel", &encoded[..encoded.len() - 1]).is_err());
+        }
+    }
 }
