@@ -12,6 +12,15 @@
 //!     copies out of the target once, decodes
 //! ```
 //!
+//! ```text
+//!   Session (one thread)                              a home of transactions
+//!     read / write: leases, a coordinator's messages
+//!        | Lines: a connection to each node
+//!        |-- one parcel for each home ----------------> versions, locks, log
+//!        |             reply <-- one message ---------- what was found, votes
+//!        |-- GET*: copies of slots, no message -------- registered memory
+//! ```
+//!
 //! `direct` is one connection driven by one thread, for the laboratory and for replay.
 //! `local` reads the devices of nodes on the same host without asking them.
 //!

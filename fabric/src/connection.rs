@@ -134,6 +134,18 @@ impl Connection {
         Ok(remote)
     }
 
+    /// As `register` for writing; a write there wakes an owner that sleeps (see [`crate::post`]).
+    pub(crate) fn register_to_wake(&mut self, region: &Region) -> Result<RemoteRegion, RegisterError> {
+        let remote = self.register(region, Access::Write)?;
+        self.queue.wake_on_write(remote.key);
+        Ok(remote)
+    }
+
+    /// Wakes the peer's owner if it sleeps, behind what was posted so far; on wires where nobody else would.
+    pub(crate) fn knock(&mut self) {
+        self.queue.knock();
+    }
+
     /// Takes the access back: operations of the peer that start afterwards are refused. One that is being executed
     /// at this moment may still touch the memory, which therefore stays mapped until it is done; agree with
     /// the peer by messages before the memory gets another use.
@@ -251,13 +263,25 @@ impl Connection {
     /// As `poll`, but waits until there is something or the deadline has passed (then 0): polls for a short
     /// time, then sleeps. On a connection that has ended it returns 0 at once; ask [`Connection::ended`].
     pub fn wait(&mut self, events: &mut Vec<Event>, deadline: Instant) -> usize {
+        self.wait_or(events, deadline, || false)
+    }
+
+    /// As `wait`, but also returns when `arrived` says that there is something elsewhere, in memory that the peer writes: in
+    /// [`crate::post::PostBoxes`], whose writes wake this sleep. It is asked after every poll that found nothing, and once more
+    /// between arming and sleeping.
+    pub fn wait_or(
+        &mut self,
+        events: &mut Vec<Event>,
+        deadline: Instant,
+        mut arrived: impl FnMut() -> bool,
+    ) -> usize {
         if self.ended.is_some() {
             return 0;
         }
         let spin_until = Instant::now() + spin_time_us(self.queue.spin_us());
         loop {
             let count = self.poll(events);
-            if count > 0 {
+            if count > 0 || arrived() {
                 return count;
             }
             let now = Instant::now();
@@ -269,6 +293,10 @@ impl Connection {
                 continue;
             }
             if self.queue.arm() {
+                if arrived() {
+                    // The next poll disarms.
+                    return 0;
+                }
                 self.counters.sleeps += 1;
                 sleep_on(self.queue.wait_fd(), deadline - now);
             }

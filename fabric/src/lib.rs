@@ -47,6 +47,11 @@
 //! memory that does not grow with their number; the peers notice no difference. Everything else stays with the connection, which
 //! must be polled as before: it is how the end of its peer is noticed.
 //!
+//! # Requests by writes alone
+//!
+//! A message can also be a plain write, into memory that its receiver looks at: [`post`]. The receiver's processor does nothing for
+//! its arrival, and neither end keeps a queue.
+//!
 //! # Example
 //!
 //! ```
@@ -92,6 +97,7 @@ mod listener;
 mod memory;
 mod operation;
 mod pages;
+pub mod post;
 mod region;
 mod shm;
 pub mod sim;

@@ -143,6 +143,13 @@ pub const VERBS_SLOT_BYTES_MAX: usize = 8 * 1024;
 
 /// How long `wait` polls a `verbs` connection before it sleeps, in microseconds.
 pub const VERBS_SPIN_US: u64 = 50;
+
+/// Boxes that one peer may keep for another to write messages into: each has an operation in flight at most.
+pub const POST_BOXES_MAX: usize = QUEUE_DEPTH_MAX;
+
+/// The longest message in a box, in bytes: as long as any other message.
+pub const POST_BODY_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+
 /// Messages that an end of a `sim` connection holds for its owner before they stay with their sender.
 pub const SIM_MESSAGES_QUEUED_MAX: usize = 256;
 
@@ -195,3 +202,6 @@ const _: () = assert!(SEND_BYTES_MAX <= SIM_MESSAGE_BYTES_QUEUED_MAX);
 const _: () = assert!(TRANSFER_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(SEND_BYTES_MAX <= MESSAGE_BYTES_MAX && MESSAGE_BYTES_MAX <= TRANSFER_BYTES_MAX);
 const _: () = assert!(REGION_ALIGNMENT_BYTES.is_power_of_two());
+// A message in a box is one transfer, with its header and indicators, and the length of its body is a u32.
+const _: () = assert!(POST_BODY_BYTES_MAX + 64 <= TRANSFER_BYTES_MAX);
+const _: () = assert!(POST_BOXES_MAX * (POST_BODY_BYTES_MAX + 64) <= REGION_BYTES_MAX);

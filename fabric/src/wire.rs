@@ -47,6 +47,14 @@ pub(crate) trait Queue: Send {
         false
     }
 
+    /// From now on a write of the peer to the registration `key` wakes an owner that sleeps. Nothing to do where the writer or the
+    /// network does that.
+    fn wake_on_write(&mut self, _key: u64) {}
+
+    /// Wakes the peer's owner if it sleeps on its connection, once all that was posted before is executed. Nothing to do where the
+    /// peer's side does that.
+    fn knock(&mut self) {}
+
     /// A pointer into the peer's own memory, on wires that map it.
     fn map_remote(&mut self, span: RemoteSpan, access: Access) -> Option<RawSlice>;
 

@@ -14,6 +14,8 @@ mod messages;
 mod order;
 #[path = "conformance/pair.rs"]
 mod pair;
+#[path = "conformance/posts.rs"]
+mod posts;
 #[path = "conformance/refusal.rs"]
 mod refusal;
 #[path = "conformance/transfer.rs"]
@@ -110,6 +112,11 @@ on_every_wire! {
     endings::a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight,
     endings::a_message_survives_its_sender,
     endings::closing_leaves_no_registration_and_no_descriptor,
+    posts::messages_of_every_length_arrive_in_their_boxes_and_are_answered_there,
+    posts::a_sleeper_is_woken_by_a_message_in_a_box_however_the_race_goes,
+    posts::a_reactor_that_sleeps_on_many_connections_is_woken_by_a_write_into_a_box,
+    posts::a_message_that_fits_in_no_box_is_refused_and_uses_no_number,
+    posts::the_end_of_a_connection_ends_the_wait_for_its_boxes,
     handshake::another_cluster_key_is_refused_on_both_sides,
     handshake::nobody_listening_is_a_refusal,
     handshake::an_address_in_use_is_refused,

@@ -9,6 +9,8 @@ mod clock;
 mod faults;
 #[path = "sim/message_buffer.rs"]
 mod message_buffer;
+#[path = "sim/posts.rs"]
+mod posts;
 #[path = "sim/replay.rs"]
 mod replay;
 #[path = "sim/scene.rs"]

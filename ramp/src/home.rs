@@ -396,7 +396,10 @@ impl<M: SlotMemory> Home<M> {
 
     /// Releases the locks of a transaction; whether it held all that it wanted.
     fn unlock(&mut self, owner: Stamp) -> bool {
-        self.lockers.remove(&owner);
+        if let Some(peer) = self.lockers.remove(&owner) {
+            // Its request for locks is over, and whoever delivers requests waits for an answer to each.
+            self.replies.push((peer, Reply::Unlocked { held: false }));
+        }
         let (held, fulfilled) = self.locks.unlock(owner);
         for owner in fulfilled {
             if let Some(peer) = self.lockers.remove(&owner) {
@@ -679,5 +682,20 @@ mod tests {
         assert_eq!(ask(&mut home, prepare(2, Guard::Open)), [Reply::Refused { why: Refusal::LogFull }]);
         ask(&mut home, Request::Commit { stamp: at(1) });
         assert_eq!(home.store().latest(&key(b'a')), at(1));
+    }
+
+    #[test]
+    fn a_request_for_locks_that_is_given_up_is_answered() {
+        let mut home = home();
+        let lock = |time| Request::Lock { owner: at(time), wanted: vec![(key(b'a'), Mode::Exclusive)] };
+        assert!(matches!(ask(&mut home, lock(1))[..], [Reply::Locked { .. }]));
+        assert_eq!(ask(&mut home, lock(2)), [], "it waits");
+        let found = ask(&mut home, Request::Unlock { owner: at(2) });
+        assert_eq!(
+            found,
+            [Reply::Unlocked { held: false }, Reply::Unlocked { held: false }],
+            "for both requests"
+        );
+        assert_eq!(ask(&mut home, Request::Unlock { owner: at(1) }), [Reply::Unlocked { held: true }]);
     }
 }

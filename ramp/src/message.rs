@@ -456,7 +456,7 @@ pub enum Reply {
         /// How many may.
         most: u64,
     },
-    /// To [`Request::Unlock`].
+    /// To [`Request::Unlock`], and to the [`Request::Lock`] that it ends while that waits.
     Unlocked {
         /// Whether the locks had been held until now. If not, what was read under them may not belong together.
         held: bool,

@@ -10,7 +10,8 @@ use rackscan_format::limits::{
     FETCH_PAGES_MAX, KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
 };
 use rackscan_ramp::limits::{
-    PART_BYTES_MAX, READ_KEYS_MAX, RECORD_BYTES_MAX, REPLY_BYTES_MAX, UNSETTLED_MAX, VALUE_BYTES_MAX,
+    KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, RECORD_BYTES_MAX, REPLY_BYTES_MAX, UNSETTLED_MAX,
+    VALUE_BYTES_MAX,
 };
 
 /// Reactor threads of a node.
@@ -204,7 +205,7 @@ const _: () = assert!(TRANSACT_PIECE_BYTES <= BUFFER_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX + REPLY_BYTES_MAX + (64 << 10) <= TRANSACT_REPLY_BYTES_MAX);
 const _: () = assert!(TRANSACT_REPLY_BYTES_MAX as u64 <= TRANSACT_ANSWER_BYTES_MAX);
 // A reader's stamps and keys fit what is pulled.
-const _: () = assert!(READ_KEYS_MAX * 1024 <= TRANSACT_PULLED_BYTES_MAX as usize);
+const _: () = assert!(READ_KEYS_MAX as u64 * KEY_BYTES_MAX as u64 <= TRANSACT_PULLED_BYTES_MAX);
 // What is asked about all of them at one node fits its connection, with what they are told in the end.
 const _: () = assert!(2 * ENDINGS_MAX <= REQUESTS_PER_CONNECTION_MAX);
 // A record that begins in a window is whole in the next one.

@@ -82,17 +82,11 @@ impl Node {
         let (publisher, thread) =
             Publisher::start(&config, Arc::clone(&store), file, Arc::clone(&lifecycle))?;
         handle.others.push(thread);
-        let mailboxes = (0..config.pollers())
-            .map(|_| Mailbox::new().map(Arc::new))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|source| StartError::Os { action: "make a mailbox", source })?;
+        let mailboxes = make_mailboxes(&config)?;
         lifecycle.watch_over(mailboxes.clone());
         let home = opened.as_ref().map(home::Opened::shared);
         let mut service = start_home(&mut handle, &config, &key, opened, &mailboxes)?;
-        let inboxes = (0..config.pollers())
-            .map(|_| Inbox::new(inbox_config(&config)))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| StartError::Memory { reason: format!("inboxes for requests: {error}") })?;
+        let inboxes = make_inboxes(&config)?;
         let private_rings = config.private_rings;
         let receive: Vec<InboxHandle> = inboxes.iter().map(Inbox::handle).collect();
         let listeners: Vec<Listener> =
@@ -204,6 +198,17 @@ fn listen(address: &Address, key: &ClusterKey, inboxes: &[InboxHandle]) -> Resul
 fn boot_id() -> Result<String, StartError> {
     let read = |source| StartError::Os { action: "read /proc/sys/kernel/random/boot_id", source };
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(read)?.trim().to_owned())
+}
+
+fn make_mailboxes(config: &Config) -> Result<Vec<Arc<Mailbox>>, StartError> {
+    let make = |_| Mailbox::new().map(Arc::new);
+    let made = (0..config.pollers()).map(make).collect::<Result<_, _>>();
+    made.map_err(|source| StartError::Os { action: "make a mailbox", source })
+}
+
+fn make_inboxes(config: &Config) -> Result<Vec<Inbox>, StartError> {
+    let made = (0..config.pollers()).map(|_| Inbox::new(inbox_config(config))).collect::<Result<_, _>>();
+    made.map_err(|error| StartError::Memory { reason: format!("inboxes for requests: {error}") })
 }
 
 /// The page cache, which reactors and scan workers use at the same time.

@@ -114,16 +114,13 @@ impl Lines {
         let links = nodes.iter().filter_map(|node| self.links.get(*node));
         let mut fds: Vec<PollFd<'_>> =
             links.filter_map(Link::wait_fd).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        if fds.len() < nodes.len() {
-            return false;
-        }
+        let mut all = fds.len() == nodes.len();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if rustix::event::poll(&mut fds, Some(&now)) == Ok(0) {
-            return true;
+            return all;
         }
         drop(fds);
         // Something is there: a wake-up that nobody waited for, or an end.
-        let mut all = true;
         for node in nodes {
             if let Some(link) = self.links.get_mut(*node) {
                 link.look(*node, &mut self.scratch, &mut self.ready);

@@ -19,6 +19,7 @@ use rackscan_ramp::{
 use super::{
     Session, TransactionError,
     home::{Asked, Opened, Purpose},
+    send::ends_with_its_transaction,
     wall_ms,
 };
 
@@ -189,6 +190,14 @@ impl Session {
             }
             (RefusalCode::TargetTooSmall, _) => self.ask_for_less(at, purpose, request, refusal.needed_bytes),
             (_, Purpose::Open | Purpose::Lease) => self.no_home(at, &refusal.text),
+            (RefusalCode::Full | RefusalCode::Malformed | RefusalCode::NotFound, Purpose::Run(number))
+                if request.as_ref().is_some_and(ends_with_its_transaction) =>
+            {
+                // Nothing of it was done.
+                let (home, reason) = (self.homes[at].id, refusal.text.clone());
+                self.fail(number, TransactionError::NoHome { home, reason });
+                self.unsent(at, purpose, request);
+            }
             // What became of the request is not known. The home says it when it is asked again over a new connection.
             _ => self.lines.hang_up(at, &format!("it refused a message of a transaction: {}", refusal.text)),
         }

@@ -394,11 +394,15 @@ fn unique(keys: &[Key]) -> Vec<Key> {
 fn in_order(keys: &[Key], mut items: Vec<(Key, Version)>) -> Vec<(Key, Version)> {
     // By the coordinators it is ascending but under locks.
     items.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    let find = |key: &Key| {
+    let is_each_once = keys.len() == items.len();
+    let mut find = |key: &Key| {
         let at = items.binary_search_by(|(found, _)| found.cmp(key)).ok()?;
-        items.get(at).cloned()
+        let (_, version) = items.get_mut(at)?;
+        let version =
+            if is_each_once { std::mem::replace(version, Version::first()) } else { version.clone() };
+        Some((key.clone(), version))
     };
-    keys.iter().filter_map(find).collect()
+    keys.iter().filter_map(&mut find).collect()
 }
 
 /// The wall clock, in milliseconds since 1970.

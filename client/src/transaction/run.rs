@@ -253,6 +253,9 @@ impl Session {
 
     /// The error of a transaction that was aborted.
     pub(super) fn aborted(&self, stamp: Stamp, why: Abortion, run: Run) -> TransactionError {
+        if let Some(error) = run.failure {
+            return error;
+        }
         match (why, run) {
             (Abortion::Refused { home, .. }, Run { away: Some((of, reason)), .. }) if home == of => {
                 TransactionError::NodeDown { home, reason }
@@ -260,7 +263,6 @@ impl Session {
             (Abortion::NotLocked(why @ (Interruption::Lost { .. } | Interruption::GivenUp)), run) => {
                 self.interrupted(why, run)
             }
-            (_, Run { failure: Some(error), .. }) => error,
             (why, _) => TransactionError::Aborted { stamp, why },
         }
     }

@@ -162,7 +162,7 @@ impl Session {
         self.homes[at].piggy_back(&mut messages);
         messages.extend(request);
         let encoded = codec::encode(&messages);
-        let request = messages.pop().filter(|request| is_answered(request));
+        let request = messages.pop().filter(is_answered);
         let parcel = match encoded {
             Ok(bytes) if bytes.len() <= TRANSACT_BYTES_MAX => Parcel::Here(bytes),
             Ok(bytes) => match self.beside(at, tag, memory, &bytes) {
@@ -323,7 +323,7 @@ fn is_answered_at_length(request: &Request) -> bool {
     }
 }
 
-/// Whether nobody needs it when its transaction is over. Part that was not sent is then never prepared.
-fn ends_with_its_transaction(request: &Request) -> bool {
+/// Whether nobody needs it when its transaction is over. A part that was not sent is then never prepared.
+pub(super) fn ends_with_its_transaction(request: &Request) -> bool {
     is_answered_at_length(request) || matches!(request, Request::Prepare { .. } | Request::Put { .. })
 }

@@ -60,5 +60,5 @@ fn the_memory_of_a_process_that_was_killed_is_not_believed() {
     child.wait().unwrap();
     let error = session.read(&[of("a")]).unwrap_err();
     assert!(matches!(error, TransactionError::NodeDown { .. }), "{error}");
-    assert!(error.to_string().contains("home 9 is away: its process is gone"), "{error}");
+    assert!(error.to_string().contains("home 9 is away: the peer was lost: its process is gone"), "{error}");
 }

@@ -4,6 +4,7 @@
 mod killed;
 mod lines;
 mod node;
+mod real;
 mod scene;
 mod sessions;
 mod stress;

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rackscan_client::{LinesOptions, Operations, ReadOutcome, Session, SessionOptions, TransactionError};
+use rackscan_client::{
+    LinesOptions, NodeEndpoint, Operations, ReadOutcome, Session, SessionOptions, TransactionError,
+};
 use rackscan_ramp::{
     algorithm::Algorithm,
     item::{Key, Value},
@@ -20,6 +22,14 @@ use crate::{
 
 pub(crate) fn options(scene: &Scene, algorithm: Algorithm, operations: Operations) -> SessionOptions {
     let nodes = scene.places.iter().map(Place::endpoint).collect();
+    options_for(nodes, algorithm, operations)
+}
+
+pub(crate) fn options_for(
+    nodes: Vec<NodeEndpoint>,
+    algorithm: Algorithm,
+    operations: Operations,
+) -> SessionOptions {
     let patience = Duration::from_secs(10);
     let lines = LinesOptions { nodes, key: key(), wire: None, memory_bytes: 4 << 20, patience };
     SessionOptions { algorithm, operations, ..SessionOptions::new(lines) }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use rackscan_client::{Operations, Session, TransactionError};
+use rackscan_client::{Operations, Session, SessionOptions, TransactionError};
 use rackscan_fabric::sim::{Random, Seed};
 use rackscan_ramp::{
     algorithm::Algorithm,
@@ -19,7 +19,7 @@ use rackscan_ramp::{
 
 use crate::{
     scene::{Scene, WIRES},
-    sessions::{of, open},
+    sessions::{of, options},
 };
 
 const KEYS: u32 = 12;
@@ -90,38 +90,45 @@ fn run(mut session: Session, number_of: u32, now: &AtomicU64, recorded: &Mutex<R
     session.close();
 }
 
+/// Several sessions at once over these nodes; checks what they saw.
+pub(crate) fn stress(what: &str, options: &SessionOptions) {
+    let (now, recorded) = (AtomicU64::new(0), Mutex::new(Recorded::default()));
+    std::thread::scope(|scope| {
+        for number in 0..SESSIONS {
+            let session = Session::open(options.clone()).unwrap();
+            let (now, recorded) = (&now, &recorded);
+            let seed = Seed::new(0x5eed_0000 + u64::from(number));
+            scope.spawn(move || run(session, number, now, recorded, seed));
+        }
+    });
+    let recorded = recorded.into_inner().unwrap();
+    let SessionOptions { algorithm, operations, .. } = options;
+    let what = format!("{what} {algorithm} {operations}");
+    assert_eq!(check(&recorded.history), [], "{what}");
+    for (stamp, bytes) in &recorded.found {
+        let word = recorded.words[stamp].to_le_bytes();
+        assert!(bytes.chunks(8).all(|chunk| chunk == word), "{what}: a value of several writes");
+    }
+    let looks =
+        *operations == Operations::OneSided && matches!(algorithm, Algorithm::Fast | Algorithm::Hybrid);
+    assert_eq!(recorded.one_sided > 0, looks, "{what}");
+    let (reads, one_sided, second) =
+        (recorded.history.reads.len(), recorded.one_sided, recorded.second_rounds);
+    println!("{what}: {reads} reads, {one_sided} of slots, {second} second rounds");
+}
+
+/// All that keep transactions apart, with all operations.
+pub(crate) fn combinations() -> impl Iterator<Item = (Algorithm, Operations)> {
+    let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::None);
+    algorithms.flat_map(|algorithm| Operations::ALL.map(|operations| (algorithm, operations)))
+}
+
 #[test]
 fn nobody_sees_a_part_of_a_transaction_while_several_write() {
     for wire in WIRES {
-        for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::None) {
-            for operations in Operations::ALL {
-                let scene = Scene::start(wire, 3);
-                let (now, recorded) = (AtomicU64::new(0), Mutex::new(Recorded::default()));
-                std::thread::scope(|scope| {
-                    for number in 0..SESSIONS {
-                        let session = open(&scene, algorithm, operations);
-                        let (now, recorded) = (&now, &recorded);
-                        let seed = Seed::new(0x5eed_0000 + u64::from(number));
-                        scope.spawn(move || run(session, number, now, recorded, seed));
-                    }
-                });
-                let recorded = recorded.into_inner().unwrap();
-                let what = format!("{wire:?} {algorithm} {operations}");
-                assert_eq!(check(&recorded.history), [], "{what}");
-                for (stamp, bytes) in &recorded.found {
-                    let word = recorded.words[stamp].to_le_bytes();
-                    assert!(bytes.chunks(8).all(|chunk| chunk == word), "{what}: a value of several writes");
-                }
-                let looks = operations == Operations::OneSided
-                    && matches!(algorithm, Algorithm::Fast | Algorithm::Hybrid);
-                assert_eq!(recorded.one_sided > 0, looks, "{what}");
-                println!(
-                    "{what}: {} reads, {} of slots, {} second rounds",
-                    recorded.history.reads.len(),
-                    recorded.one_sided,
-                    recorded.second_rounds
-                );
-            }
+        for (algorithm, operations) in combinations() {
+            let scene = Scene::start(wire, 3);
+            stress(&format!("{wire:?}"), &options(&scene, algorithm, operations));
         }
     }
 }

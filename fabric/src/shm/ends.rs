@@ -184,8 +184,8 @@ impl Outgoing {
         }
     }
 
-    /// Wakes the peer's connection, if it sleeps, because there is room in our ring.
-    pub(super) fn wake_for_room(&self, peer_bell: &Doorbell) {
+    /// Wakes the peer's connection, if it sleeps, because there is room in our ring, or a message in a box of its own.
+    pub(super) fn wake_connection(&self, peer_bell: &Doorbell) {
         let sleeps =
             |word: &AtomicU64| word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::SeqCst) != 0;
         let must_wake = match self {

@@ -65,6 +65,8 @@ pub(super) struct ShmQueue {
     /// Between `begin_batch` and `end_batch`, and whether something was sent there.
     pub(super) batch: Option<bool>,
     armed: bool,
+    /// The peer must be woken behind a write that waits in `deferred`.
+    owes_knock: bool,
     idle_polls: u32,
 }
 
@@ -102,6 +104,7 @@ impl ShmQueue {
             peer_is_done: false,
             batch: None,
             armed: false,
+            owes_knock: false,
             idle_polls: 0,
         })
     }
@@ -177,6 +180,15 @@ impl ShmQueue {
 
     /// Executes deferred operations as far as there is room.
     fn progress(&mut self) {
+        self.execute_deferred();
+        if self.owes_knock {
+            // Whichever write it is for, it is executed now or comes with a later progress.
+            self.owes_knock = !self.deferred.is_empty();
+            self.outgoing.wake_connection(&self.peer_bell);
+        }
+    }
+
+    fn execute_deferred(&mut self) {
         while self.ending.is_none() {
             let Some(mut deferred) = self.deferred.pop_front() else { return };
             match self.execute(&deferred.operation.as_operation(), &mut deferred.progress) {
@@ -223,7 +235,7 @@ impl ShmQueue {
 
     fn release(&mut self) {
         match self.incoming.release() {
-            Ok(true) => self.outgoing.wake_for_room(&self.peer_bell),
+            Ok(true) => self.outgoing.wake_connection(&self.peer_bell),
             Ok(false) => {}
             Err(fault) => self.violation(fault),
         }
@@ -376,6 +388,14 @@ impl Queue for ShmQueue {
             self.disarm();
         }
         !something
+    }
+
+    fn knock(&mut self) {
+        if self.deferred.is_empty() {
+            self.outgoing.wake_connection(&self.peer_bell);
+        } else {
+            self.owes_knock = true;
+        }
     }
 
     fn map_remote(&mut self, span: RemoteSpan, access: Access) -> Option<RawSlice> {

@@ -26,8 +26,8 @@ pub(super) fn execute_atomic(link: &Link, body: Body) -> Body {
         return Body::Refused(Refusal::UnknownKey);
     };
     let found = || {
-        let (region, offset) = link.grants.find(RemoteSpan { key, address, length: 8 }, Access::ReadWrite)?;
-        let word = region.mapping().word_to_store(offset).map_err(OperationError::OutOfBounds)?;
+        let at = link.grants.find(RemoteSpan { key, address, length: 8 }, Access::ReadWrite)?;
+        let word = at.region.mapping().word_to_store(at.offset).map_err(OperationError::OutOfBounds)?;
         Ok(match body {
             Body::FetchAdd { add, .. } => word.fetch_add(add, SeqCst),
             Body::CompareSwap { expected, replacement, .. } => {

@@ -15,7 +15,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, MutexGuard,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, Ordering, fence},
     },
 };
 
@@ -245,6 +245,13 @@ impl Link {
         // Under the lock, so that it cannot undo what `take` says when it has emptied the queue.
         self.has_events.store(true, Ordering::SeqCst);
         drop(arrived);
+        self.wake_sleeper();
+    }
+
+    /// Responder: wakes the application if it sleeps. To be called after what it waits for.
+    pub(super) fn wake_sleeper(&self) {
+        // What it waits for may be plain bytes in its memory; `fall_asleep` has the other fence.
+        fence(Ordering::SeqCst);
         if self.application_sleeps.load(Ordering::SeqCst)
             && self.application_sleeps.swap(false, Ordering::SeqCst)
         {
@@ -312,6 +319,7 @@ impl Link {
     /// Application: says that it is about to sleep; false when there is something to take.
     pub(super) fn fall_asleep(&self) -> bool {
         self.application_sleeps.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         // Said first, looked after; `report` does the two in the other order.
         !self.has_events.load(Ordering::SeqCst)
     }

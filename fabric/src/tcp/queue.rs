@@ -119,6 +119,10 @@ impl Queue for TcpQueue {
         Ok(())
     }
 
+    fn wake_on_write(&mut self, key: u64) {
+        self.link.grants.wake_on_write(key);
+    }
+
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
         if let Some(outbox) = self.link.post(Request::new(id, &operation)?)?
             && !self.batching
@@ -326,6 +330,31 @@ mod tests {
         assert!(matches!(next_frame(&mut peer), Frame { sequence: 3, body: Body::Write { length: 1, .. } }));
         peer.read_exact(&mut [0]).unwrap();
         assert!(matches!(next_frame(&mut peer), Frame { sequence: 4, body: Body::Read { .. } }));
+    }
+
+    #[test]
+    fn a_sleeper_whose_responder_drives_is_woken_by_a_write_that_it_waits_for_and_by_no_other() {
+        use rustix::event::{PollFd, PollFlags, Timespec};
+        let (mut queue, mut peer) = hostile();
+        let region = Region::allocate(4096).unwrap();
+        for key in [7, 8] {
+            queue.grant(key, &region, Access::Write).unwrap();
+        }
+        queue.wake_on_write(7);
+        let link = Arc::clone(&queue.link);
+        let busy = link.drive.receiver();
+        assert!(queue.arm(), "the responder has the receiver, so it will drive");
+        drop(busy);
+        let mut woken = |sequence, key| {
+            let body = Body::Write { key, address: 0, length: 1 };
+            peer.write_all(&[&Frame { sequence, body }.encode()[..], b"x"].concat()).unwrap();
+            let done = Frame { sequence, body: Body::Acknowledge };
+            assert_eq!(next_frame(&mut peer), done);
+            let mut bell = [PollFd::new(&link.application_bell, PollFlags::IN)];
+            rustix::event::poll(&mut bell, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+        };
+        assert!(!woken(0, 8), "a write elsewhere");
+        assert!(woken(1, 7));
     }
 
     #[test]

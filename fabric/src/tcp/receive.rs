@@ -51,8 +51,8 @@ enum Sink {
 /// What is done when a payload is complete.
 #[derive(Debug, Clone, Copy)]
 enum Finish {
-    /// A write of the peer is done.
-    Written,
+    /// A write of the peer is done; the application is woken if it waits for such.
+    Written { wakes: bool },
     /// A write of the peer is done, and the application is told.
     WrittenWithImmediate { immediate: u32 },
     /// A request of the peer was refused.
@@ -338,11 +338,10 @@ impl Receiver {
         let place = |key, address, length: u32| RemoteSpan { key, address, length: u64::from(length) };
         match frame.body {
             Body::Write { key, address, length } => {
-                self.begin_write(place(key, address, length), Finish::Written, link);
+                self.begin_write(place(key, address, length), None, link);
             }
             Body::WriteImmediate { key, address, length, immediate } => {
-                let finish = Finish::WrittenWithImmediate { immediate };
-                self.begin_write(place(key, address, length), finish, link);
+                self.begin_write(place(key, address, length), Some(immediate), link);
             }
             Body::Send { length, .. } => {
                 let length = length as usize;
@@ -352,8 +351,8 @@ impl Receiver {
             Body::Read { key, address, length } => {
                 let span = place(key, address, length);
                 match link.grants.find(span, Access::Read) {
-                    Ok((region, offset)) => {
-                        let slice = region.as_raw_slice(offset, length as usize).map_err(violation)?;
+                    Ok(at) => {
+                        let slice = at.region.as_raw_slice(at.offset, length as usize).map_err(violation)?;
                         self.answer(link, Body::ReadData { length }, Payload::Shared(slice))?;
                     }
                     Err(error) => self.answer(link, Body::Refused(Refusal::of(&error)), Payload::None)?,
@@ -367,15 +366,19 @@ impl Receiver {
         Ok(())
     }
 
-    fn begin_write(&mut self, span: RemoteSpan, finish: Finish, link: &Link) {
+    fn begin_write(&mut self, span: RemoteSpan, immediate: Option<u32>, link: &Link) {
         // A frame's length is a u32.
         let length = usize::try_from(span.length).unwrap_or(usize::MAX);
-        let target = link.grants.find(span, Access::Write).and_then(|(region, offset)| {
-            region.as_raw_slice(offset, length).map_err(OperationError::OutOfBounds)
+        let target = link.grants.find(span, Access::Write).and_then(|at| {
+            let slice = at.region.as_raw_slice(at.offset, length).map_err(OperationError::OutOfBounds)?;
+            Ok((slice, at.wakes))
         });
-        let (sink, finish) = match target {
-            Ok(slice) => (Sink::Shared(slice), finish),
-            Err(error) => (Sink::Nowhere, Finish::Refuse(Refusal::of(&error))),
+        let (sink, finish) = match (target, immediate) {
+            (Ok((slice, wakes)), None) => (Sink::Shared(slice), Finish::Written { wakes }),
+            (Ok((slice, _)), Some(immediate)) => {
+                (Sink::Shared(slice), Finish::WrittenWithImmediate { immediate })
+            }
+            (Err(error), _) => (Sink::Nowhere, Finish::Refuse(Refusal::of(&error))),
         };
         self.incoming = Some(Incoming { sink, filled: 0, length, finish });
     }
@@ -419,7 +422,8 @@ impl Receiver {
                     link.report(Event::Completed { id: flight.id, outcome });
                 }
             }
-            (Finish::Written | Finish::Message, _) => {}
+            (Finish::Written { wakes: true }, _) => link.wake_sleeper(),
+            (Finish::Written { wakes: false } | Finish::Message, _) => {}
         }
         Ok(())
     }

@@ -15,12 +15,35 @@ use crate::{
 /// Regions granted to the peer; shared by the application, which grants, and the responder, which looks up.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
-    granted: Guarded<HashMap<u64, (Region, Access)>>,
+    granted: Guarded<HashMap<u64, Grant>>,
+}
+
+#[derive(Debug)]
+struct Grant {
+    region: Region,
+    access: Access,
+    wakes: bool,
+}
+
+/// What a span lies in.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) region: Region,
+    pub(super) offset: usize,
+    /// Whether a write there wakes the connection's owner.
+    pub(super) wakes: bool,
 }
 
 impl Grants {
     pub(super) fn grant(&self, key: u64, region: &Region, access: Access) {
-        self.granted.lock().insert(key, (region.clone(), access));
+        self.granted.lock().insert(key, Grant { region: region.clone(), access, wakes: false });
+    }
+
+    /// A write to the registration wakes the connection's owner from now on.
+    pub(super) fn wake_on_write(&self, key: u64) {
+        if let Some(grant) = self.granted.lock().get_mut(&key) {
+            grant.wakes = true;
+        }
     }
 
     pub(super) fn revoke(&self, key: u64) {
@@ -31,11 +54,11 @@ impl Grants {
         self.granted.lock().clear();
     }
 
-    /// The region and the offset in it of a span that the peer wants to touch.
-    pub(super) fn find(&self, span: RemoteSpan, needed: Access) -> Result<(Region, usize), OperationError> {
+    /// Where a span lies that the peer wants to touch.
+    pub(super) fn find(&self, span: RemoteSpan, needed: Access) -> Result<Place, OperationError> {
         let granted = self.granted.lock();
-        let (region, access) = granted.get(&span.key).ok_or(OperationError::UnknownKey { key: span.key })?;
-        let offset = check_grant(span, needed, *access, region.bytes())?;
-        Ok((region.clone(), offset))
+        let grant = granted.get(&span.key).ok_or(OperationError::UnknownKey { key: span.key })?;
+        let offset = check_grant(span, needed, grant.access, grant.region.bytes())?;
+        Ok(Place { region: grant.region.clone(), offset, wakes: grant.wakes })
     }
 }

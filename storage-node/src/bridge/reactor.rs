@@ -134,7 +134,9 @@ impl Reactor {
             return false;
         }
         let deadline = *self.stop_deadline.get_or_insert_with(|| Instant::now() + STOP_TIME_MAX);
-        self.tasks.len() == 0 || Instant::now() >= deadline
+        // The home ends after the last request of any reactor.
+        let home_is_idle = self.core.node.home.as_ref().is_none_or(|home| home.is_idle());
+        self.tasks.len() == 0 && home_is_idle || Instant::now() >= deadline
     }
 
     /// Sleeps until a device, a connection, a listener or another thread has something.

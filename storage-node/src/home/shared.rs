@@ -3,6 +3,7 @@
 //! Invariants
 //! - What requests and answers in progress hold of the home's memory never exceeds its part (`transit`); who waits for some is woken
 //!   when some is given back, on whatever reactor.
+//! - Every request that the home is asked for holds some, so the first reactor knows when it may end.
 
 use std::sync::{
     Arc,
@@ -48,6 +49,11 @@ impl HomeShared {
         self.transit_bytes
     }
 
+    /// Whether no request is being served, on any reactor.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.held_bytes.load(SeqCst) == 0
+    }
+
     fn try_hold(&self, bytes: u64) -> bool {
         let fits = |held: u64| held.checked_add(bytes).filter(|all| *all <= self.transit_bytes);
         self.held_bytes.fetch_update(SeqCst, SeqCst, fits).is_ok()
@@ -77,8 +83,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.home.held_bytes.fetch_sub(self.bytes, SeqCst);
-        if self.home.waiting.swap(false, SeqCst) {
+        let was_last = self.home.held_bytes.fetch_sub(self.bytes, SeqCst) == self.bytes;
+        let is_awaited = was_last && self.home.lifecycle.is_stopping();
+        if self.home.waiting.swap(false, SeqCst) || is_awaited {
             self.home.lifecycle.wake();
         }
     }

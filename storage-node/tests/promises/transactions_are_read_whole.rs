@@ -3,10 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rackscan_fabric::{Access, Event, Operation, Region, RemoteRegion};
-use rackscan_format::{
-    limits::TRANSACT_BYTES_MAX,
-    message::{Answer, Parcel, RefusalCode, Request as NodeRequest},
-};
+use rackscan_format::message::{Answer, Parcel, RefusalCode, Request as NodeRequest};
 use rackscan_ramp::{
     limits::{PART_BYTES_MAX, VALUE_BYTES_MAX},
     message::{Reply, Request},
@@ -47,12 +44,12 @@ fn what_is_committed_is_found_over_every_wire_and_what_is_prepared_lies_beside_i
 
 /// Reads a slot without asking.
 fn read_slot(client: &mut Client, slots: &RemoteRegion, place: Place) -> Vec<u8> {
-    let length = usize::try_from(place.length_bytes).unwrap();
-    let into = Region::allocate(64 << 10).unwrap();
-    client.connection.register(&into, Access::ReadWrite).unwrap();
-    let target = into.slice(0, length).unwrap();
+    let length = usize::try_from(place.length_bytes).expect("a slot is short");
+    let into = Region::allocate(64 << 10).expect("memory for a test");
+    client.connection.register(&into, Access::ReadWrite).expect("it is registered");
+    let target = into.slice(0, length).expect("a slot fits");
     let read = Operation::Read { source: *slots, source_offset: place.offset_bytes, target };
-    client.connection.post(77, read).unwrap();
+    client.connection.post(77, read).expect("it is posted");
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let mut events = Vec::new();
@@ -60,8 +57,8 @@ fn read_slot(client: &mut Client, slots: &RemoteRegion, place: Place) -> Vec<u8>
         assert!(Instant::now() < deadline, "the read does not end");
         for event in events {
             if let Event::Completed { id: 77, outcome } = event {
-                outcome.unwrap();
-                return into.to_vec(0, length).unwrap();
+                outcome.expect("slots are granted for reading");
+                return into.to_vec(0, length).expect("a slot fits");
             }
         }
     }
@@ -101,7 +98,8 @@ fn long_messages_lie_beside_both_ways() {
     let node = home.start_with_keys();
     for (number, (wire, mut client)) in (1..).zip(node.both()) {
         let lease = client.lease(number);
-        let value = |fill: u8| (0..VALUE_BYTES_MAX).map(|at| fill ^ (at % 251) as u8).collect::<Vec<u8>>();
+        let value =
+            |fill: u8| (0..251).map(|byte| fill ^ byte).cycle().take(VALUE_BYTES_MAX).collect::<Vec<u8>>();
         let values = [value(1), value(2), value(3)];
         let items = [("a", &values[0][..]), ("b", &values[1]), ("c", &values[2])];
         client.commit(at(number.into(), number), &items);

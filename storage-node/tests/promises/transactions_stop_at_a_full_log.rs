@@ -76,7 +76,7 @@ fn a_log_that_is_made_shorter_under_writers_loses_nothing_that_was_acknowledged(
             threads.spawn(move || {
                 let mut client = node.small(usize::try_from(number).unwrap() % 2);
                 client.lease_small(number);
-                let mut time = 1;
+                let mut time = 1_u64;
                 while time <= 150 {
                     let name = format!("key{number}");
                     let value = [&time.to_le_bytes()[..], &[7; 2000]].concat();

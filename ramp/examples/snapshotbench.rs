@@ -1,0 +1,41 @@
+//! How long does a home stand still while a snapshot of its store is taken? Goal: the pause of a reactor before a shorter log is written; its
+//! records are made elsewhere. Usage: `snapshotbench [KEYS]`.
+
+use rackscan_ramp::{
+    item::{Key, Metadata, Value},
+    log::snapshot_records,
+    message::{Guard, HomeId, Part},
+    slot::SlotVector,
+    stamp::{ClientId, Stamp},
+    store::{Store, StoreOptions},
+};
+use std::{error::Error, time::Instant};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let keys: u64 = std::env::args().nth(1).map_or(Ok(100_000), |text| text.parse())?;
+    for value_bytes in [100, 1000] {
+        let options = StoreOptions { budget_bytes: usize::MAX, life: 1 };
+        let mut store = Store::new(options, SlotVector::zeroed(256 << 20));
+        for time in 1..=keys {
+            let stamp = Stamp { time, client: ClientId(1) };
+            let key = Key::new(format!("user{:019}", time.wrapping_mul(0x9e37_79b9_7f4a_7c15)).as_bytes())?;
+            let items = vec![(key, Value::new(&vec![7; value_bytes])?)];
+            let (homes, guard, metadata) = (vec![HomeId(0)], Guard::Open, Metadata::Stamp);
+            store.prepare(&Part { stamp, homes, guard, metadata, items })?;
+            store.commit(stamp);
+            store.settle(stamp);
+        }
+        let began = Instant::now();
+        let snapshot = store.snapshot();
+        let pause = began.elapsed();
+        let began = Instant::now();
+        let records = snapshot_records(snapshot);
+        println!(
+            "{keys} keys with values of {value_bytes} bytes: snapshot {:.1} ms, {} records in {:.1} ms elsewhere",
+            pause.as_secs_f64() * 1e3,
+            records.len(),
+            began.elapsed().as_secs_f64() * 1e3,
+        );
+    }
+    Ok(())
+}
