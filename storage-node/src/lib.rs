@@ -8,6 +8,7 @@
 //!                    append   source --> checked --> device                 requester's memory, or staging
 //!                    publish  --> publishing thread --> catalog file
 //!                    transact --> home (first reactor) --> its log's thread --> log; slots --> read by peers
+//!                                                      \--> peers' thread (lines to the other nodes) --> their homes
 //!                  reply  <---------------------- mailbox --------------------
 //! ```
 //!
@@ -15,9 +16,11 @@
 //! - remote-fetch: `bridge/reactor` -> `serve` -> `request/fetch` -> the device's ring -> one-sided write -> reply.
 //! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` -> one-sided write -> reply.
 //! - transaction: `request/transact` -> `home/access` -> `home/service` -> `home/writer` -> mail -> reply.
+//! - end of a transaction without its client: `home/endings` -> `peers` -> another node's `request/transact` -> `peers` -> mail -> `home/endings`.
 //! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` -> `store/publish` -> `store/catalog_file`.
 //!
 //! Invariants
+//! - Nodes talk to each other only if they are told of each other (`peers`), and only about transactions.
 //! - Requests are stateless: what a client leaves behind when it dies is at most a load, which dies with it.
 //! - All memory is divided at start (`memory_plan`); every queue has its bound in [`limits`].
 //! - Nothing that a peer or a file says can panic the node.
@@ -38,6 +41,7 @@ mod mailbox;
 mod memory_plan;
 mod metrics;
 mod node;
+mod peers;
 mod request;
 mod scan_pool;
 mod serve;
@@ -45,7 +49,7 @@ mod staging;
 mod store;
 mod task;
 
-pub use config::{ByteSize, ClusterId, Config, ConfigError, DeviceConfig};
+pub use config::{ByteSize, ClusterId, Config, ConfigError, DeviceConfig, PeerConfig};
 pub use cpu_share::{CgroupVersion, CpuGroup};
 pub use error::{StartError, Stopped};
 pub use home::HomeFileError;

@@ -133,6 +133,20 @@ pub const TRANSACT_REPLY_BYTES_MAX: usize = 8 << 20;
 pub const CLIENTS_PER_CONNECTION_MAX: usize = 64;
 /// Transactions without a coordinator that wait to be ended: all that may be in doubt.
 pub const ORPHANS_MAX: usize = UNSETTLED_MAX;
+/// Transactions that a home ends at a time by asking their other homes.
+pub const ENDINGS_MAX: usize = 64;
+/// A transaction that is in doubt for longer is ended even if its client's connection lives: between once and twice this time.
+pub const IN_DOUBT_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often a home asks again those that have not answered, or could not be reached.
+pub const PEERS_TICK: Duration = Duration::from_secs(1);
+/// How long a node that cannot make connections to others, for another reason than that they are away, waits before it tries again.
+pub const PEERS_RETRY: Duration = Duration::from_secs(5);
+/// Messages of the home that wait for the peers' thread; one more is not sent, and said again at the next tick.
+pub const ERRANDS_MAX: usize = 1024;
+/// How long another node may be silent while it owes replies.
+pub const PEER_PATIENCE: Duration = Duration::from_secs(10);
+/// Registered memory of each connection to another node, in bytes. What is said about transactions fits messages.
+pub const PEER_MEMORY_BYTES: usize = rackscan_client::limits::LINES_MEMORY_BYTES_MIN;
 /// Commands that wait for the thread of the log: a batch under way, the one before a snapshot, the snapshot, the switch.
 pub const LOG_QUEUE_MAX: usize = 4;
 /// Bytes of a log below which it is not replaced by a shorter one.
@@ -192,6 +206,8 @@ const _: () = assert!(VALUE_BYTES_MAX + REPLY_BYTES_MAX + (64 << 10) <= TRANSACT
 const _: () = assert!(TRANSACT_REPLY_BYTES_MAX as u64 <= TRANSACT_ANSWER_BYTES_MAX);
 // A reader's stamps and keys fit what is pulled.
 const _: () = assert!(READ_KEYS_MAX as u64 * KEY_BYTES_MAX as u64 <= TRANSACT_PULLED_BYTES_MAX);
+// What is asked about all of them at one node fits its connection, with what they are told in the end.
+const _: () = assert!(2 * ENDINGS_MAX <= REQUESTS_PER_CONNECTION_MAX);
 // A record that begins in a window is whole in the next one.
 const _: () =
     assert!(LOG_WINDOW_BYTES > RECORD_BYTES_MAX as u64 && LOG_STEP_BYTES as u64 <= LOG_COMPACT_BYTES);

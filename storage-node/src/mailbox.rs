@@ -1,8 +1,8 @@
 //! How does another thread hand something to a reactor?
 //!
 //! Invariants
-//! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, messages for the home by those of all reactors, new
-//!   connections by `MAILBOX_MAX`.
+//! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, messages for the home by those of all reactors, replies
+//!   of other nodes by what may be outstanding there, new connections by `MAILBOX_MAX`.
 //! - Ringing after sending wakes a reactor that sleeps, however the two interleave: the bell stays rung until drained.
 
 use std::{
@@ -19,6 +19,7 @@ use rustix::event::EventfdFlags;
 use crate::{
     home::{Asked, Caller, Report},
     limits::MAILBOX_MAX,
+    peers::PeerReport,
     scan_pool::ScanResult,
     store::ConnectionId,
 };
@@ -46,6 +47,8 @@ pub(crate) enum Mail {
     Left(ConnectionId),
     /// To the first reactor: the thread of the log.
     Log(Report),
+    /// To the first reactor: the thread that talks to other nodes.
+    Peers(PeerReport),
 }
 
 /// The mail of one reactor, and the bell by which it wakes.

@@ -33,6 +33,7 @@ use crate::{
     mailbox::Mailbox,
     memory_plan::{MemoryPlan, inbox_config},
     metrics::Metrics,
+    peers,
     scan_pool::{self, Programs, ScanQueue, WorkerParts},
     staging::Staging,
     store::{Publisher, Store},
@@ -84,7 +85,7 @@ impl Node {
         let mailboxes = make_mailboxes(&config)?;
         lifecycle.watch_over(mailboxes.clone());
         let home = opened.as_ref().map(home::Opened::shared);
-        let mut service = start_home(&mut handle, &config, opened, &mailboxes)?;
+        let mut service = start_home(&mut handle, &config, &key, opened, &mailboxes)?;
         let inboxes = make_inboxes(&config)?;
         let private_rings = config.private_rings;
         let receive: Vec<InboxHandle> = inboxes.iter().map(Inbox::handle).collect();
@@ -226,15 +227,19 @@ fn make_cache(
     Ok(cache)
 }
 
-/// The thread of the home's log, if there is a home.
+/// The thread of the home's log and the one that talks to other homes, if there is a home.
 fn start_home(
     handle: &mut NodeHandle,
     config: &Config,
+    key: &ClusterKey,
     opened: Option<home::Opened>,
     mailboxes: &[Arc<Mailbox>],
 ) -> Result<Option<HomeService>, StartError> {
     let (Some(opened), Some(first)) = (opened, mailboxes.first()) else { return Ok(None) };
-    let (service, thread) = opened.start(config, Arc::clone(first), &handle.lifecycle)?;
+    let started = peers::start(config, key, opened.shared(), Arc::clone(first), &handle.lifecycle)?;
+    let (peers, thread) = started.unzip();
+    handle.others.extend(thread);
+    let (service, thread) = opened.start(config, Arc::clone(first), &handle.lifecycle, peers)?;
     handle.others.push(thread);
     Ok(Some(service))
 }

@@ -21,13 +21,13 @@ pub const RANKS: [(&str, u32); 18] = [
     ("rackscan-ramp", 1),
     ("rackscan-delta", 2),
     ("rackscan-client", 2),
-    ("rackscan-storage-node", 2),
     ("rackscan-planner", 3),
-    ("rackscan-datasets", 3),
-    ("rackscan-lab", 3),
-    ("rackscan-engine", 4),
-    ("rackscan-bench", 5),
-    ("rackscan-cli", 6),
+    ("rackscan-storage-node", 3),
+    ("rackscan-datasets", 4),
+    ("rackscan-lab", 4),
+    ("rackscan-engine", 5),
+    ("rackscan-bench", 6),
+    ("rackscan-cli", 7),
 ];
 
 /// Crates that use none of the others and are used by none.

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::Address;
-use rackscan_format::{limits::NODE_DEVICES_MAX, message::BridgeKind};
+use rackscan_format::{
+    limits::{CLUSTER_NODES_MAX, NODE_DEVICES_MAX},
+    message::BridgeKind,
+};
 
 use super::Config;
 use crate::limits;
@@ -92,7 +95,8 @@ impl Config {
         for device in &mut self.devices {
             device.path = folder.join(&device.path);
         }
-        for address in &mut self.listen {
+        let peers = self.peers.iter_mut().flat_map(|peer| &mut peer.addresses);
+        for address in self.listen.iter_mut().chain(peers) {
             if let Address::Shm { path } = address {
                 *path = folder.join(&*path);
             }
@@ -167,6 +171,7 @@ impl Config {
         }
         self.check_devices(file)?;
         self.check_transactions(file)?;
+        self.check_peers(file)?;
         if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
             return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
         }
@@ -189,6 +194,30 @@ impl Config {
             && bytes.0 < least
         {
             return fault("transactions_log", bytes.to_string(), format!("at least {least} bytes"));
+        }
+        Ok(())
+    }
+
+    /// The nodes that this one talks to.
+    fn check_peers(&self, file: &Path) -> Result<(), ConfigError> {
+        let fault = |key: &'static str, found: String, expected: String| {
+            Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
+        };
+        if self.peers.len() > CLUSTER_NODES_MAX {
+            return fault(
+                "peers",
+                self.peers.len().to_string(),
+                format!("at most {CLUSTER_NODES_MAX} nodes"),
+            );
+        }
+        for (index, peer) in self.peers.iter().enumerate() {
+            if self.peers[..index].iter().any(|other| other.node == peer.node) {
+                return fault("peers", format!("node {} twice", peer.node), "each once".to_owned());
+            }
+            if peer.addresses.is_empty() {
+                let expected = format!("where node {} listens", peer.node);
+                return fault("peers.addresses", "empty".to_owned(), expected);
+            }
         }
         Ok(())
     }
@@ -251,6 +280,7 @@ mod tests {
         data_dir = "node3"
         devices = [{ path = "node3/device0", size = "1GiB" }, { path = "/dev/nvme9n1" }]
         listen = ["shm:node3/socket", "tcp:127.0.0.1:0"]
+        peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]
         key_file = "/etc/rackscan.key"
     "#;
 
@@ -276,6 +306,8 @@ mod tests {
         assert_eq!(config.devices[0].path, folder.path().join("node3/device0"));
         assert_eq!(config.devices[1].path, Path::new("/dev/nvme9n1"));
         assert_eq!(config.listen[0].to_string(), format!("shm:{}/node3/socket", folder.path().display()));
+        let peer = config.peers[0].addresses[0].to_string();
+        assert_eq!(peer, format!("shm:{}/node1/socket", folder.path().display()));
         assert_eq!(config.key_file, Path::new("/etc/rackscan.key"));
     }
 
@@ -297,10 +329,16 @@ mod tests {
             ("scan_memory = 4096", ["scan_memory is 4KiB", "at least 262144"]),
             ("cache = 4096", ["cache is 4KiB", "0, or 65536 to"]),
             ("transactions = 4096", ["transactions is 4KiB", "0, or 1048576 to"]),
+            ("peers = [{ node = 1, addresses = [] }]", ["peers.addresses is empty", "node 1"]),
+            (
+                "peers = [{ node = 1, addresses = [\"shm:a\"] }, { node = 1, addresses = [\"shm:b\"] }]",
+                ["peers is node 1 twice", "each once"],
+            ),
             ("transactions_log = 4096", ["transactions_log is 4KiB", "at least 1048576"]),
             ("cache = \"480MiB\"", ["memory_budget is 512MiB", "beside a cache of 503316480 bytes"]),
         ] {
-            let found = fault(&format!("{TEXT}\n{extra}"));
+            let others = TEXT.lines().filter(|line| !(extra.contains("peers") && line.contains("peers")));
+            let found = fault(&format!("{}\n{extra}", others.collect::<Vec<_>>().join("\n")));
             assert!(parts.iter().all(|part| found.contains(part)), "{found}");
         }
         let missing = Config::from_file("/nowhere/node.toml").unwrap_err().to_string();

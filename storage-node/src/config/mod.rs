@@ -19,6 +19,7 @@
 //! io_threads = 4                    # for each reactor or poller that reads by pread
 //! pollers = 4                       # of the bridges "static" and "dynamic", in place of reactors
 //! scratch = "1GiB"                  # an area of the first device for the laboratory; none by default
+//! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this one ends nothing
 //! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
 //! scan_cpu_ms = 5000                # processor time of one scan; one that takes more is bounced, and the engine scans the segment
 //! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; likewise
@@ -62,6 +63,17 @@ pub struct DeviceConfig {
     pub reserve: bool,
 }
 
+/// Another node of the cluster, or this one, which is then not meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerConfig {
+    /// Its id.
+    pub node: NodeId,
+    /// Where it listens; the first address is used.
+    #[serde(with = "load::addresses")]
+    pub addresses: Vec<Address>,
+}
+
 /// Everything a node is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,6 +104,10 @@ pub struct Config {
     /// disk has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions_log: Option<ByteSize>,
+    /// The other nodes of the cluster. A node that knows them ends transactions whose coordinator is gone; one that knows none leaves
+    /// them in doubt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerConfig>,
     /// Threads that serve connections and read devices.
     #[serde(default = "defaults::reactors")]
     pub reactors: u16,
@@ -210,6 +226,7 @@ impl Config {
             cache: None,
             transactions: None,
             transactions_log: None,
+            peers: Vec::new(),
             reactors: defaults::reactors(),
             scan_workers: defaults::scan_workers(),
             bridge: BridgeKind::default(),

@@ -15,6 +15,7 @@ use rackscan_ramp::message::{Reply, Request};
 use super::{service::HomeService, writer::Report};
 use crate::{
     mailbox::{Mail, Mailbox, TaskIndex},
+    peers::PeerReport,
     store::ConnectionId,
 };
 
@@ -23,8 +24,21 @@ use crate::{
 pub(crate) struct Caller(pub(super) u64);
 
 const REACTOR_SHIFT: u32 = 48;
+/// The home itself, which ends a transaction. There are not that many reactors.
+const ENDING: u64 = 0xffff << REACTOR_SHIFT;
+const _: () = assert!((crate::limits::REACTORS_MAX as u64) << REACTOR_SHIFT < ENDING);
 
 impl Caller {
+    /// The ending with this number asks.
+    pub(super) fn of_ending(number: u64) -> Self {
+        Self(ENDING | number)
+    }
+
+    /// Which ending asks, if it is one.
+    pub(super) fn ending(self) -> Option<u64> {
+        (self.0 >= ENDING).then_some(self.0 & !ENDING)
+    }
+
     fn reactor(self) -> usize {
         usize::try_from(self.0 >> REACTOR_SHIFT).unwrap_or(usize::MAX)
     }
@@ -117,6 +131,11 @@ impl HomeAccess {
         self.with_home(|home| home.report(report));
     }
 
+    /// The thread that talks to other nodes reports.
+    pub(crate) fn heard(&mut self, report: PeerReport) {
+        self.with_home(|home| home.heard(report));
+    }
+
     /// A connection over which the home was asked is gone.
     pub(crate) fn left(&mut self, connection: ConnectionId) {
         match &self.way {
@@ -139,8 +158,9 @@ impl HomeAccess {
 
     /// Lets the home do what it does once in a turn. Whether there is more to do at once.
     pub(crate) fn turn(&mut self) -> bool {
-        let Way::Here(home) = &mut self.way else { return false };
-        home.turn()
+        let mut more = false;
+        self.with_home(|home| more = home.turn());
+        more
     }
 
     /// Whether this reactor has something to do for the home before it may sleep.

@@ -28,6 +28,7 @@ use rackscan_ramp::{
     home::Home,
     limits::LOG_HEADER_BYTES,
     log::{Cut, HeaderFault, LogWriter, RecoverError, Tail, recover},
+    message::HomeId,
     store::StoreOptions,
 };
 
@@ -41,7 +42,7 @@ use super::{
 };
 use crate::{
     config::Config, error::StartError, lifecycle::Lifecycle, mailbox::Mailbox, memory_plan::HomePlan,
-    metrics::Metrics,
+    metrics::Metrics, peers::PeerWay,
 };
 
 const LOG: &str = "transactions.log";
@@ -166,13 +167,15 @@ impl Opened {
         config: &Config,
         first: Arc<Mailbox>,
         lifecycle: &Arc<Lifecycle>,
+        peers: Option<PeerWay>,
     ) -> Result<(HomeService, JoinHandle<()>), StartError> {
         let Self { home, shared, folder, file, end_bytes } = self;
         let folder = Folder::new(&folder, LOG, LOG_NEW);
         let name = format!("n{}", config.node);
         let (log, thread) = LogThread::start(&name, folder, file, end_bytes, first, Arc::clone(lifecycle))?;
         let most_bytes = config.transactions_log.map_or(u64::MAX, |bytes| bytes.0);
-        Ok((HomeService::new(home, shared, Arc::clone(lifecycle), log, most_bytes), thread))
+        let who = (HomeId(config.node.0), peers);
+        Ok((HomeService::new(home, shared, Arc::clone(lifecycle), log, most_bytes, who), thread))
     }
 }
 

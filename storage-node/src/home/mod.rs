@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - `access`: how a request of any reactor reaches the home, and its replies the request.
-//! - `service`: the home in the first reactor. `clients`, `orphans`: what clients leave there. `slots`: where peers read by themselves.
+//! - `service`: the home in the first reactor. `clients`: what clients leave there. `endings`, `orphans`: how it is ended; `ask`: how others are asked for that. `slots`: where peers read by themselves.
 //! - `writer`: the thread of the log. `compaction`: how it makes a shorter one. `log_file`: the file below it. `durability`: what counts as durable.
 //! - `files`: which files there are, and what a start makes of them. `reader`: a log, piece by piece.
 //! - `shared`: what all reactors know of the home.
@@ -17,9 +17,11 @@
 //! - Nothing is acknowledged that is not durable ([`durability`]); nothing that is on the disk is changed but what was never acknowledged.
 
 mod access;
+mod ask;
 mod clients;
 mod compaction;
 mod durability;
+mod endings;
 mod files;
 mod log_file;
 #[cfg(test)]

@@ -1,11 +1,10 @@
-//! Which transactions are in doubt here and have no coordinator any more?
-//!
-//! Whoever ends them asks their other homes.
+//! Which transactions wait to be ended by asking?
 //!
 //! Invariants
-//! - Each is named once; there are never more than may be in doubt.
+//! - Each is named once; there are never more than may be unsettled.
+//! - They are taken in turn: one that cannot be ended keeps no other one waiting.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
 use rackscan_ramp::{message::HomeId, stamp::Stamp};
 
@@ -13,28 +12,35 @@ use crate::limits::ORPHANS_MAX;
 
 /// Transactions with all of their homes.
 #[derive(Debug, Default)]
-pub(crate) struct Orphans(BTreeMap<Stamp, Vec<HomeId>>);
+pub(crate) struct Orphans {
+    waiting: BTreeMap<Stamp, Vec<HomeId>>,
+    /// The last one that was taken.
+    taken: Option<Stamp>,
+}
 
 impl Orphans {
-    /// Adds one. `in_doubt` tells whether one still is: where there are too many, those that have ended meanwhile go.
-    pub(crate) fn add(&mut self, stamp: Stamp, homes: Vec<HomeId>, in_doubt: impl Fn(Stamp) -> bool) {
-        if self.0.len() >= ORPHANS_MAX {
-            self.0.retain(|stamp, _| in_doubt(*stamp));
+    /// Adds one. `is_open` tells whether one still is: where there are too many, those that have ended meanwhile go.
+    pub(crate) fn add(&mut self, stamp: Stamp, homes: Vec<HomeId>, is_open: impl Fn(Stamp) -> bool) {
+        if self.waiting.len() >= ORPHANS_MAX {
+            self.waiting.retain(|stamp, _| is_open(*stamp));
         }
-        if self.0.len() < ORPHANS_MAX {
-            self.0.insert(stamp, homes);
+        if self.waiting.len() < ORPHANS_MAX {
+            self.waiting.insert(stamp, homes);
         }
     }
 
     /// How many there are.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.waiting.len()
     }
 
-    /// Takes at most so many, the oldest first.
-    pub(crate) fn take(&mut self, most: usize) -> Vec<(Stamp, Vec<HomeId>)> {
-        (0..most).map_while(|_| self.0.pop_first()).collect()
+    /// Takes the next one: the oldest after the last one that was taken, or the oldest.
+    pub(crate) fn take(&mut self) -> Option<(Stamp, Vec<HomeId>)> {
+        let behind = self.taken.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.waiting.range((behind, Bound::Unbounded)).next().map(|(stamp, _)| *stamp);
+        let next = next.or_else(|| self.waiting.first_key_value().map(|(stamp, _)| *stamp))?;
+        self.taken = Some(next);
+        self.waiting.remove(&next).map(|homes| (next, homes))
     }
 }
 
@@ -48,13 +54,15 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_taken_first_and_each_once() {
+    fn they_are_taken_in_turn_and_each_once() {
         let mut orphans = Orphans::default();
         for time in [5, 3, 4, 3] {
             orphans.add(at(time), vec![HomeId(1)], |_| true);
         }
-        assert_eq!(orphans.take(2), [(at(3), vec![HomeId(1)]), (at(4), vec![HomeId(1)])]);
-        assert_eq!(orphans.take(9).len(), 1);
+        assert_eq!(orphans.take(), Some((at(3), vec![HomeId(1)])));
+        orphans.add(at(3), vec![HomeId(1)], |_| true);
+        let taken: Vec<u64> = std::iter::from_fn(|| orphans.take()).map(|(stamp, _)| stamp.time).collect();
+        assert_eq!(taken, [4, 5, 3], "who comes again is last");
     }
 
     #[test]
@@ -62,6 +70,6 @@ mod tests {
         let mut orphans = Orphans::default();
         (0..ORPHANS_MAX as u64 + 1).for_each(|time| orphans.add(at(time), vec![], |stamp| stamp.time > 9));
         assert_eq!(orphans.len(), ORPHANS_MAX + 1 - 10);
-        assert_eq!(orphans.take(1), [(at(10), vec![])]);
+        assert_eq!(orphans.take(), Some((at(10), vec![])));
     }
 }

@@ -13,14 +13,14 @@ use std::{
 
 use rackscan_ramp::{
     home::{Home, Peer},
-    message::{Reply, Request, Vote},
+    message::{HomeId, Reply, Request},
 };
 
 use super::{
     access::{Asked, Caller},
     clients::Clients,
     durability::Durability,
-    orphans::Orphans,
+    endings::Endings,
     shared::{Gauges, HomeShared},
     slots::RegionSlots,
     writer::{Command, LogThread, Report},
@@ -29,6 +29,7 @@ use crate::{
     lifecycle::Lifecycle,
     limits::{COLLECTED_PER_TURN, LOG_COMPACT_BYTES, LOG_COMPACT_FACTOR, LOG_COMPACT_RETRY},
     metrics::add,
+    peers::PeerWay,
     store::ConnectionId,
 };
 
@@ -48,13 +49,16 @@ enum LogStage {
 /// The home and what is around it in the first reactor.
 #[derive(Debug)]
 pub(crate) struct HomeService {
-    home: Home<RegionSlots>,
-    shared: Arc<HomeShared>,
+    pub(super) home: Home<RegionSlots>,
+    pub(super) shared: Arc<HomeShared>,
     lifecycle: Arc<Lifecycle>,
     log: LogThread,
     durability: Durability,
     clients: Clients,
-    orphans: Orphans,
+    pub(super) id: HomeId,
+    /// The way to other nodes, if this one is told of any.
+    pub(super) peers: Option<PeerWay>,
+    pub(super) endings: Endings,
     stage: LogStage,
     /// Bytes that the log may take.
     log_bytes_max: u64,
@@ -66,24 +70,25 @@ pub(crate) struct HomeService {
     /// Before then the log is not replaced.
     shorten_after: Instant,
     /// Whether anything happened since the last turn.
-    touched: bool,
+    pub(super) touched: bool,
 }
 
 impl HomeService {
-    /// A home, new or recovered.
+    /// A home, new or recovered, of the node with this id.
     pub(super) fn new(
         home: Home<RegionSlots>,
         shared: Arc<HomeShared>,
         lifecycle: Arc<Lifecycle>,
         log: LogThread,
         log_bytes_max: u64,
+        (id, peers): (HomeId, Option<PeerWay>),
     ) -> Self {
         let mut home = home;
         let durability = Durability::new(home.log_mut().sequence(), 0, 0);
-        let mut orphans = Orphans::default();
-        for (stamp, transaction) in home.store().unsettled().filter(|(_, of)| !of.committed) {
+        let mut endings = Endings::new(id, Instant::now());
+        for (stamp, transaction) in home.store().unsettled() {
             // Their coordinators may live: whoever ends them asks the other homes first.
-            orphans.add(stamp, transaction.homes.clone(), |_| true);
+            endings.add(stamp, transaction.homes.clone(), |_| true);
         }
         Self {
             home,
@@ -92,7 +97,9 @@ impl HomeService {
             log,
             durability,
             clients: Clients::default(),
-            orphans,
+            id,
+            peers,
+            endings,
             stage: LogStage::Grows,
             log_bytes_max,
             disk_full: false,
@@ -145,10 +152,8 @@ impl HomeService {
         // Nobody waits for it, and nobody would see to what it leaves.
         self.stalled.retain(|asked| asked.connection != connection);
         for client in self.clients.ended(connection) {
-            for (stamp, homes) in self.home.client_lost(client) {
-                let store = self.home.store();
-                self.orphans.add(stamp, homes, |stamp| store.vote(stamp) == Some(Vote::Prepared));
-            }
+            self.home.client_lost(client);
+            self.end_those_of(client);
         }
     }
 
@@ -203,15 +208,25 @@ impl HomeService {
     /// Replies that may go, each with all others to the same request.
     pub(super) fn take_answers(&mut self) -> Vec<(Caller, Vec<Reply>)> {
         let mut answers: Vec<(Caller, Vec<Reply>)> = Vec::new();
-        for (Peer(peer), reply) in self.home.take_replies() {
-            self.count(&reply);
-            match answers.last_mut() {
-                // All replies to one request come one after the other.
-                Some((caller, replies)) if caller.0 == peer => replies.push(reply),
-                _ => answers.push((Caller(peer), vec![reply])),
+        loop {
+            let replies = self.home.take_replies();
+            if replies.is_empty() {
+                return answers;
+            }
+            for (Peer(peer), reply) in replies {
+                self.count(&reply);
+                if let Some(ending) = Caller(peer).ending() {
+                    // What it says then may be answered at once.
+                    self.heard_here(ending, &reply);
+                    continue;
+                }
+                match answers.last_mut() {
+                    // All replies to one request come one after the other.
+                    Some((caller, replies)) if caller.0 == peer => replies.push(reply),
+                    _ => answers.push((Caller(peer), vec![reply])),
+                }
             }
         }
-        answers
     }
 
     fn count(&self, reply: &Reply) {
@@ -229,6 +244,7 @@ impl HomeService {
         if !std::mem::take(&mut self.touched) {
             return false;
         }
+        self.begin_endings();
         if self.under_way == 0 {
             self.write();
         }
@@ -302,16 +318,7 @@ impl HomeService {
             (&gauges.in_doubt, status.in_doubt as u64),
         ];
         values.iter().for_each(|(gauge, value)| gauge.store(*value, Relaxed));
-    }
-
-    /// Transactions in doubt whose coordinators are gone, at most so many, the oldest first: to be ended by asking their other homes. Who ends one
-    /// that turns out to live on is refused by none: votes do not change.
-    #[expect(dead_code, reason = "nobody ends transactions by asking yet")]
-    pub(crate) fn take_orphans(
-        &mut self,
-        most: usize,
-    ) -> Vec<(rackscan_ramp::stamp::Stamp, Vec<rackscan_ramp::message::HomeId>)> {
-        self.orphans.take(most)
+        self.ask_for_tick();
     }
 }
 

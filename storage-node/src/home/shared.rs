@@ -32,13 +32,16 @@ pub(crate) struct HomeShared {
     /// Whether somebody waits for some of them.
     waiting: AtomicBool,
     lifecycle: Arc<Lifecycle>,
+    /// Whether the home wants to be told when some time has gone by.
+    pub(crate) awaits_tick: AtomicBool,
 }
 
 impl HomeShared {
     pub(crate) fn new(region: Region, life: u64, transit_bytes: u64, lifecycle: Arc<Lifecycle>) -> Self {
         let gauges = Gauges::default();
         let (held_bytes, waiting) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { region, life, gauges, transit_bytes, held_bytes, waiting, lifecycle }
+        let awaits_tick = AtomicBool::new(false);
+        Self { region, life, gauges, transit_bytes, held_bytes, waiting, lifecycle, awaits_tick }
     }
 
     /// What requests in progress may hold together, in bytes.

@@ -25,4 +25,5 @@ mod scratch_is_set_aside;
 mod support;
 mod tables_are_whole_or_absent;
 mod transactions_are_read_whole;
+mod transactions_end_without_their_client;
 mod transactions_stop_at_a_full_log;

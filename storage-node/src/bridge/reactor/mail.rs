@@ -32,6 +32,7 @@ impl Reactor {
                 Mail::Answered(caller, replies) => self.core.home.answered(caller, replies),
                 Mail::Left(connection) => self.core.home.left(connection),
                 Mail::Log(report) => self.core.home.reported(report),
+                Mail::Peers(report) => self.core.home.heard(report),
             }
         }
         true

@@ -1,6 +1,7 @@
 //! Nodes, clients and tables for the promises.
 
 pub(crate) mod client;
+pub(crate) mod cluster;
 pub(crate) mod keys;
 pub(crate) mod node;
 pub(crate) mod table;

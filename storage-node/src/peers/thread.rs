@@ -1,0 +1,195 @@
+//! What does the thread do that talks to other nodes?
+//!
+//! Invariants
+//! - What is outstanding is bounded by the lines; what ends with a lost connection is forgotten here, and said again by the home.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, PoisonError,
+        atomic::Ordering::SeqCst,
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+    },
+    time::Instant,
+};
+
+use rackscan_client::{LineError, LineEvent, Lines, LinesOptions};
+use rackscan_device::Wait;
+use rackscan_format::{
+    codec,
+    message::{Answer, Parcel, Request as NodeRequest},
+};
+use rackscan_ramp::{
+    message::{HomeId, Reply},
+    stamp::Stamp,
+};
+
+use super::{Errand, PeerReport, SharedBell};
+use crate::{
+    home::HomeShared,
+    limits::{PEERS_RETRY, PEERS_TICK},
+    mailbox::{Mail, Mailbox},
+};
+
+/// What it is given.
+pub(super) struct PeersThread {
+    pub(super) options: LinesOptions,
+    pub(super) cluster: u64,
+    pub(super) errands: Receiver<Errand>,
+    pub(super) bell: SharedBell,
+    pub(super) home: Arc<HomeShared>,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+/// The way to it is gone: so is the home.
+struct Over;
+
+impl PeersThread {
+    /// Talks until nobody sends any more.
+    pub(super) fn run(self) {
+        loop {
+            match Lines::connect(self.options.clone()) {
+                Ok(lines) => {
+                    *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(lines.bell());
+                    return Talking::new(&self, lines).run();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "other nodes cannot be talked to; transactions stay in doubt without their clients");
+                    if self.wait().is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits before the next attempt; what is to be said meanwhile is said later.
+    fn wait(&self) -> Result<(), Over> {
+        let until = Instant::now() + PEERS_RETRY;
+        loop {
+            match self.errands.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(Over),
+            }
+        }
+    }
+}
+
+/// The thread while it has lines.
+struct Talking<'t> {
+    with: &'t PeersThread,
+    lines: Lines,
+    homes: Vec<HomeId>,
+    /// What was asked and not answered: at which node, and about what.
+    asked: HashMap<u64, (usize, Stamp)>,
+    tags: u64,
+    tick_at: Instant,
+}
+
+impl<'t> Talking<'t> {
+    fn new(with: &'t PeersThread, lines: Lines) -> Self {
+        let homes = with.options.nodes.iter().map(|node| HomeId(node.id.0)).collect();
+        Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at: Instant::now() + PEERS_TICK }
+    }
+
+    fn run(mut self) {
+        (0..self.homes.len()).for_each(|node| self.check(node));
+        let mut events = Vec::new();
+        while self.carry_all().is_ok() {
+            self.lines.poll(Wait::Until(self.tick_at), &mut events);
+            events.drain(..).for_each(|event| self.happened(event));
+            let now = Instant::now();
+            if now >= self.tick_at {
+                self.tick_at = now + PEERS_TICK;
+                if self.with.home.awaits_tick.swap(false, SeqCst) {
+                    self.report(PeerReport::Tick);
+                }
+            }
+        }
+    }
+
+    fn report(&self, report: PeerReport) {
+        self.with.mailbox.send(Mail::Peers(report));
+    }
+
+    /// Sends what waits.
+    fn carry_all(&mut self) -> Result<(), Over> {
+        self.lines.hold();
+        loop {
+            match self.with.errands.try_recv() {
+                Ok(errand) => self.carry(errand),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Err(Over),
+            }
+        }
+        self.lines.release();
+        Ok(())
+    }
+
+    fn carry(&mut self, Errand { about, to, request }: Errand) {
+        let Some(node) = self.homes.iter().position(|home| *home == to) else {
+            tracing::warn!(stamp = ?about, home = to.0, "a transaction was written on a node that this one is not told of: add it to `peers`");
+            return;
+        };
+        let Some((_, target)) = self.lines.memory(node) else { return };
+        let Ok(bytes) = codec::encode(&vec![request]) else { return };
+        self.tags += 1;
+        let request = NodeRequest::Transact { messages: Parcel::Here(bytes), target };
+        match self.lines.send(node, self.tags, request) {
+            Ok(()) => drop(self.asked.insert(self.tags, (node, about))),
+            // It is said again when there is somebody, or room.
+            Err(LineError::Away { .. } | LineError::Full { .. }) => {}
+            Err(error) => tracing::warn!(%error, "a message for another home was not sent"),
+        }
+    }
+
+    fn happened(&mut self, event: LineEvent) {
+        match event {
+            LineEvent::Reply { node, tag, outcome } => {
+                let Some((_, about)) = self.asked.remove(&tag) else { return };
+                match outcome {
+                    Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => {
+                        self.replied(node, about, &bytes);
+                    }
+                    Ok(other) => {
+                        let reason = format!("it answered a message about a transaction with {other:?}");
+                        self.lines.hang_up(node, &reason);
+                    }
+                    // It is asked again later.
+                    Err(refusal) => {
+                        tracing::debug!(node, reason = refusal.text, "another home did not answer");
+                    }
+                }
+            }
+            LineEvent::Read { .. } => {}
+            LineEvent::Lost { node, .. } => self.asked.retain(|_, (at, _)| *at != node),
+            LineEvent::Back { node } => {
+                self.check(node);
+                if let Some(home) = self.homes.get(node).filter(|_| self.lines.away(node).is_none()) {
+                    self.report(PeerReport::Back(*home));
+                }
+            }
+        }
+    }
+
+    fn replied(&mut self, node: usize, about: Stamp, bytes: &[u8]) {
+        let replies: Vec<Reply> = match codec::decode("answers", bytes) {
+            Ok(replies) => replies,
+            Err(error) => return self.lines.hang_up(node, &error.to_string()),
+        };
+        if let Some(from) = self.homes.get(node).filter(|_| !replies.is_empty()) {
+            self.report(PeerReport::Heard { about, from: *from, replies });
+        }
+    }
+
+    /// Hangs up on a node of another cluster.
+    fn check(&mut self, node: usize) {
+        let expected = self.with.cluster;
+        let found = self.lines.status(node).map(|status| status.cluster);
+        if let Some(found) = found.filter(|found| *found != expected) {
+            let reason = format!("it belongs to cluster {found:#018x}, expected {expected:#018x}");
+            self.lines.hang_up(node, &reason);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! How does a test run several nodes that know each other? Each in its own folder, over one wire.
+
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+use rackscan_fabric::{Address, Wire};
+use rackscan_format::{ids::NodeId, message::HomeStatus};
+use rackscan_ramp::message::HomeId;
+use rackscan_storage_node::PeerConfig;
+
+use super::{
+    client::Client,
+    node::{Home, Running},
+};
+
+/// Longer than anything takes that happens at all.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Nodes that know each other, with the ids 1, 2, ..; each may be up or down.
+pub(crate) struct Cluster {
+    homes: Vec<Home>,
+    addresses: Vec<Address>,
+    wire: Wire,
+    nodes: Vec<Option<Running>>,
+}
+
+impl Cluster {
+    /// So many nodes that talk over this wire; all are down.
+    pub(crate) fn new(nodes: usize, wire: Wire) -> Self {
+        let homes: Vec<Home> = (0..nodes).map(|_| Home::new()).collect();
+        // Held together, so that they differ, and free again when the nodes want them.
+        let ports: Vec<TcpListener> =
+            (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let address = |(home, port): (&Home, &TcpListener)| match wire {
+            Wire::Shm => home.config().listen[0].clone(),
+            _ => {
+                let port = port.local_addr().expect("it is bound").port();
+                Address::Tcp { host: "127.0.0.1".to_owned(), port }
+            }
+        };
+        let addresses = homes.iter().zip(&ports).map(address).collect();
+        Self { homes, addresses, wire, nodes: (0..nodes).map(|_| None).collect() }
+    }
+
+    /// Starts a node, for the first time or over what it left.
+    pub(crate) fn start(&mut self, id: u16) {
+        let place = usize::from(id) - 1;
+        let mut config = self.homes[place].config_with_keys();
+        config.node = NodeId(id);
+        if self.wire != Wire::Shm {
+            config.listen[1] = self.addresses[place].clone();
+        }
+        // All of them, as whoever writes configurations may: a node knows which one it is.
+        let peer = |(node, address): (u16, &Address)| PeerConfig {
+            node: NodeId(node),
+            addresses: vec![address.clone()],
+        };
+        config.peers = (1..).zip(&self.addresses).map(peer).collect();
+        let running = self.homes[place].start_with(config).expect("the node starts");
+        self.nodes[place] = Some(running);
+    }
+
+    pub(crate) fn start_all(&mut self) {
+        for id in 1..=self.nodes.len() {
+            self.start(u16::try_from(id).expect("few nodes"));
+        }
+    }
+
+    /// Stops a node; what it has on its disk stays.
+    pub(crate) fn stop(&mut self, id: u16) {
+        if let Some(node) = self.nodes[usize::from(id) - 1].take() {
+            node.stop();
+        }
+    }
+
+    pub(crate) fn stop_all(mut self) {
+        self.nodes.drain(..).flatten().for_each(Running::stop);
+    }
+
+    /// A client of a node, over the wire of this cluster.
+    pub(crate) fn client(&self, id: u16) -> Client {
+        let node = self.nodes[usize::from(id) - 1].as_ref().expect("the node is up");
+        match self.wire {
+            Wire::Shm => node.shm(),
+            _ => node.tcp(),
+        }
+    }
+
+    /// Waits until the home of a node is in that state.
+    pub(crate) fn settles(&self, id: u16, settled: impl Fn(&HomeStatus) -> bool) -> HomeStatus {
+        let deadline = Instant::now() + PATIENCE;
+        let mut client = self.client(id);
+        loop {
+            let status = client.status().home;
+            if settled(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "node {id}: {status:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+pub(crate) fn homes(ids: &[u16]) -> Vec<HomeId> {
+    ids.iter().map(|id| HomeId(*id)).collect()
+}

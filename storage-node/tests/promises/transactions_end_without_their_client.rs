@@ -1,0 +1,207 @@
+//! Promise: nodes that know each other end what a client has left in doubt: everywhere alike, and as its homes voted.
+//!
+//! Method: clients do some steps of a transaction over several nodes and vanish; what the nodes say of themselves is polled until nothing is in
+//! doubt any more.
+
+use rackscan_fabric::Wire;
+use rackscan_ramp::{
+    message::{Guard, Mode, Part, Reply, Request, Vote},
+    stamp::Stamp,
+};
+
+use crate::support::{
+    client::Client,
+    cluster::{Cluster, homes},
+    keys::{at, key, part},
+};
+
+const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
+const STAMP: Stamp = Stamp { time: 5, client: rackscan_ramp::stamp::ClientId(1) };
+
+/// What a transaction of nodes 1 and 2 writes in either.
+fn prepare(guard: Guard) -> Request {
+    let part = Part { homes: homes(&[1, 2]), guard, ..part(STAMP, &[("a", b"value")]) };
+    Request::Prepare { part, settled: Vec::new() }
+}
+
+fn value(client: &mut Client) -> Option<Vec<u8>> {
+    let lease = client.lease(9);
+    client.value(lease, "a")
+}
+
+fn has_value(client: &mut Client) -> bool {
+    value(client).as_deref() == Some(b"value")
+}
+
+#[test]
+fn what_is_prepared_everywhere_is_committed_everywhere() {
+    for wire in WIRES {
+        let mut cluster = Cluster::new(2, wire);
+        cluster.start_all();
+        let mut clients = [1, 2].map(|id| cluster.client(id));
+        for client in &mut clients {
+            assert_eq!(client.transact(prepare(Guard::Open)), Reply::Prepared);
+        }
+        drop(clients);
+        let ended = [1, 2].map(|id| cluster.settles(id, |home| home.in_doubt == 0).ended_by_asking);
+        assert!(ended.iter().sum::<u64>() >= 1, "{ended:?}");
+        for id in [1, 2] {
+            assert!(has_value(&mut cluster.client(id)), "{wire:?}, node {id}");
+        }
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn what_is_prepared_at_one_home_only_is_aborted_and_never_prepared_at_the_other() {
+    for wire in WIRES {
+        let mut cluster = Cluster::new(2, wire);
+        cluster.start_all();
+        let (mut gone, mut stays) = (cluster.client(1), cluster.client(2));
+        assert_eq!(gone.transact(prepare(Guard::Open)), Reply::Prepared);
+        drop(gone);
+        let ended = cluster.settles(1, |home| home.in_doubt == 0).ended_by_asking;
+        assert_eq!(ended, 1);
+        let late = stays.transact(prepare(Guard::Open));
+        assert!(matches!(late, Reply::Refused { .. }), "{wire:?}: {late:?}");
+        for id in [1, 2] {
+            assert_eq!(value(&mut cluster.client(id)), None, "{wire:?}, node {id}");
+        }
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn what_is_committed_at_one_home_is_committed_at_the_other() {
+    for wire in WIRES {
+        let mut cluster = Cluster::new(2, wire);
+        cluster.start_all();
+        // The connection to the other home stays, so nobody misses its client there.
+        let (mut first, mut second) = (cluster.client(1), cluster.client(2));
+        assert_eq!(first.transact(prepare(Guard::Open)), Reply::Prepared);
+        assert_eq!(second.transact(prepare(Guard::Open)), Reply::Prepared);
+        assert_eq!(first.transact(Request::Commit { stamp: STAMP }), Reply::Committed);
+        drop(first);
+        let home = cluster.settles(2, |home| home.in_doubt == 0);
+        assert_eq!(home.ended_by_asking, 0, "it was told: {home:?}");
+        assert!(has_value(&mut second));
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn locks_are_free_when_their_transaction_has_ended_without_its_client() {
+    let mut cluster = Cluster::new(2, Wire::Shm);
+    cluster.start_all();
+    let lock = |stamp| Request::Lock { owner: stamp, wanted: vec![(key("a"), Mode::Exclusive)] };
+    let mut clients = [1, 2].map(|id| cluster.client(id));
+    for client in &mut clients {
+        assert!(matches!(client.transact(lock(STAMP)), Reply::Locked { .. }));
+        assert_eq!(client.transact(prepare(Guard::Locked)), Reply::Prepared);
+    }
+    // Who waits for the lock gets it when the transaction has ended, and not before.
+    let mut other = cluster.client(1);
+    let request = other.transact_request(&[lock(at(9, 2))]);
+    let waits = other.send(request);
+    assert!(matches!(
+        other.transact(Request::Inquire { stamp: STAMP }),
+        Reply::Voted { vote: Vote::Prepared }
+    ));
+    drop(clients);
+    let outcome = other.wait(waits).outcome;
+    assert!(matches!(other.replies(outcome)[..], [Reply::Locked { .. }]));
+    assert!(has_value(&mut other));
+    cluster.stop_all();
+}
+
+#[test]
+fn a_home_that_was_down_ends_it_when_it_is_back() {
+    for wire in WIRES {
+        let mut cluster = Cluster::new(3, wire);
+        cluster.start_all();
+        let mut clients = [1, 2].map(|id| cluster.client(id));
+        for client in &mut clients {
+            assert_eq!(client.transact(prepare(Guard::Open)), Reply::Prepared);
+        }
+        let [first, mut second] = clients;
+        // Node 2 goes while its client is there, and the client's other connection goes after that: 1 cannot know how 2 voted.
+        assert_eq!(second.status().home.in_doubt, 1);
+        cluster.stop(2);
+        drop((first, second));
+        // What others write meanwhile does not wait for that.
+        let mut other = cluster.client(1);
+        other.commit(at(6, 2), &[("b", b"other")]);
+        let home = cluster.client(1).status().home;
+        assert_eq!((home.in_doubt, home.ended_by_asking), (1, 0), "{home:?}");
+        cluster.start(2);
+        for id in [1, 2] {
+            cluster.settles(id, |home| home.in_doubt == 0);
+            assert!(has_value(&mut cluster.client(id)), "{wire:?}, node {id}");
+        }
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn a_node_that_starts_with_something_in_doubt_ends_it() {
+    let mut cluster = Cluster::new(2, Wire::Shm);
+    cluster.start_all();
+    let mut client = cluster.client(1);
+    assert_eq!(client.transact(prepare(Guard::Open)), Reply::Prepared);
+    cluster.stop(2);
+    cluster.stop(1);
+    drop(client);
+    cluster.start(1);
+    assert_eq!(cluster.client(1).status().home.in_doubt, 1, "the other home is down");
+    cluster.start(2);
+    cluster.settles(1, |home| home.in_doubt == 0 && home.ended_by_asking == 1);
+    assert_eq!(value(&mut cluster.client(1)), None);
+    let late = cluster.client(2).transact(prepare(Guard::Open));
+    assert!(matches!(late, Reply::Refused { .. }), "{late:?}");
+    cluster.stop_all();
+}
+
+#[test]
+fn many_are_ended_though_those_of_a_home_that_is_down_are_before_them() {
+    let mut cluster = Cluster::new(3, Wire::Shm);
+    cluster.start(1);
+    cluster.start(2);
+    let mut clients = [1, 2].map(|id| cluster.client(id));
+    let prepare = |time, ids: &[u16]| {
+        let part = Part { homes: homes(ids), ..part(at(time, 1), &[("a", &time.to_le_bytes())]) };
+        Request::Prepare { part, settled: Vec::new() }
+    };
+    // More than are ended at a time wait for node 3, which is down.
+    for time in 1..=70 {
+        assert_eq!(clients[0].transact(prepare(time, &[1, 3])), Reply::Prepared);
+    }
+    for time in 101..=110 {
+        for client in &mut clients {
+            assert_eq!(client.transact(prepare(time, &[1, 2])), Reply::Prepared);
+        }
+    }
+    drop(clients);
+    cluster.settles(2, |home| home.in_doubt == 0);
+    let home = cluster.settles(1, |home| home.in_doubt == 70);
+    assert!(home.ended_by_asking <= 10, "{home:?}");
+    let mut client = cluster.client(2);
+    let lease = client.lease(9);
+    assert_eq!(client.value(lease, "a"), Some(110_u64.to_le_bytes().to_vec()));
+    cluster.start(3);
+    cluster.settles(1, |home| home.in_doubt == 0);
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_that_knows_no_others_leaves_it_in_doubt() {
+    let home = crate::support::node::Home::new();
+    let node = home.start_with_keys();
+    let mut gone = node.shm();
+    assert_eq!(gone.transact(crate::support::keys::prepare(STAMP, &[("a", b"value")])), Reply::Prepared);
+    drop(gone);
+    let mut client = node.shm();
+    // By then its connection is seen to be gone.
+    client.commit(at(6, 2), &[("b", b"other")]);
+    assert_eq!(client.transact(Request::Inquire { stamp: STAMP }), Reply::Voted { vote: Vote::Prepared });
+    node.stop();
+}
