@@ -24,7 +24,7 @@ use crate::{
 };
 use rackscan_client::NodeEndpoint;
 use rackscan_fabric::ClusterKey;
-use rackscan_storage_node::{ClusterId, Config};
+use rackscan_storage_node::{ClusterId, Config, PeerConfig};
 use serde::Deserialize;
 use std::{
     fs,
@@ -120,6 +120,7 @@ impl ClusterFile {
             members.push(Member { config, here });
         }
         members.sort_by_key(|member| member.config.node);
+        introduce(&mut members);
         let key_file = folder.join(&text.key_file);
         Ok(Self { path: path.to_owned(), folder: folder.to_owned(), members, key_file })
     }
@@ -142,6 +143,18 @@ impl ClusterFile {
     pub(crate) fn key(&self) -> Result<ClusterKey, Failure> {
         let text = fs::read_to_string(&self.key_file).map_err(at_path(&self.key_file))?;
         text.parse().map_err(|error| Failure::Runtime(format!("{}: {error}", self.key_file.display())))
+    }
+}
+
+/// Tells every node where the others are, unless the file does.
+fn introduce(members: &mut [Member]) {
+    let peers: Vec<PeerConfig> = members
+        .iter()
+        .map(|Member { config, .. }| PeerConfig { node: config.node, addresses: config.listen.clone() })
+        .collect();
+    for member in members.iter_mut().filter(|member| member.config.peers.is_empty()) {
+        let others = peers.iter().filter(|peer| peer.node != member.config.node);
+        member.config.peers = others.cloned().collect();
     }
 }
 
@@ -188,6 +201,20 @@ mod tests {
         assert_eq!(file.members[0].config.node.0, 0);
         assert_eq!(file.members[1].config.listen[0].to_string(), "shm:/data/node1/socket");
         assert_eq!(file.members[1].config.key_file, Path::new("/data/cluster.key"));
+    }
+
+    #[test]
+    fn a_node_is_told_where_the_others_are_unless_the_file_does() {
+        let peers = |file: &ClusterFile, member: usize| {
+            let peers = file.members[member].config.peers.iter();
+            peers.map(|peer| format!("{} {}", peer.node, peer.addresses[0])).collect::<Vec<_>>()
+        };
+        let file = parse(TEXT).unwrap();
+        assert_eq!(peers(&file, 0), ["1 shm:/data/node1/socket"]);
+        assert_eq!(peers(&file, 1), ["0 tcp:10.0.0.9:7410"]);
+        let told = "data_dir = \"node1\"\npeers = [{ node = 0, addresses = [\"tcp:10.0.0.8:1\"] }]";
+        let file = parse(&TEXT.replace("data_dir = \"node1\"", told)).unwrap();
+        assert_eq!(peers(&file, 1), ["0 tcp:10.0.0.8:1"]);
     }
 
     #[test]
