@@ -116,7 +116,7 @@ impl Cluster {
         for (node, address) in endpoints {
             let (key, memory) = (options.key.clone(), memory.region().clone());
             let (cache, reads_cache) = (Arc::default(), options.reads_caches);
-            let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None };
+            let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None, posts: false };
             dialling.push((dial.clone(), dial_apart(dial)?));
         }
         let mut lines: Vec<(Dial, Line)> = Vec::new();

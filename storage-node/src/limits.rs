@@ -181,7 +181,8 @@ const _: () = assert!(
     CONNECTIONS_PER_REACTOR_MAX + rackscan_fabric::limits::HANDSHAKES_MAX < SENDERS_PER_REACTOR_MAX as usize
 );
 // A request in each box may be in progress.
-const _: () = assert!(POSTS_MAX <= REQUESTS_PER_CONNECTION_MAX && POSTS_MAX <= rackscan_fabric::limits::POST_BOXES_MAX);
+const _: () =
+    assert!(POSTS_MAX <= REQUESTS_PER_CONNECTION_MAX && POSTS_MAX <= rackscan_fabric::limits::POST_BOXES_MAX);
 const _: () = assert!(POST_BODY_BYTES_MAX <= rackscan_fabric::limits::POST_BODY_BYTES_MAX);
 const _: () = assert!(POST_BODY_BYTES_MAX < POSTS_REGION_BYTES_MAX);
 const _: () = assert!(IO_DEPTH_MAX <= rackscan_device::limits::RING_DEPTH_MAX);

@@ -3,4 +3,5 @@
 pub(crate) mod client;
 pub(crate) mod keys;
 pub(crate) mod node;
+pub(crate) mod posts;
 pub(crate) mod table;
