@@ -116,7 +116,7 @@ impl Cluster {
         for (node, address) in endpoints {
             let (key, memory) = (options.key.clone(), memory.region().clone());
             let (cache, reads_cache) = (Arc::default(), options.reads_caches);
-            let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None };
+            let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None, posts: false };
             dialling.push((dial.clone(), dial_apart(dial)?));
         }
         let mut lines: Vec<(Dial, Line)> = Vec::new();
@@ -249,6 +249,7 @@ pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, ex
         Answer::Processed { .. } => "the result of a scan",
         Answer::Appended { .. } => "a stored segment",
         Answer::Home(_) => "a home of transactions",
+        Answer::Posts { .. } => "boxes",
         Answer::Transacted { .. } => "messages of a transaction",
         Answer::Done => "done",
         Answer::Transferred { .. } => "the end of a raw request",
@@ -274,6 +275,7 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::OpenCache => "open cache",
         Request::CacheUsed { .. } => "cache used",
         Request::OpenHome => "open home",
+        Request::OpenPosts { .. } => "open posts",
         Request::Transact { .. } => "transact",
         Request::Stop => "stop",
     }

@@ -13,10 +13,11 @@ use rackscan_cache::View;
 use rackscan_fabric::{
     Access, Address, ClusterKey, ConnectError, Connection, Event, Operation, Region, RegisterError,
     RemoteRegion,
+    post::{PostBoxError, PostBoxes, PostSender},
 };
 use rackscan_format::{
     ids::{NodeId, RequestId},
-    message::{Answer, NodeStatus, ReplyMessage, Request, RequestMessage},
+    message::{Answer, NodeStatus, ReplyMessage, Request, RequestMessage, Target},
 };
 
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
     cache::{Opened, RemoteCache},
     cluster::{kind_of, unexpected},
     limits::CONNECT_TIME_MAX,
+    lines::Posts,
 };
 
 /// Whom to reach, where and with what.
@@ -40,6 +42,8 @@ pub(crate) struct Dial {
     pub(crate) reads_cache: bool,
     /// The cluster that the node must belong to, once known.
     pub(crate) cluster: Option<u64>,
+    /// Whether the node is asked for boxes.
+    pub(crate) posts: bool,
 }
 
 /// A connection to the node that was meant.
@@ -51,6 +55,8 @@ pub(crate) struct Line {
     pub(crate) status: NodeStatus,
     /// Its page cache, if there is one and it is to be read.
     pub(crate) cache: Option<Opened>,
+    /// Boxes, if they were asked for and the node gives them.
+    pub(crate) posts: Option<Posts>,
 }
 
 /// How long a registration is tried again while the node takes in earlier ones.
@@ -71,14 +77,23 @@ impl Dial {
         self.check(&status)?;
         let has_cache = self.reads_cache && status.cache.budget_bytes > 0;
         let cache = if has_cache { self.open_cache(&mut connection, deadline)? } else { None };
+        let posts = if self.posts { self.open_posts(&mut connection, deadline)? } else { None };
         tracing::debug!(node = %self.node, address = %self.address, version = status.version, "connected");
-        Ok(Line { connection, target, status, cache })
+        Ok(Line { connection, target, status, cache, posts })
     }
 
     fn register(&self, connection: &mut Connection, deadline: Instant) -> Result<RemoteRegion, ClientError> {
+        // The node writes answers here and reads the segments of a load from here.
+        self.register_by(deadline, || connection.register(&self.memory, Access::ReadWrite))
+    }
+
+    fn register_by(
+        &self,
+        deadline: Instant,
+        mut register: impl FnMut() -> Result<RemoteRegion, RegisterError>,
+    ) -> Result<RemoteRegion, ClientError> {
         loop {
-            // The node writes answers here and reads the segments of a load from here.
-            match connection.register(&self.memory, Access::ReadWrite) {
+            match register() {
                 Ok(target) => return Ok(target),
                 Err(RegisterError::PeerBusy) if Instant::now() < deadline => {
                     std::thread::sleep(REGISTER_PAUSE)
@@ -114,6 +129,37 @@ impl Dial {
         let (memory, length) = (view.memory(), view.memory().length);
         let mapped = connection.map_remote(memory, 0, length, Access::Read);
         Ok(Some(Opened { view, mapped }))
+    }
+
+    /// Asks for boxes. A node that does not give them serves us without.
+    fn open_posts(
+        &self,
+        connection: &mut Connection,
+        deadline: Instant,
+    ) -> Result<Option<Posts>, ClientError> {
+        let wrong =
+            |error: PostBoxError| self.unreachable(error.to_string(), "give this process more memory");
+        let shape = Posts::shape().map_err(wrong)?;
+        let replies = PostBoxes::new(shape).map_err(wrong)?;
+        let remote = self.register_by(deadline, || replies.register(connection))?;
+        let RemoteRegion { key, address: offset_bytes, length: length_bytes } = remote;
+        let request = Request::OpenPosts {
+            boxes: u16::try_from(shape.boxes()).unwrap_or(u16::MAX),
+            body_bytes_max: u32::try_from(shape.body_bytes_max()).unwrap_or(u32::MAX),
+            replies: Target { key, offset_bytes, length_bytes },
+        };
+        let requests = match self.ask(connection, request, deadline) {
+            Ok(Answer::Posts { requests }) => requests,
+            Ok(other) => return Err(unexpected(self.node, "open posts", &other, "boxes")),
+            Err(error @ ClientError::Refused { .. }) => {
+                tracing::info!(node = %self.node, %error, "requests go there as messages");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let Target { key, offset_bytes: address, length_bytes: length } = requests;
+        let sender = PostSender::new(RemoteRegion { key, address, length }, shape).map_err(wrong)?;
+        Ok(Some(Posts::new(replies, sender)))
     }
 
     fn ask(

@@ -140,6 +140,7 @@ impl DirectLine {
             cache: Arc::default(),
             reads_cache: false,
             cluster: None,
+            posts: false,
         };
         let Line { connection, target, status, .. } = dial.dial_until(deadline)?;
         let RemoteRegion { key, address: offset_bytes, length: length_bytes } = target;

@@ -52,6 +52,10 @@ pub const CACHE_USED_TOLD: usize = 64;
 pub const LINES_MEMORY_BYTES_MIN: usize = 128 << 10;
 /// One-sided reads outstanding at one node of `Lines`.
 pub const LINES_READS_MAX: usize = 96;
+/// Boxes that `Lines` ask each node for. Hardly more than one request at a time is on its way to a home.
+pub const POSTS: usize = 4;
+/// The longest message in one of them, in bytes: an answer with several values of 1 KiB.
+pub const POST_BODY_BYTES: usize = 8 << 10;
 /// How long `Lines` poll before they sleep in the kernel; every poll that finds nothing yields the processor.
 pub const LINES_SPIN: Duration = Duration::from_micros(20);
 /// How soon a lost node is connected to again, at first. Each failure doubles it.
@@ -105,6 +109,8 @@ const _: () =
 const _: () = assert!(DIRECT_DEPTH_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
 // A queue of the fabric has room for all messages and all reads of one node.
 const _: () = assert!(DIRECT_DEPTH_MAX + LINES_READS_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
+const _: () = assert!(POSTS <= rackscan_fabric::limits::POST_BOXES_MAX);
+const _: () = assert!(POST_BODY_BYTES <= rackscan_fabric::limits::POST_BODY_BYTES_MAX);
 const _: () = assert!(LINES_MEMORY_BYTES_MIN >= 2 * rackscan_format::limits::MESSAGE_BYTES_MAX);
 // The largest value fits an answer and a request, with its key and what lies beside it.
 const _: () = assert!(

@@ -7,6 +7,7 @@
 //!
 //! Invariants
 //! - A reply carries the request's number; replies may come in any order.
+//! - A message in a box is the one that would have been sent, and speaks of no bytes that lie elsewhere: only what is sent comes behind them.
 //! - When a reply arrives, every byte it speaks of is already in the target.
 //! - The node checks each count, offset and length before use; so does the client with the reply's.
 
@@ -15,6 +16,7 @@ mod cost;
 mod page_read;
 mod raw;
 mod refusal;
+mod status;
 mod transact;
 
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
@@ -22,11 +24,12 @@ pub use cost::{Cost, LoadReport};
 pub use page_read::PageRead;
 pub use raw::{RawRead, RawWrite, ScratchArea};
 pub use refusal::{BounceReason, Refusal, RefusalCode};
+pub use status::{DeviceStatus, NodeCounters, NodeStatus};
 pub use transact::{HomeRegion, HomeStatus, Parcel};
 
 use crate::{
     codec::{self, CodecError},
-    ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
+    ids::{ColumnId, NodeId, PageNumber, RequestId, SegmentId, TableId},
     limits::{
         CACHE_USED_MAX, FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, RAW_TRANSFERS_MAX,
         TRANSACT_BYTES_MAX,
@@ -178,6 +181,16 @@ pub enum Request {
         /// Where an answer goes that is too long for a message.
         target: Target,
     },
+    /// Make boxes that I write requests about transactions into, and write answers into mine (`rackscan_fabric::post`), from now on and on
+    /// this connection; once for each. [`Answer::Posts`].
+    OpenPosts {
+        /// How many, at either end.
+        boxes: u16,
+        /// The longest message of a box, in bytes.
+        body_bytes_max: u32,
+        /// The requester's boxes.
+        replies: Target,
+    },
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
 }
@@ -234,6 +247,11 @@ pub enum Answer {
         /// The messages.
         messages: Parcel,
     },
+    /// To [`Request::OpenPosts`].
+    Posts {
+        /// The node's boxes, of the same shape.
+        requests: Target,
+    },
     /// To requests that only succeed or fail.
     Done,
     /// To [`Request::ReadRaw`] and [`Request::WriteRaw`]: every part was moved.
@@ -263,113 +281,6 @@ pub struct ReplyMessage {
     pub outcome: Result<Answer, Refusal>,
     /// How busy the node is now.
     pub load: LoadReport,
-}
-
-/// A device as its node describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceStatus {
-    /// Its position in the node's configuration.
-    pub device: DeviceId,
-    /// Its path on the node's host, for engines on the same host.
-    pub path: String,
-    /// The random label in its first sector, by which an engine makes sure that it opened the same device.
-    pub label: u64,
-    /// All bytes.
-    pub capacity_bytes: u64,
-    /// Bytes of published and staged segments, labels and the scratch area.
-    pub used_bytes: u64,
-    /// What offsets and lengths of raw reads and writes must be multiples of.
-    pub align_bytes: u32,
-    /// What places in a requester's memory must be multiples of for them.
-    pub memory_align_bytes: u32,
-    /// Where raw writes may go.
-    pub scratch: Option<ScratchArea>,
-}
-
-/// Everything a node counts, since it started. Monotonic but for the gauges at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct NodeCounters {
-    /// Requests by kind.
-    pub fetch_requests: u64,
-    /// See [`Request::Process`].
-    pub process_requests: u64,
-    /// See [`Request::Append`].
-    pub append_requests: u64,
-    /// See [`Request::ReadRaw`] and [`Request::WriteRaw`].
-    pub raw_requests: u64,
-    /// All other kinds.
-    pub other_requests: u64,
-    /// Requests refused, for any reason.
-    pub refused_requests: u64,
-    /// Scans given back to engines, for any [`BounceReason`].
-    pub bounced_requests: u64,
-    /// Pages read from devices.
-    pub pages_read: u64,
-    /// Bytes read from devices.
-    pub disk_read_bytes: u64,
-    /// Bytes written to devices.
-    pub disk_written_bytes: u64,
-    /// Bytes written into requesters' memory.
-    pub wire_written_bytes: u64,
-    /// Bytes read from requesters' memory.
-    pub wire_read_bytes: u64,
-    /// Rows that reached a filter here.
-    pub rows_scanned: u64,
-    /// Rows that passed one.
-    pub rows_selected: u64,
-    /// Microseconds of CPU time of scans.
-    pub scan_cpu_us: u64,
-    /// Connections accepted.
-    pub connections_accepted: u64,
-    /// Connections refused (wrong key, version, garbage).
-    pub connections_refused: u64,
-    /// Connections open now.
-    pub connections_open: u64,
-    /// Requests that arrived through the inboxes.
-    pub inbox_messages: u64,
-    /// Times that a client was given another ring of an inbox, because it asked more or less often than others.
-    pub inbox_moves: u64,
-    /// Times that a client waited because its ring was full.
-    pub inbox_stalls: u64,
-    /// Bytes of the memory budget in use now.
-    pub memory_used_bytes: u64,
-    /// Most bytes of the memory budget ever in use.
-    pub memory_peak_bytes: u64,
-}
-
-/// Who a node is and how it does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeStatus {
-    /// Its id.
-    pub node: NodeId,
-    /// Its cluster: nodes of another cluster are refused.
-    pub cluster: u64,
-    /// `rackscan` version of the process.
-    pub version: String,
-    /// The kernel's boot id of its host: engines with the same one may read the devices themselves.
-    pub host: String,
-    /// Its process id there.
-    pub process_id: u32,
-    /// Seconds since it started.
-    pub uptime_s: u64,
-    /// Its devices.
-    pub devices: Vec<DeviceStatus>,
-    /// Its threads that serve connections.
-    pub reactors: u16,
-    /// How they read devices.
-    pub bridge: BridgeStatus,
-    /// Its scan workers.
-    pub scan_workers: u16,
-    /// Bytes it may use for buffers and scans.
-    pub memory_budget_bytes: u64,
-    /// Whether device buffers are registered with io_uring; if not, why not.
-    pub registered_buffers: Result<(), String>,
-    /// Its counters.
-    pub counters: NodeCounters,
-    /// Its page cache.
-    pub cache: CacheStatus,
-    /// Its home of transactions.
-    pub home: HomeStatus,
 }
 
 /// A table as one node keeps it.
@@ -502,6 +413,7 @@ fn within_limit(what: &'static str, bytes: usize) -> Result<(), CodecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::DeviceId;
 
     #[test]
     fn a_message_of_another_version_is_told_apart_from_garbage() {

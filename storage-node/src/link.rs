@@ -6,6 +6,8 @@
 //! - What waits is bounded: transfers by the connection's requests, each of which has a bounded number under way, replies by
 //!   `REPLIES_WAITING_MAX`, beyond which the connection ends.
 
+mod posts;
+
 use std::{
     collections::VecDeque,
     sync::{
@@ -21,6 +23,7 @@ use rackscan_fabric::{
 };
 use rackscan_format::message::Target;
 
+pub(crate) use self::posts::Posts;
 use crate::{limits::HELD_BYTES_MAX, store::ConnectionId};
 
 /// The name of a reply's send operation, whose completion nobody waits for.
@@ -52,6 +55,8 @@ pub(crate) struct Link {
     cache: Option<Target>,
     /// The slots of the home of transactions, if the peer may read them.
     home: Option<Target>,
+    /// Boxes of either end, if the peer has asked for them.
+    posts: Option<Box<Posts>>,
     /// Whether the home was asked over this connection.
     pub(crate) transacts: bool,
     /// Set when nobody waits for answers any more.
@@ -79,6 +84,7 @@ impl Link {
             held_bytes: None,
             cache: None,
             home: None,
+            posts: None,
             transacts: false,
             gone,
             requests: 0,
@@ -175,16 +181,22 @@ impl Link {
 
     /// Posts, to go out with what else the reactor posts in this turn.
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
-        if self.held_bytes.is_none() {
-            self.connection.hold();
-        }
-        let held_bytes = self.held_bytes.unwrap_or(0) + operation.transfer_bytes();
-        self.held_bytes = Some(held_bytes);
+        let held_bytes = self.hold(operation.transfer_bytes());
         let posted = self.connection.post(id, operation);
         if held_bytes >= HELD_BYTES_MAX {
             self.release();
         }
         posted
+    }
+
+    /// So many bytes more are about to be posted. How many there are then that were not let go.
+    fn hold(&mut self, bytes: usize) -> usize {
+        if self.held_bytes.is_none() {
+            self.connection.hold();
+        }
+        let held_bytes = self.held_bytes.unwrap_or(0) + bytes;
+        self.held_bytes = Some(held_bytes);
+        held_bytes
     }
 
     /// Hands over what was held back, if there is anything.
@@ -284,6 +296,7 @@ impl Link {
             let watch = Watch { fd, interest: Interest::Readable, repeat: Repeat::Once, token };
             self.watch = io.watch(watch).ok();
         }
-        self.watch.is_some()
+        // What was written before that has woken nobody.
+        self.watch.is_some() && !self.has_post()
     }
 }

@@ -45,6 +45,7 @@ metrics!(
     connections_refused,
     connections_open,
     inbox_messages,
+    posted_messages,
     inbox_moves,
     inbox_stalls,
     memory_used_bytes,

@@ -14,7 +14,7 @@ use crate::{
     bridge::Core,
     metrics::Metrics,
     request::{
-        append, cache, catalog, drop, echo, fetch, home, process, publish, raw, status, stop, transact,
+        append, cache, catalog, drop, echo, fetch, home, posts, process, publish, raw, status, stop, transact,
     },
     task::{Place, Work},
 };
@@ -55,6 +55,9 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::WriteRaw { writes, source } => raw::write(core, place, &writes, &source),
         Request::OpenHome => home::open(core, place),
         Request::Transact { messages, target } => transact::start(core, messages, target),
+        Request::OpenPosts { boxes, body_bytes_max, replies } => {
+            posts::open(core, place, boxes, body_bytes_max, &replies)
+        }
         Request::Stop => stop::start(),
     }
 }
@@ -78,6 +81,7 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::WriteRaw { .. } => ("write-raw", None, None),
         Request::OpenHome => ("open home", None, None),
         Request::Transact { .. } => ("transact", None, None),
+        Request::OpenPosts { .. } => ("open posts", None, None),
         Request::Stop => ("stop", None, None),
     };
     let counter: fn(&Metrics) -> &AtomicU64 = match request {

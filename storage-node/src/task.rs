@@ -92,6 +92,8 @@ pub(crate) struct Task {
     /// The client's number for it.
     pub(crate) request: RequestId,
     pub(crate) place: Place,
+    /// The box in which it came, if it did.
+    pub(crate) post: Option<usize>,
     /// Whether it is in the queue of those that wait for memory.
     pub(crate) queued: bool,
     pub(crate) began: Instant,

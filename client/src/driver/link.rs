@@ -337,6 +337,7 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         Request::Transact { messages: Parcel::Here(_), target } => (Some(target), &mut []),
         Request::Status
         | Request::OpenHome
+        | Request::OpenPosts { .. }
         | Request::OpenCache
         | Request::CacheUsed { .. }
         | Request::PreparePublish { .. }

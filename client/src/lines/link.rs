@@ -18,7 +18,10 @@ use rackscan_format::{
     message::{NodeStatus, ReplyMessage, Request, RequestMessage},
 };
 
-use super::{LineError, LineEvent, OneRead};
+use super::{
+    LineError, LineEvent, OneRead,
+    posts::{Posts, may_be_posted},
+};
 use crate::{
     ClientError,
     dial::{Dial, Line},
@@ -36,6 +39,8 @@ pub(super) struct Peer {
     pub(super) key: ClusterKey,
     /// The cluster that it must belong to, once known.
     pub(super) cluster: Option<u64>,
+    /// Whether it is asked for boxes.
+    pub(super) posts: bool,
 }
 
 impl Peer {
@@ -51,6 +56,7 @@ impl Peer {
             cache: Arc::default(),
             reads_cache: false,
             cluster: self.cluster,
+            posts: self.posts,
         };
         dial.dial().map(|line| (line, memory))
     }
@@ -64,6 +70,7 @@ pub(super) struct Up {
     /// The memory as the node names it.
     pub(super) target: RemoteRegion,
     pub(super) status: NodeStatus,
+    pub(super) posts: Option<Posts>,
 }
 
 #[derive(Debug)]
@@ -79,6 +86,8 @@ enum State {
 #[derive(Debug, Clone, Copy)]
 struct Owed {
     tag: u64,
+    /// The box in which the request went; `None` if it was sent as a message.
+    post: Option<usize>,
     /// Nobody waits for it any more.
     forgotten: bool,
 }
@@ -149,10 +158,10 @@ impl Link {
     /// The end of an attempt to connect, the first one or a later one.
     pub(super) fn dialled(&mut self, line: Result<(Line, Region), ClientError>) -> Result<(), &str> {
         match line {
-            Ok((Line { connection, target, status, .. }, region)) => {
+            Ok((Line { connection, target, status, posts, .. }, region)) => {
                 tracing::debug!(node = %self.peer.node, "connected");
                 self.peer.cluster = Some(status.cluster);
-                self.state = State::Up(Box::new(Up { connection, region, target, status }));
+                self.state = State::Up(Box::new(Up { connection, region, target, status, posts }));
                 self.backoff = LINES_BACKOFF_MIN;
                 Ok(())
             }
@@ -207,16 +216,46 @@ impl Link {
         }
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
+        let may_be_posted = may_be_posted(&request);
         let message = RequestMessage { id: RequestId(tag), request };
         let sent = message
             .encode_into(&mut bytes)
             .map_err(|source| LineError::TooLarge { node: self.peer.node, source })
-            .and_then(|()| self.post(MESSAGE, Operation::Send { bytes: &bytes }, hold));
+            .and_then(|()| self.send_bytes(&bytes, may_be_posted, hold));
         self.bytes = bytes;
-        sent?;
+        let post = sent?;
         self.expect();
-        self.owed.push(Owed { tag, forgotten: false });
+        self.owed.push(Owed { tag, post, forgotten: false });
         Ok(())
+    }
+
+    /// Sends a request in a box, if it may and there is one for it, or as a message. Says in which box.
+    fn send_bytes(
+        &mut self,
+        bytes: &[u8],
+        may_be_posted: bool,
+        hold: bool,
+    ) -> Result<Option<usize>, LineError> {
+        if may_be_posted && let Some(index) = self.send_by_post(bytes, hold) {
+            return Ok(Some(index));
+        }
+        self.post(MESSAGE, Operation::Send { bytes }, hold).map(|()| None)
+    }
+
+    fn send_by_post(&mut self, bytes: &[u8], hold: bool) -> Option<usize> {
+        let State::Up(up) = &mut self.state else { return None };
+        let Up { connection, posts: Some(posts), .. } = &mut **up else { return None };
+        let turn = posts.turn();
+        let must_wait = |owed: &Owed| owed.post.is_none_or(|post| post == turn);
+        if !posts.takes(bytes) || self.owed.iter().any(must_wait) {
+            return None;
+        }
+        if hold && !self.held {
+            connection.hold();
+            self.held = true;
+        }
+        // What is wrong with the connection is said of the message that is tried next.
+        posts.send(connection, MESSAGE, bytes).ok()
     }
 
     /// Reads the node's memory into that of the connection.
@@ -286,7 +325,10 @@ impl Link {
     /// Takes what has come; `scratch` is empty before and after.
     pub(super) fn poll(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
         let State::Up(up) = &mut self.state else { return };
-        if up.connection.poll(scratch) == 0 {
+        let happened = up.connection.poll(scratch) > 0;
+        // Before an end that was polled with them is believed.
+        self.take_posts(node, events);
+        if !happened {
             return;
         }
         self.heard = Instant::now();
@@ -303,6 +345,23 @@ impl Link {
                 Event::Completed { .. } | Event::Immediate { .. } => None,
             };
             if let Some(reason) = ended {
+                self.lose_as(node, &reason, events);
+            }
+        }
+    }
+
+    /// Takes replies out of boxes.
+    fn take_posts(&mut self, node: usize, events: &mut Vec<LineEvent>) {
+        while let State::Up(up) = &mut self.state
+            && let Some((_, body)) = up.posts.as_mut().and_then(|posts| posts.replies.next())
+        {
+            let mut bytes = std::mem::take(&mut self.bytes);
+            bytes.clear();
+            bytes.extend_from_slice(body);
+            self.heard = Instant::now();
+            let replied = self.replied(node, &bytes, events);
+            self.bytes = bytes;
+            if let Err(reason) = replied {
                 self.lose_as(node, &reason, events);
             }
         }
@@ -367,7 +426,11 @@ impl Link {
 
     /// Announces that the owner is about to sleep; false means that there is something to poll.
     pub(super) fn arm(&mut self) -> bool {
-        self.up_mut().is_none_or(|up| up.connection.arm())
+        let is_armed = |up: &mut Up| {
+            // What was written before it was armed has woken nobody.
+            up.connection.arm() && !up.posts.as_mut().is_some_and(|posts| posts.replies.look())
+        };
+        self.up_mut().is_none_or(is_armed)
     }
 
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -17,6 +17,7 @@
 //! - The thread sleeps in the kernel when there is nothing to do.
 
 mod link;
+mod posts;
 mod sleep;
 
 use std::sync::{
@@ -43,6 +44,7 @@ use crate::{
     limits::{CONNECT_TIME_MAX, LINES_MEMORY_BYTES_MIN},
 };
 use link::{Link, Peer};
+pub(crate) use posts::Posts;
 
 /// Whom to reach, and with how much memory.
 #[derive(Debug, Clone)]
@@ -57,6 +59,9 @@ pub struct LinesOptions {
     pub memory_bytes: usize,
     /// How long a node may be silent while it owes replies.
     pub patience: Duration,
+    /// Whether requests about transactions are written into memory that their nodes poll, and replies into ours (`rackscan_fabric::post`), where they
+    /// fit and nodes agree.
+    pub posts: bool,
 }
 
 /// Why a request was not taken. Nothing of it was done.
@@ -216,7 +221,7 @@ impl Lines {
     /// # Errors
     /// Options that cannot work, a node of another cluster than the others, and what the system refuses.
     pub fn connect(options: LinesOptions) -> Result<Self, ClientError> {
-        let LinesOptions { nodes, key, wire, memory_bytes, patience } = options;
+        let LinesOptions { nodes, key, wire, memory_bytes, patience, posts } = options;
         check_ids(&nodes)?;
         if memory_bytes < LINES_MEMORY_BYTES_MIN || !memory_bytes.is_multiple_of(4096) {
             return Err(ClientError::Options(format!(
@@ -229,7 +234,7 @@ impl Lines {
         let mut links = Vec::with_capacity(nodes.len());
         for node in &nodes {
             let (address, key) = (address_of(node, wire)?, key.clone());
-            links.push(Link::new(Peer { node: node.id, address, key, cluster: None }, patience));
+            links.push(Link::new(Peer { node: node.id, address, key, cluster: None, posts }, patience));
         }
         let mut lines = Self {
             links,
@@ -326,6 +331,12 @@ impl Lines {
     #[must_use]
     pub fn outstanding(&self, node: usize) -> usize {
         self.links.get(node).map_or(0, Link::outstanding)
+    }
+
+    /// Whether requests about transactions go to a node in boxes.
+    #[must_use]
+    pub fn has_posts(&self, node: usize) -> bool {
+        self.links.get(node).and_then(Link::up).is_some_and(|up| up.posts.is_some())
     }
 
     /// What another thread wakes the owner with.

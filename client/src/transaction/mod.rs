@@ -62,19 +62,22 @@ pub use scan::ScanOutcome;
 pub enum Operations {
     /// Both by messages.
     Messages,
-    /// Reads by looking into the home's memory, where it is known where; else, and writes, by messages.
+    /// Both by requests that are written into memory which the home polls, and answered likewise, where they fit; else by messages.
+    Posted,
+    /// Reads by looking into the home's memory, where it is known where; else, and writes, as [`Operations::Posted`].
     OneSided,
 }
 
 impl Operations {
     /// All there are.
-    pub const ALL: [Self; 2] = [Self::Messages, Self::OneSided];
+    pub const ALL: [Self; 3] = [Self::Messages, Self::Posted, Self::OneSided];
 
     /// The name by which they are chosen.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Messages => "get/put",
+            Self::Posted => "get+/put+",
             Self::OneSided => "get*/put+",
         }
     }
@@ -106,7 +109,7 @@ impl FromStr for Operations {
 /// What a session is opened with.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// All nodes of the cluster, and how to reach them. With locks the patience is never shorter than the timeout.
+    /// All nodes of the cluster, and how to reach them. With locks the patience is never shorter than the timeout, and boxes are as the operations are.
     pub lines: LinesOptions,
     /// How transactions are kept apart.
     pub algorithm: Algorithm,
@@ -189,6 +192,7 @@ impl Session {
             )));
         }
         lines.nodes.sort_by_key(|node| node.id);
+        lines.posts = operations != Operations::Messages;
         if algorithm == Algorithm::Locking {
             // Who waits for a lock hears nothing meanwhile.
             lines.patience = lines.patience.max(2 * timeout);
@@ -425,6 +429,6 @@ mod tests {
             assert_eq!(operations.name().parse(), Ok(operations));
         }
         let error = "get".parse::<Operations>().unwrap_err().to_string();
-        assert!(error.contains("'get'") && error.contains("get/put, get*/put+"), "{error}");
+        assert!(error.contains("'get'") && error.contains("get/put, get+/put+, get*/put+"), "{error}");
     }
 }

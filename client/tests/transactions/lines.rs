@@ -13,7 +13,8 @@ use crate::{
 
 fn options(scene: &Scene) -> LinesOptions {
     let nodes = scene.places.iter().map(Place::endpoint).collect();
-    LinesOptions { nodes, key: key(), wire: None, memory_bytes: 1 << 20, patience: Duration::from_secs(10) }
+    let patience = Duration::from_secs(10);
+    LinesOptions { nodes, key: key(), wire: None, memory_bytes: 1 << 20, patience, posts: false }
 }
 
 /// Polls until there is an event that is wanted; the others are dropped.

@@ -14,6 +14,7 @@ use std::{
 use rackscan_client::NodeEndpoint;
 use rackscan_fabric::{
     Access, Address, ClusterKey, Connection, Event, Listener, Operation, Region, RemoteRegion,
+    post::{PostBoxes, PostSender, PostShape},
 };
 use rackscan_format::{
     codec,
@@ -71,6 +72,8 @@ pub(crate) struct Knobs {
     pub(crate) seen: Mutex<HashMap<&'static str, usize>>,
     /// Answers that were too long for their targets.
     pub(crate) too_small: AtomicU64,
+    /// Requests that came in boxes.
+    pub(crate) posted: AtomicU64,
     /// Requests and answers that travelled beside their messages.
     pub(crate) beside: AtomicU64,
 }
@@ -138,6 +141,26 @@ struct Client {
     number: u64,
     connection: Connection,
     id: Option<ClientId>,
+    posts: Option<Posts>,
+}
+
+/// Boxes of a client.
+struct Posts {
+    requests: PostBoxes,
+    replies: PostSender,
+    turn: usize,
+    /// Requests that came in a box, and in which.
+    asked: HashMap<RequestId, usize>,
+}
+
+impl Posts {
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.requests.poll(self.turn)?.to_vec();
+        let message = RequestMessage::decode(&bytes).expect("the client speaks our protocol");
+        self.asked.insert(message.id, self.turn);
+        self.turn = (self.turn + 1) % self.requests.shape().boxes();
+        Some(bytes)
+    }
 }
 
 /// Where an answer goes.
@@ -189,13 +212,18 @@ impl Serving {
     fn turn(&mut self) {
         while let Ok(Some(connection)) = self.listener.accept() {
             self.numbers += 1;
-            self.clients.push(Client { number: self.numbers, connection, id: None });
+            self.clients.push(Client { number: self.numbers, connection, id: None, posts: None });
         }
         let mut any = false;
         for at in (0..self.clients.len()).rev() {
             let mut events = Vec::new();
             any |= self.clients[at].connection.poll(&mut events) > 0;
             let mut open = true;
+            while let Some(bytes) = self.clients[at].posts.as_mut().and_then(Posts::next).filter(|_| open) {
+                any = true;
+                self.knobs.posted.fetch_add(1, Ordering::SeqCst);
+                open = self.message(at, &bytes);
+            }
             for event in events {
                 open &= match event {
                     Event::Message { bytes } => open && self.message(at, &bytes),
@@ -218,7 +246,11 @@ impl Serving {
     }
 
     fn sleep(&mut self) {
-        if self.clients.iter_mut().all(|client| client.connection.arm()) {
+        let may_sleep = |client: &mut Client| {
+            client.connection.arm()
+                && client.posts.as_mut().is_none_or(|posts| !posts.requests.look_at(posts.turn))
+        };
+        if self.clients.iter_mut().all(may_sleep) {
             let mut fds = vec![PollFd::from_borrowed_fd(self.listener.wait_fd(), PollFlags::IN)];
             fds.extend(
                 self.clients
@@ -236,6 +268,18 @@ impl Serving {
             RequestMessage::decode(bytes).expect("the client speaks our protocol");
         match request {
             Request::Status => self.say(at, id, Ok(Answer::Status(Box::new(self.status())))),
+            Request::OpenPosts { boxes, body_bytes_max, replies } => {
+                let shape = PostShape::new(boxes.into(), body_bytes_max as usize).expect("a shape");
+                let Target { key, offset_bytes: address, length_bytes: length } = replies;
+                let replies = PostSender::new(RemoteRegion { key, address, length }, shape).expect("it fits");
+                let requests = PostBoxes::new(shape).expect("there is memory");
+                let client = &mut self.clients[at];
+                let RemoteRegion { key, address: offset_bytes, length: length_bytes } =
+                    requests.register(&mut client.connection).expect("room");
+                client.posts = Some(Posts { requests, replies, turn: 0, asked: HashMap::new() });
+                let requests = Target { key, offset_bytes, length_bytes };
+                self.say(at, id, Ok(Answer::Posts { requests }));
+            }
             _ if self.knobs.silent.load(Ordering::SeqCst) => {}
             Request::OpenHome => {
                 let slots = self.clients[at].connection.register(&self.slots, Access::Read).expect("room");
@@ -343,8 +387,16 @@ impl Serving {
     fn say(&mut self, at: usize, id: RequestId, outcome: Result<Answer, Refusal>) {
         let reply = ReplyMessage { id, outcome, load: LoadReport::default() };
         let bytes = reply.encode().expect("a reply fits a message");
+        let Client { connection, posts, .. } = &mut self.clients[at];
+        let index = posts.as_mut().and_then(|posts| posts.asked.remove(&id));
+        let is_beside = matches!(reply.outcome, Ok(Answer::Transacted { messages: Parcel::Beside(_) }));
+        if let (Some(posts), Some(index)) = (posts, index.filter(|_| !is_beside))
+            && posts.replies.send(connection, 0, index, &bytes).is_ok()
+        {
+            return;
+        }
         // A client that has left is noticed by the next poll.
-        let _ = self.clients[at].connection.post(0, Operation::Send { bytes: &bytes });
+        let _ = connection.post(0, Operation::Send { bytes: &bytes });
     }
 
     fn status(&self) -> NodeStatus {

@@ -31,7 +31,7 @@ pub(crate) fn options_for(
     operations: Operations,
 ) -> SessionOptions {
     let patience = Duration::from_secs(10);
-    let lines = LinesOptions { nodes, key: key(), wire: None, memory_bytes: 4 << 20, patience };
+    let lines = LinesOptions { nodes, key: key(), wire: None, memory_bytes: 4 << 20, patience, posts: false };
     SessionOptions { algorithm, operations, ..SessionOptions::new(lines) }
 }
 
@@ -292,6 +292,34 @@ fn a_session_that_waited_for_a_lock_in_vain_works_on() {
         scene.knobs(0).keeps_locks.store(false, Ordering::SeqCst);
         assert_eq!(waiter.read(&[of("b")]).unwrap().items[0].1.stamp, Stamp::FIRST, "{wire:?}");
         holder.read(&[of("b")]).unwrap();
+    }
+}
+
+#[test]
+fn requests_go_in_boxes_if_the_operations_say_so_and_what_does_not_fit_as_messages() {
+    for wire in WIRES {
+        for operations in Operations::ALL {
+            let scene = Scene::start(wire, 2);
+            let mut session = open(&scene, Algorithm::Fast, operations);
+            let small = of_each(&scene, 2, "small");
+            session.write(small.clone()).unwrap();
+            session.read(&keys(&small)).unwrap();
+            let posted = |node| scene.knobs(node).posted.load(Ordering::SeqCst);
+            let before = [posted(0), posted(1)];
+            assert!(before.iter().all(|posted| (*posted > 0) == (operations != Operations::Messages)));
+            // Too long for a box, as a request and as an answer; and for a message.
+            for length in [10_000, 200_000] {
+                let large = of_each(&scene, 2, &"x".repeat(length));
+                session.write(large.clone()).unwrap();
+                let mut other = open(&scene, Algorithm::Fast, operations);
+                let read = other.read(&keys(&large)).unwrap();
+                assert!(read.items.iter().all(|(_, version)| version.value == value(&"x".repeat(length))));
+            }
+            session.write(small.clone()).unwrap();
+            let read = session.read(&keys(&small)).unwrap();
+            assert!(read.items.iter().all(|(_, version)| version.value == value("small")));
+            assert!(operations == Operations::Messages || posted(0) > before[0], "boxes are used again");
+        }
     }
 }
 

@@ -76,6 +76,12 @@ impl PostBoxes {
         })
     }
 
+    /// As [`PostBoxes::look`], for one box: for a receiver that takes them one behind the other ([`PostBoxes::poll`]), whom what lies in another
+    /// box does not concern.
+    pub fn look_at(&mut self, index: usize) -> bool {
+        self.seen.is_some_and(|seen| seen.index == index) || self.see(index)
+    }
+
     /// The next message in any box, and which box that is. Never waits.
     #[expect(
         clippy::should_implement_trait,
@@ -90,7 +96,7 @@ impl PostBoxes {
 
     /// The next message in one box. Never waits. A box that does not exist holds none.
     pub fn poll(&mut self, index: usize) -> Option<&[u8]> {
-        if self.seen.is_none_or(|seen| seen.index != index) && !self.see(index) {
+        if !self.look_at(index) {
             return None;
         }
         self.hand_out().map(|(_, body)| body)

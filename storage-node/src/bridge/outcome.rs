@@ -27,6 +27,15 @@ pub(super) fn encoded(reply: ReplyMessage) -> Option<Vec<u8>> {
     bytes.inspect_err(|error| tracing::error!(%error, "a refusal cannot be sent")).ok()
 }
 
+/// Whether a reply may be written into a box: it speaks of no bytes that were written elsewhere, which a reader of the box might not see yet.
+pub(super) fn fits_a_box(outcome: &Result<Answer, Refusal>) -> bool {
+    match outcome {
+        Ok(Answer::Transacted { messages }) => matches!(messages, Parcel::Here(_)),
+        Ok(_) => false,
+        Err(_) => true,
+    }
+}
+
 /// Puts the time a request took into its answer, and tells how many bytes it was about.
 pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
     match outcome {
@@ -42,6 +51,7 @@ pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
         Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => bytes.len() as u64,
         Ok(Answer::Transacted { messages: Parcel::Beside(target) }) => target.length_bytes,
-        Ok(Answer::Status(_) | Answer::Cache(_) | Answer::Home(_) | Answer::Done) | Err(_) => 0,
+        Ok(Answer::Status(_) | Answer::Cache(_) | Answer::Home(_) | Answer::Posts { .. } | Answer::Done)
+        | Err(_) => 0,
     }
 }

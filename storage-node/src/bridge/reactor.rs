@@ -13,6 +13,7 @@
 //! - An idle reactor costs nothing: it is asleep, and never with an ended operation that it has not looked at.
 
 mod mail;
+mod posts;
 
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
@@ -24,7 +25,7 @@ use super::{
     admission::refusal,
     core::Core,
     intake::{Incoming, Intake},
-    outcome::{Refused, encoded, stamp},
+    outcome::{Refused, encoded, fits_a_box, stamp},
 };
 use crate::{
     limits::{
@@ -57,6 +58,8 @@ pub(crate) struct Reactor {
     intake: Intake,
     /// The request that has just arrived.
     bytes: Vec<u8>,
+    /// The same, of one that lay in a box.
+    posted: Vec<u8>,
     tasks: Tasks,
     /// Reads and writes that the devices have done and that were not looked at yet.
     ended: VecDeque<Completion>,
@@ -85,6 +88,7 @@ impl Reactor {
             parts,
             intake,
             bytes: Vec::new(),
+            posted: Vec::new(),
             tasks: Tasks::default(),
             ended: VecDeque::new(),
             starved: VecDeque::new(),
@@ -243,7 +247,7 @@ impl Reactor {
         let index = self.core.add_link(Link::new(connection, ConnectionId(self.next_connection)));
         let Some(sender) = sender else { return };
         match self.intake.connected(sender, index) {
-            Some(early) => early.iter().for_each(|bytes| self.request(index, bytes)),
+            Some(early) => early.iter().for_each(|bytes| self.request(index, None, bytes)),
             None => self.hang_up(index, "more requests than may arrive before their connection"),
         }
     }
@@ -257,7 +261,9 @@ impl Reactor {
             happened = true;
             if let Incoming::Request(link) = incoming {
                 add(&self.core.node.metrics.inbox_messages, 1);
-                self.request(link, &bytes);
+                // What was written before it was sent is there, and comes first.
+                self.take_posts(link);
+                self.request(link, None, &bytes);
             }
         }
         self.bytes = bytes;
@@ -270,12 +276,13 @@ impl Reactor {
         for index in 0..self.core.links.len() {
             let Some(link) = &mut self.core.links[index] else { continue };
             happened |= link.poll(&mut events);
+            happened |= self.take_posts(index);
             for event in events.drain(..) {
-                self.handle(index, event);
                 if self.core.links[index].is_none() {
                     // The node hung up in the middle of the events; closing reports the transfers among the rest.
                     break;
                 }
+                self.handle(index, event);
             }
         }
         happened
@@ -364,8 +371,8 @@ impl Reactor {
         }
     }
 
-    /// A message has arrived: a request, or nonsense, which ends the connection.
-    fn request(&mut self, link_index: usize, bytes: &[u8]) {
+    /// A message has arrived, in this box if in one: a request, or nonsense, which ends the connection.
+    fn request(&mut self, link_index: usize, post: Option<usize>, bytes: &[u8]) {
         let Some(link) = self.core.links[link_index].as_mut() else { return };
         let message = match RequestMessage::decode(bytes) {
             Ok(message) => message,
@@ -401,7 +408,7 @@ impl Reactor {
             let started = refused.map_or_else(|| serve::start(core, place, request), Err);
             drop(entered);
             let work = started.unwrap_or_else(|refusal| Box::new(Refused(Some(refusal))));
-            Task { request: id, place, queued: false, began, span, work }
+            Task { request: id, place, post, queued: false, began, span, work }
         });
         self.advance(index);
     }
@@ -465,7 +472,10 @@ impl Reactor {
         let load = self.core.load_report();
         let Some(link) = self.core.link(task.place) else { return };
         link.requests -= 1;
-        if let Some(bytes) = encoded(ReplyMessage { id: task.request, outcome, load }) {
+        let post = task.post.filter(|_| fits_a_box(&outcome));
+        if let Some(bytes) = encoded(ReplyMessage { id: task.request, outcome, load })
+            && !post.is_some_and(|index| link.reply_by_post(index, &bytes))
+        {
             link.reply(bytes);
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod drop;
 pub(crate) mod echo;
 pub(crate) mod fetch;
 pub(crate) mod home;
+pub(crate) mod posts;
 pub(crate) mod process;
 pub(crate) mod publish;
 pub(crate) mod raw;

@@ -46,10 +46,16 @@ impl Client {
 
     /// Sends a request and returns its number.
     pub(crate) fn send(&mut self, request: Request) -> u64 {
+        let (id, bytes) = self.encode(request);
+        self.send_bytes(&bytes);
+        id
+    }
+
+    /// The bytes of a request, and its number.
+    pub(crate) fn encode(&mut self, request: Request) -> (u64, Vec<u8>) {
         self.next += 1;
         let message = RequestMessage { id: RequestId(self.next), request };
-        self.send_bytes(&message.encode().expect("a test's request is well formed"));
-        self.next
+        (self.next, message.encode().expect("a test's request is well formed"))
     }
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
@@ -72,9 +78,16 @@ impl Client {
     /// Takes what arrives; false if nothing does until the deadline, or the connection has ended.
     pub(crate) fn poll(&mut self, deadline: Instant) -> bool {
         let mut events = Vec::new();
-        if self.connection.wait(&mut events, deadline) == 0 {
-            return false;
-        }
+        self.connection.wait(&mut events, deadline) > 0 && self.note(events)
+    }
+
+    /// A reply that has arrived as a message.
+    pub(crate) fn take_reply(&mut self, id: u64) -> Option<ReplyMessage> {
+        self.replies.remove(&id)
+    }
+
+    /// Takes what has happened; false if the connection has ended.
+    pub(crate) fn note(&mut self, events: Vec<Event>) -> bool {
         for event in events {
             match event {
                 Event::Message { bytes } => {

@@ -4,4 +4,5 @@ pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod keys;
 pub(crate) mod node;
+pub(crate) mod posts;
 pub(crate) mod table;

@@ -1,0 +1,55 @@
+//! How does a client come to write its requests into boxes that we look at?
+//!
+//! Invariants
+//! - Boxes are bounded, and counted with their connection's memory; each connection has them once.
+
+use rackscan_fabric::post::PostShape;
+use rackscan_format::message::{Answer, Refusal, RefusalCode, Target};
+
+use crate::{
+    bridge::Core,
+    limits::{POST_BODY_BYTES_MAX, POSTS_MAX, POSTS_REGION_BYTES_MAX},
+    link::Posts,
+    task::{Place, Progress, Work, bad_memory, malformed},
+};
+
+struct Opened(Option<Answer>);
+
+/// Begins to serve a request for boxes.
+pub(crate) fn open(
+    core: &mut Core,
+    place: Place,
+    boxes: u16,
+    body_bytes_max: u32,
+    replies: &Target,
+) -> Result<Box<dyn Work>, Refusal> {
+    let shape = shape(boxes, body_bytes_max)?;
+    let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
+    if link.has_posts() {
+        return Err(malformed("the connection has boxes already: each has them once"));
+    }
+    let posts = Posts::new(shape, replies).map_err(|error| bad_memory(error.to_string()))?;
+    let requests = link.open_posts(posts).map_err(|error| {
+        Refusal::new(RefusalCode::Busy, format!("boxes cannot be registered: {error}; ask again"))
+    })?;
+    Ok(Box::new(Opened(Some(Answer::Posts { requests }))))
+}
+
+fn shape(boxes: u16, body_bytes_max: u32) -> Result<PostShape, Refusal> {
+    let (count, bytes) = (usize::from(boxes), usize::try_from(body_bytes_max).unwrap_or(usize::MAX));
+    let shape = PostShape::new(count, bytes).map_err(|error| malformed(error.to_string()))?;
+    if count > POSTS_MAX || bytes > POST_BODY_BYTES_MAX || shape.region_bytes() > POSTS_REGION_BYTES_MAX {
+        return Err(malformed(format!(
+            "{boxes} boxes for {body_bytes_max} bytes each, {} bytes of memory; expected at most {POSTS_MAX}, \
+             {POST_BODY_BYTES_MAX}, and {POSTS_REGION_BYTES_MAX} of memory",
+            shape.region_bytes()
+        )));
+    }
+    Ok(shape)
+}
+
+impl Work for Opened {
+    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
+        self.0.take().map_or(Progress::Working, |answer| Progress::Finished(Ok(answer)))
+    }
+}

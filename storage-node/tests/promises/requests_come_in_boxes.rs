@@ -1,0 +1,210 @@
+//! Promise: requests that are written into a node's boxes are served as messages are, in the order in which both were sent, and wake a node that sleeps; and
+//! nothing that is written there does more than end its connection.
+
+use std::time::{Duration, Instant};
+
+use rackscan_fabric::{
+    Operation,
+    sim::{Random, Seed},
+};
+use rackscan_format::message::{Answer, RefusalCode, Request as NodeRequest};
+use rackscan_ramp::{
+    message::{Reply, Request},
+    stamp::ClientId,
+};
+
+use crate::support::{
+    client::Client,
+    keys::{at, key, prepare},
+    node::{Home, Running},
+    posts::{Posting, open},
+};
+
+/// Clients with four boxes for 8 KiB each.
+fn both(node: &Running) -> [(&'static str, Posting); 2] {
+    node.both().map(|(wire, client)| (wire, Posting::new(client, 4, 8 << 10)))
+}
+
+fn posted(client: &mut Client) -> u64 {
+    client.status().counters.posted_messages
+}
+
+#[test]
+fn what_comes_in_a_box_is_answered_in_that_box() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
+        let before = posted(&mut posting.client);
+        let (replies, index) = posting.ask(&[Request::Lease { client: ClientId(number) }]);
+        let [Reply::Leased { lease, .. }] = replies[..] else { panic!("{replies:?}") };
+        assert_eq!(index, Some(0), "{wire}");
+        let value = vec![7; 1000];
+        for round in 1..20_u64 {
+            let stamp = at(round, number);
+            let (replies, index) = posting.ask(&[prepare(stamp, &[("a", &value)])]);
+            assert_eq!(replies, [Reply::Prepared]);
+            assert_eq!(index.map(|index| index as u64), Some((3 * round - 2) % 4), "{wire}");
+            assert_eq!(posting.ask(&[Request::Commit { stamp }]).0, [Reply::Committed]);
+            let (replies, _) = posting.ask(&[Request::Get { lease, keys: vec![key("a")] }]);
+            let [Reply::Found { items, .. }] = &replies[..] else { panic!("{replies:?}") };
+            assert_eq!(items[0].1.version.stamp, stamp);
+        }
+        assert_eq!(posted(&mut posting.client), before + 1 + 19 * 3, "{wire}: all came in boxes");
+        // What is not answered is answered with nothing.
+        assert_eq!(posting.ask(&[Request::Close { lease }]).0, []);
+    }
+    node.stop();
+}
+
+#[test]
+fn what_is_too_long_for_its_box_or_lies_elsewhere_is_answered_by_a_message_and_the_box_is_free() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
+        let lease = posting.client.lease(number);
+        for (time, length) in [(1, 20_000), (2, 200_000)] {
+            let stamp = at(time, number);
+            posting.client.commit(stamp, &[("a", &vec![7; length])]);
+            for _ in 0..5 {
+                let (replies, index) = posting.ask(&[Request::Get { lease, keys: vec![key("a")] }]);
+                let [Reply::Found { items, .. }] = &replies[..] else { panic!("{replies:?}") };
+                let found = items[0].1.version.value.bytes().map(<[u8]>::len);
+                assert_eq!((found, index), (Some(length), None), "{wire}");
+                let (replies, index) = posting.ask(&[Request::Get { lease, keys: vec![key("none")] }]);
+                assert!(matches!(replies[..], [Reply::Found { .. }]) && index.is_some(), "{wire}");
+            }
+        }
+    }
+    node.stop();
+}
+
+#[test]
+fn a_message_that_is_sent_behind_a_box_is_served_after_it() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
+        for round in 1..1000_u64 {
+            let stamp = at(round, number);
+            let by_post = posting.post(&[prepare(stamp, &[("a", b"value")])]);
+            let commit = posting.client.transact_request(&[Request::Commit { stamp }]);
+            let by_message = posting.client.send(commit);
+            let (reply, index) = posting.wait(by_post);
+            assert!(index.is_some(), "{wire}");
+            assert_eq!(posting.client.replies(reply.outcome), [Reply::Prepared], "{wire}, round {round}");
+            let (reply, _) = posting.wait(by_message);
+            assert_eq!(posting.client.replies(reply.outcome), [Reply::Committed], "{wire}, round {round}");
+        }
+    }
+    node.stop();
+}
+
+#[test]
+fn a_box_wakes_a_node_that_sleeps_and_meets_it_however_it_falls_asleep() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
+        let mut longest = Duration::ZERO;
+        for round in 0..2000_u64 {
+            // From none to longer than a reactor polls; now and then until it is certainly asleep.
+            let pause = if round % 200 == 0 { 20_000 } else { round % 80 };
+            let until = Instant::now() + Duration::from_nanos(pause * 1000);
+            while Instant::now() < until {
+                std::thread::yield_now();
+            }
+            let asked = Instant::now();
+            let (replies, index) = posting.ask(&[Request::Lease { client: ClientId(number) }]);
+            assert!(matches!(replies[..], [Reply::Leased { .. }]) && index.is_some(), "{wire}");
+            longest = longest.max(asked.elapsed());
+        }
+        // A lost wake-up would last until the client gives up.
+        assert!(longest < Duration::from_secs(5), "{wire}: {longest:?}");
+    }
+    node.stop();
+}
+
+#[test]
+fn garbage_in_a_box_ends_its_connection_and_nothing_else() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    let mut random = Random::new(Seed::new(0x5eed_0023));
+    let mut witness = Posting::new(node.shm(), 4, 8 << 10);
+    for _ in 0..20 {
+        for (wire, mut posting) in both(&node) {
+            posting.ask(&[Request::Lease { client: ClientId(1) }]);
+            let garbage: Vec<u8> =
+                (0..random.index(200)).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
+            posting.post_bytes(&garbage);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while posting.client.poll(deadline) {}
+            assert!(posting.client.connection.ended().is_some(), "{wire}: {garbage:?}");
+            let (replies, _) = witness.ask(&[Request::Lease { client: ClientId(2) }]);
+            assert!(matches!(replies[..], [Reply::Leased { .. }]));
+        }
+    }
+    node.stop();
+}
+
+#[test]
+fn what_is_longer_than_its_box_and_what_lies_in_another_than_the_next_is_no_request() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for (wire, mut posting) in both(&node) {
+        let before = posted(&mut posting.client);
+        // A header that names a longer body than there may be, with the right number, in every box.
+        for index in 0..4 {
+            for length in [(8 << 10) + 1, 1 << 20, u32::MAX] {
+                let mut image = u64::from(length).to_le_bytes().to_vec();
+                image.extend(1_u64.to_le_bytes());
+                let (bytes, target, target_offset) = (&image[..], posting.remote, index * 8256);
+                let write = Operation::WriteBytes { bytes, target, target_offset };
+                posting.client.connection.post(u64::MAX, write).unwrap();
+            }
+        }
+        assert_eq!(posted(&mut posting.client), before, "{wire}");
+        // Box 2, where 0 is the next one.
+        let lease = posting.client.transact_request(&[Request::Lease { client: ClientId(1) }]);
+        let (_, bytes) = posting.client.encode(lease);
+        posting.requests.send(&mut posting.client.connection, u64::MAX, 2, &bytes).unwrap();
+        assert_eq!(posted(&mut posting.client), before, "{wire}");
+        let (replies, _) = posting.ask(&[Request::Lease { client: ClientId(1) }]);
+        assert!(matches!(replies[..], [Reply::Leased { .. }]), "{wire}: what is whole is served");
+        assert_eq!(posted(&mut posting.client), before + 1, "{wire}");
+    }
+    node.stop();
+}
+
+#[test]
+fn boxes_are_bounded_and_each_connection_has_them_once() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for (wire, mut client) in node.both() {
+        for (boxes, bytes) in [(0, 100), (17, 100), (1, 0), (1, (16 << 10) + 1), (16, 4096), (4, u32::MAX)] {
+            let refusal = open(&mut client, boxes, bytes).unwrap_err();
+            assert_eq!(refusal.code, RefusalCode::Malformed, "{wire}: {boxes} for {bytes}");
+        }
+        let replies = client.target(0, 4096);
+        let small = NodeRequest::OpenPosts { boxes: 4, body_bytes_max: 8 << 10, replies };
+        assert_eq!(client.refusal_code(small), RefusalCode::Memory, "{wire}: they do not lie there");
+        assert!(matches!(open(&mut client, 4, 8 << 10), Ok(Answer::Posts { .. })), "{wire}");
+        assert_eq!(open(&mut client, 4, 8 << 10).unwrap_err().code, RefusalCode::Malformed, "{wire}: once");
+    }
+    node.stop();
+}
+
+#[test]
+fn a_client_that_leaves_its_requests_in_boxes_leaves_nothing_behind() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for _ in 0..20 {
+        for (_, mut posting) in both(&node) {
+            for number in 0..4 {
+                posting.post(&[Request::Lease { client: ClientId(number) }]);
+            }
+        }
+    }
+    let (mut client, deadline) = (node.shm(), Instant::now() + Duration::from_secs(20));
+    while client.status().counters.connections_open > 1 {
+        assert!(Instant::now() < deadline, "{:?}", client.status().counters);
+    }
+    node.stop();
+}
