@@ -47,5 +47,5 @@ pub use fetch::FetchedPages;
 pub use load::{Appended, LoadSession};
 pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;
-pub use process::{OfferedProgram, ProcessAnswer, Processed};
+pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};
 pub use status::Echoed;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rackscan_format::limits::{
     FETCH_PAGES_MAX, KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
+    WITHHELD_BYTES_MAX,
 };
 
 /// Reactor threads of a node.
@@ -138,3 +139,5 @@ const _: () = assert!(DEVICE_BYTES_MIN > rackscan_format::label::DATA_OFFSET_BYT
 const _: () = assert!(KEY_FILTERS_MAX * KEY_FILTER_BYTES_MAX <= PROGRAM_FILTERS_BYTES_MAX);
 // A key filter is staged whole.
 const _: () = assert!(KEY_FILTER_BYTES_MAX <= BUFFER_BYTES_MAX);
+// And so are withheld rows.
+const _: () = assert!(WITHHELD_BYTES_MAX <= BUFFER_BYTES_MAX);

@@ -19,7 +19,7 @@ use rackscan_fabric::{Connection, Event, Operation, PostError, RemoteRegion};
 use rackscan_format::{
     codec::CodecError,
     ids::RequestId,
-    message::{LoadReport, ReplyMessage, Request, RequestMessage, Target},
+    message::{LoadReport, Parcel, ReplyMessage, Request, RequestMessage, Target},
 };
 
 use super::{
@@ -324,23 +324,32 @@ fn encode(id: u64, job: &Job, region: &RemoteRegion) -> Result<Vec<u8>, CodecErr
 
 /// The memory that a request names.
 fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
-    let (one, more): (Option<&mut Target>, &mut [Target]) = match request {
-        Request::Process { target, key_filters, .. } => (Some(target), key_filters),
+    type Named<'a> = (Option<&'a mut Target>, Option<&'a mut Parcel>, &'a mut [Target]);
+    let (one, parcel, more): Named<'_> = match request {
+        Request::Process { target, key_filters, withheld, .. } => {
+            (Some(target), withheld.as_mut(), key_filters)
+        }
+        Request::Transact { target, messages } => (Some(target), Some(messages), &mut []),
         Request::Catalog { target, .. }
         | Request::Fetch { target, .. }
         | Request::ReadRaw { target, .. }
-        | Request::Echo { target, .. } => (Some(target), &mut []),
-        Request::Append { source, .. } | Request::WriteRaw { source, .. } => (Some(source), &mut []),
+        | Request::Echo { target, .. } => (Some(target), None, &mut []),
+        Request::Append { source, .. } | Request::WriteRaw { source, .. } => (Some(source), None, &mut []),
         Request::Status
         | Request::OpenCache
+        | Request::OpenHome
         | Request::CacheUsed { .. }
         | Request::PreparePublish { .. }
         | Request::CommitPublish { .. }
         | Request::AbortLoad { .. }
         | Request::Drop { .. }
-        | Request::Stop => (None, &mut []),
+        | Request::Stop => (None, None, &mut []),
     };
-    one.into_iter().chain(more)
+    let beside = parcel.and_then(|parcel| match parcel {
+        Parcel::Beside(target) => Some(target),
+        Parcel::Here(_) => None,
+    });
+    one.into_iter().chain(beside).chain(more)
 }
 
 /// Tells the caller. One who has left does not mind; its memory and permit are freed here.

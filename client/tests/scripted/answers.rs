@@ -6,7 +6,9 @@ use std::{
 };
 
 use crate::fake_node::{Act, FakeNode, addresses, connect, key, status};
-use rackscan_client::{ClientError, Cluster, ClusterOptions, NodeEndpoint, OfferedProgram, ProcessAnswer};
+use rackscan_client::{
+    ClientError, Cluster, ClusterOptions, NodeEndpoint, OfferedProgram, ProcessAnswer, SegmentPart,
+};
 use rackscan_fabric::Address;
 use rackscan_format::{
     codec::{Envelope, seal},
@@ -208,7 +210,8 @@ async fn an_answer_of_another_kind_or_out_of_bounds_is_refused() {
             Box::new(move |_| Act::Answer(Vec::new(), answer.clone())),
         );
         let cluster = connect(&[&node], LONG).await.unwrap();
-        let error = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap_err();
+        let error =
+            cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap_err();
         assert!(matches!(error, ClientError::BadAnswer { node: NODE, .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
@@ -233,9 +236,9 @@ async fn a_busy_node_bounces_a_scan_and_a_small_target_grows() {
         }),
     );
     let cluster = connect(&[&node], LONG).await.unwrap();
-    let bounced = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap();
+    let bounced = cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap();
     assert!(matches!(bounced, ProcessAnswer::Bounced { load: LoadReport { scans_queued: 5, .. }, .. }));
-    let answer = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap();
+    let answer = cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap();
     let ProcessAnswer::Processed(processed) = answer else { panic!("expected rows, found {answer:?}") };
     assert_eq!((processed.round_trips, processed.next_block), (2, Some(3)));
 }

@@ -40,6 +40,9 @@ pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         }
         Ok(Answer::Catalog { written_bytes, .. }) => *written_bytes,
         Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
-        Ok(Answer::Status(_) | Answer::Cache(_) | Answer::Done) | Err(_) => 0,
+        Ok(
+            Answer::Status(_) | Answer::Cache(_) | Answer::Home(_) | Answer::Transacted { .. } | Answer::Done,
+        )
+        | Err(_) => 0,
     }
 }

@@ -21,3 +21,4 @@ mod process_equals_a_scan_at_home;
 mod scratch_is_set_aside;
 mod support;
 mod tables_are_whole_or_absent;
+mod withheld_rows_stay_out;
