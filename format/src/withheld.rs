@@ -20,9 +20,13 @@ use crate::limits::{BLOCK_ROWS, SEGMENT_ROWS_MAX};
 pub const BLOCK_WORDS: usize = BLOCK_ROWS / 64;
 /// The fewest rows of a block that are written as bits: fewer take less as numbers.
 const BITMAP_ROWS_MIN: usize = BLOCK_ROWS / 16;
+/// [`BLOCK_ROWS`], as the rows of a segment are counted.
+const ROWS_PER_BLOCK: u32 = 1 << BLOCK_ROWS.trailing_zeros();
 const CHECKSUM_BYTES: usize = 4;
 const HEAD_BYTES: usize = 4;
 const BITMAP_BYTES: usize = BLOCK_ROWS / 8;
+
+const _: () = assert!(ROWS_PER_BLOCK as usize == BLOCK_ROWS);
 
 /// Why bytes or numbers are no withheld rows, or not those of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,8 +129,8 @@ impl WithheldRows {
         while let Some(&[b0, b1, r0, r1]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEAD_BYTES>())
         {
             let (block, count) = (u16::from_le_bytes([b0, b1]), u16::from_le_bytes([r0, r1]));
-            if u32::from(block) >= SEGMENT_ROWS_MAX / BLOCK_ROWS as u32 {
-                return fault("a block", block, format!("below {}", SEGMENT_ROWS_MAX / BLOCK_ROWS as u32));
+            if u32::from(block) >= SEGMENT_ROWS_MAX / ROWS_PER_BLOCK {
+                return fault("a block", block, format!("below {}", SEGMENT_ROWS_MAX / ROWS_PER_BLOCK));
             }
             if let Some(before) = blocks.last().filter(|before| before.block >= block) {
                 return fault("a block", block, format!("one after {}", before.block));
@@ -203,8 +207,8 @@ impl WithheldRows {
     }
 
     fn rows_of(&self, block: &Block) -> impl Iterator<Item = u32> + use<> {
-        let (words, first) = (self.words_of(block), u32::from(block.block) * BLOCK_ROWS as u32);
-        (first..first + BLOCK_ROWS as u32)
+        let (words, first) = (self.words_of(block), u32::from(block.block) * ROWS_PER_BLOCK);
+        (first..first + ROWS_PER_BLOCK)
             .filter(move |row| words[(row - first) as usize / 64] >> (row % 64) & 1 == 1)
     }
 
@@ -230,7 +234,7 @@ impl WithheldRows {
 
 fn block_of(row: u32) -> u16 {
     // There are at most 4,096 blocks in a segment.
-    u16::try_from(row / BLOCK_ROWS as u32).unwrap_or(u16::MAX)
+    u16::try_from(row / ROWS_PER_BLOCK).unwrap_or(u16::MAX)
 }
 
 /// How many bytes say which rows of a block, if there are so many.
@@ -246,7 +250,7 @@ fn bytes_of(rows: usize) -> Result<usize, WithheldError> {
 
 /// Appends which rows of a block these are.
 fn write_rows(rows: &[u32], bytes: &mut Vec<u8>) {
-    let in_block = rows.iter().map(|row| row % BLOCK_ROWS as u32);
+    let in_block = rows.iter().map(|row| row % ROWS_PER_BLOCK);
     if rows.len() == BLOCK_ROWS {
         return;
     }

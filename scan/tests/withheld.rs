@@ -244,7 +244,7 @@ fn groups_that_are_added_where_they_lie_leave_withheld_rows_out() {
     let product = Node::Arithmetic { op: Arithmetic::Multiply, left: 3, right: 3 };
     let nodes = vec![Node::Column(0), Node::Column(1), Node::Column(2), Node::Column(3), product];
     let of = |function, argument: NodeIndex| Aggregate { function, argument: Some(argument) };
-    let aggregates = vec![
+    let aggregates = [
         Aggregate { function: AggregateFunction::CountRows, argument: None },
         of(AggregateFunction::Sum, 3),
         of(AggregateFunction::Sum, 4),

@@ -3,7 +3,7 @@
 
 use super::*;
 
-const ROWS: u32 = 5 * BLOCK_ROWS as u32 + 300;
+const ROWS: u32 = 5 * ROWS_PER_BLOCK + 300;
 
 /// A block of few rows, none, one whole, one of many, and the last row of the last one.
 fn mixed() -> Vec<u32> {
@@ -110,7 +110,8 @@ fn random_bytes_never_panic() {
         let mut bytes = vec![0; 4 + length % 700];
         for byte in &mut bytes[4..] {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            *byte = if state >> 62 == 0 { (state >> 40) as u8 } else { (state >> 60) as u8 & 1 };
+            let random = state.to_le_bytes();
+            *byte = if state >> 62 == 0 { random[5] } else { random[7] >> 4 & 1 };
         }
         if let Ok(rows) = WithheldRows::from_bytes(&checked(bytes)) {
             assert_eq!(WithheldRows::of(rows.rows()), Ok(rows));
