@@ -59,7 +59,7 @@ pub use lines::{LineBell, LineError, LineEvent, Lines, LinesOptions, OneRead};
 pub use load::{Appended, LoadSession};
 pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;
-pub use process::{OfferedProgram, ProcessAnswer, Processed};
+pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};
 pub use status::Echoed;
 pub use transaction::{
     NoSuchOperations, Operations, ReadOutcome, ScanOutcome, Session, SessionOptions, TransactionError,

@@ -13,8 +13,12 @@ use std::{
 use arrow::record_batch::RecordBatch;
 use rackscan_format::{
     ids::{NodeId, SegmentId},
-    message::{Answer, BounceReason, Cost, LoadReport, PageRead, Refusal, RefusalCode, Request},
+    limits::WITHHELD_HERE_BYTES_MAX,
+    message::{
+        Answer, BounceReason, Cost, LoadReport, PageRead, Parcel, Refusal, RefusalCode, Request, Target,
+    },
     program::VerifiedProgram,
+    withheld::WithheldRows,
 };
 use rackscan_scan::{output_schema, wire};
 
@@ -63,6 +67,65 @@ impl OfferedProgram {
     #[must_use]
     pub fn program(&self) -> &Arc<VerifiedProgram> {
         &self.program
+    }
+}
+
+/// What of a segment a node is asked to scan.
+#[derive(Clone, Debug)]
+pub struct SegmentPart {
+    /// The segment, of the program's table.
+    pub segment: SegmentId,
+    /// The first block to scan: 0, or where the last answer ended.
+    pub first_block: u32,
+    /// The rows of the segment that are not there for this scan.
+    pub withheld: Option<Arc<WithheldRows>>,
+    /// Whether the node is to say which pages it reads.
+    pub report_reads: bool,
+}
+
+impl SegmentPart {
+    /// All rows from a block on; what pages are read for them, nobody asks.
+    #[must_use]
+    pub fn from_block(segment: SegmentId, first_block: u32) -> Self {
+        Self { segment, first_block, withheld: None, report_reads: false }
+    }
+
+    /// The encoded rows that are withheld; no bytes if all are there.
+    fn withheld_bytes(&self) -> &[u8] {
+        self.withheld.as_deref().map_or(&[], WithheldRows::as_bytes)
+    }
+}
+
+/// The memory of one request: where its result goes, and behind it withheld rows that are too many for a message.
+struct Lent {
+    span: Span,
+    target: Target,
+    withheld: Option<Parcel>,
+}
+
+impl Lent {
+    /// `target_bytes` at least for the result. One span for both: who waited for memory while holding some might wait for ever.
+    async fn take(cluster: &Cluster, target_bytes: usize, withheld: &[u8]) -> Result<Self, ClientError> {
+        let beside = if withheld.len() > WITHHELD_HERE_BYTES_MAX { withheld } else { &[] };
+        let bytes = target_bytes.saturating_add(beside.len());
+        let span = cluster.shared.memory.take(bytes, "the result of a scan").await?;
+        let whole = target_in(&span);
+        if beside.is_empty() {
+            let withheld = (!withheld.is_empty()).then(|| Parcel::Here(withheld.to_vec()));
+            return Ok(Self { span, target: whole, withheld });
+        }
+        let (result_bytes, length_bytes) = (span.length_bytes() - beside.len(), beside.len() as u64);
+        // It was taken with room for them.
+        span.copy_in(result_bytes, beside).map_err(|_| ClientError::MemoryTooSmall {
+            what: "a list of withheld rows",
+            wanted_bytes: bytes,
+            available_bytes: span.length_bytes(),
+            advice: "this is a bug",
+        })?;
+        let target = Target { length_bytes: result_bytes as u64, ..whole };
+        let offset_bytes = whole.offset_bytes + target.length_bytes;
+        let withheld = Some(Parcel::Beside(Target { offset_bytes, length_bytes, ..whole }));
+        Ok(Self { span, target, withheld })
     }
 }
 
@@ -115,7 +178,7 @@ impl Cluster {
         Some(OfferedProgram { program, key_filters })
     }
 
-    /// Runs a program over `segment` from `first_block` on, at the node, which says what pages it read if `report_reads`.
+    /// Runs a program over a part of a segment, at the node.
     ///
     /// # Errors
     /// A lost or refusing node; see [`ClientError`]. A busy one is [`ProcessAnswer::Bounced`].
@@ -123,22 +186,21 @@ impl Cluster {
         &self,
         node: NodeId,
         offered: &OfferedProgram,
-        segment: SegmentId,
-        first_block: u32,
-        report_reads: bool,
+        part: &SegmentPart,
     ) -> Result<ProcessAnswer, ClientError> {
         let (mut target_bytes, mut wire_bytes, mut round_trips) = (PROCESS_TARGET_BYTES, 0, 0);
-        let program = &offered.program;
+        let (program, first_block) = (&offered.program, part.first_block);
         loop {
-            let span = self.shared.memory.take(target_bytes, "the result of a scan").await?;
-            let target = target_in(&span);
+            let Lent { span, target, withheld } =
+                Lent::take(self, target_bytes, part.withheld_bytes()).await?;
             let request = Request::Process {
                 program: program.program().clone(),
                 key_filters: offered.key_filters.iter().map(target_in).collect(),
-                segment,
+                segment: part.segment,
+                withheld,
                 first_block,
                 target,
-                report_reads,
+                report_reads: part.report_reads,
             };
             let asked_at = Instant::now();
             let mut reply = self.ask(node, request, Some(span)).await?;
@@ -148,7 +210,7 @@ impl Cluster {
             let load = reply.message.load;
             match std::mem::replace(&mut reply.message.outcome, Ok(Answer::Done)) {
                 Ok(Answer::Processed { written_bytes, batches: count, rows, next_block, cost, reads }) => {
-                    let written = written(node, &reply, written_bytes, count, rows)?;
+                    let written = written(node, &target, written_bytes, count, rows)?;
                     check_progress(node, first_block, next_block)?;
                     let decoding = Instant::now();
                     let batches = self.read_batches(node, program, &reply, &written)?;
@@ -223,17 +285,16 @@ impl Cluster {
 
 fn written(
     node: NodeId,
-    reply: &Reply,
+    target: &Target,
     written_bytes: u64,
     batches: u32,
     rows: u64,
 ) -> Result<Written, ClientError> {
-    let target_bytes = reply.span.as_ref().map_or(0, crate::target::Span::length_bytes);
     match usize::try_from(written_bytes) {
-        Ok(bytes) if bytes <= target_bytes => Ok(Written { bytes, batches, rows }),
+        Ok(bytes) if written_bytes <= target.length_bytes => Ok(Written { bytes, batches, rows }),
         _ => {
             let found = format!("{written_bytes} bytes written");
-            Err(bad_answer(node, found, &format!("at most the target's {target_bytes}")))
+            Err(bad_answer(node, found, &format!("at most the target's {}", target.length_bytes)))
         }
     }
 }

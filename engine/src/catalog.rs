@@ -116,6 +116,14 @@ impl Tables {
             .insert(name.to_owned(), Known::Whole(table));
     }
 
+    #[cfg(test)]
+    pub(crate) fn snapshot(&self, name: &str) -> Option<Arc<TableSnapshot>> {
+        match self.known.read().unwrap_or_else(PoisonError::into_inner).get(name)? {
+            Known::Whole(table) => Some(Arc::clone(&table.snapshot)),
+            Known::Broken(_) => None,
+        }
+    }
+
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.known.read().unwrap_or_else(PoisonError::into_inner).contains_key(name)
     }

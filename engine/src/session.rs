@@ -478,3 +478,6 @@ fn lines(text: &str, started: Instant) -> QueryOutcome {
     let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
     QueryOutcome { schema, batches, report, plan: None }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,8 @@
 //! Invariants
 //! - A snapshot never changes: a query plans and runs on one, whatever is loaded meanwhile.
 //! - Bounds come from zone maps and may be wider than the values (cut texts), so they are estimates to DataFusion;
-//!   the number of rows and of nulls is exact.
+//!   the number of rows and of nulls is exact unless rows are withheld.
+//! - A row that is withheld comes out of no scan of its segment, and every one of them is a row that its segment has.
 
 use crate::{pushdown::arrow_type, request::SegmentPlace};
 use datafusion::{
@@ -15,16 +16,19 @@ use rackscan_format::{
     ids::{ColumnId, NodeId, SegmentId},
     schema::{ColumnType, TableDefinition},
     segment::SegmentDirectory,
+    withheld::{WithheldError, WithheldRows},
     zone::{Zone, ZoneValue},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
 /// One published table at one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TableSnapshot {
     pub(crate) definition: Arc<TableDefinition>,
     pub(crate) schema: SchemaRef,
     pub(crate) segments: BTreeMap<SegmentId, (NodeId, Arc<SegmentDirectory>)>,
+    /// Of segments that have such, the rows that are not there any more: they were updated or deleted.
+    pub(crate) withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
     /// Of each column, in order; worked out once, because every plan asks.
     bounds: Vec<ColumnBounds>,
 }
@@ -49,10 +53,28 @@ impl TableSnapshot {
             .map(|column| Field::new(&column.name, arrow_type(column.column_type.into()), column.nullable));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let segments = segments.into_iter().map(|(node, directory)| (directory.segment, (node, directory)));
-        let mut snapshot = Self { schema, segments: segments.collect(), definition, bounds: Vec::new() };
+        let (segments, withheld) = (segments.collect(), BTreeMap::new());
+        let mut snapshot = Self { schema, segments, withheld, definition, bounds: Vec::new() };
         let columns = (0..snapshot.definition.columns.len()).filter_map(|index| u16::try_from(index).ok());
         snapshot.bounds = columns.map(|index| snapshot.bounds_of(ColumnId(index))).collect();
         snapshot
+    }
+
+    /// The same table at a moment when these rows, and no others, are not there any more.
+    ///
+    /// # Errors
+    /// When a row is of no segment of the table.
+    #[cfg_attr(not(test), expect(dead_code, reason = "nothing updates tables yet"))]
+    pub(crate) fn withholding(
+        &self,
+        mut withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
+    ) -> Result<Self, WithheldError> {
+        for (segment, rows) in &withheld {
+            let segment_rows = self.segments.get(segment).map_or(0, |(_, directory)| directory.rows);
+            rows.verify(segment_rows)?;
+        }
+        withheld.retain(|_, rows| !rows.is_empty());
+        Ok(Self { withheld, ..self.clone() })
     }
 
     /// Where each segment lives.
@@ -65,9 +87,11 @@ impl TableSnapshot {
         places.collect()
     }
 
-    /// Rows of all segments.
+    /// Rows of all segments that are there.
     pub(crate) fn rows(&self) -> u64 {
-        self.segments.values().map(|(_, directory)| u64::from(directory.rows)).sum()
+        let rows: u64 = self.segments.values().map(|(_, directory)| u64::from(directory.rows)).sum();
+        let withheld: u64 = self.withheld.values().map(|rows| u64::from(rows.count())).sum();
+        rows.saturating_sub(withheld)
     }
 
     /// Stored bytes of all segments.
@@ -110,6 +134,20 @@ impl TableSnapshot {
 
     /// What DataFusion may know of the whole table, column by column.
     pub(crate) fn statistics(&self) -> Statistics {
+        let statistics = self.statistics_of_segments();
+        if self.withheld.is_empty() {
+            return statistics;
+        }
+        // Which values the withheld rows had, zone maps do not tell; nothing is answered from what was counted with them.
+        let columns = statistics.column_statistics.into_iter().map(ColumnStatistics::to_inexact);
+        Statistics {
+            num_rows: statistics.num_rows.to_inexact(),
+            column_statistics: columns.collect(),
+            ..statistics
+        }
+    }
+
+    fn statistics_of_segments(&self) -> Statistics {
         let rows = usize::try_from(self.rows()).unwrap_or(usize::MAX);
         let columns = self.definition.columns.iter().zip(&self.bounds);
         let columns = columns.map(|(column, bounds)| column_statistics(column.column_type, bounds, rows));

@@ -102,6 +102,7 @@ impl<'a> SqlText<'a> {
                 let keys = name.map_or(0, |name| name.keys);
                 format!("{} IN ({keys} keys)", self.tight(*item))
             }
+            Node::RowNumber => "ROW NUMBER".to_owned(),
         }
     }
 

@@ -8,6 +8,7 @@
 //!       block  1,024 rows, the unit of packing and evaluation (encoding)
 //!
 //! key filter the keys that a join above a scan still wants    (key_filter)
+//! withheld   the rows of a segment that are not there any more (withheld)
 //! program    what a scan computes, sent to where the pages are (program)
 //! message    requests and replies between client and node      (message)
 //! ```
@@ -28,7 +29,9 @@ pub mod limits;
 pub mod message;
 pub mod page;
 pub mod program;
+pub mod row_place;
 pub mod schema;
 pub mod segment;
 pub mod simd;
+pub mod withheld;
 pub mod zone;

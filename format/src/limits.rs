@@ -1,5 +1,7 @@
 //! Which sizes and counts are part of the format? Everything read from a disk or a peer is held against these.
 
+use crate::withheld::WithheldRows;
+
 /// Rows of a block, the unit of bit-packing and of evaluation. FastLanes packs 1,024 values at a time.
 pub const BLOCK_ROWS: usize = 1024;
 /// Rows of a segment unless the load asks for another number.
@@ -49,6 +51,11 @@ pub const KEY_FILTERS_MAX: usize = 8;
 /// Bytes of one key filter: ten bits for each of 800,000 keys.
 pub const KEY_FILTER_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of the withheld rows of one segment, its encoding at worst.
+pub const WITHHELD_BYTES_MAX: usize = WithheldRows::bytes_max(SEGMENT_ROWS_MAX);
+/// Bytes of withheld rows that travel inside of a request; longer ones are read by the node.
+pub const WITHHELD_HERE_BYTES_MAX: usize = 8 * 1024;
+
 /// Encoded bytes of a request or a reply, as one message of the fabric.
 pub const MESSAGE_BYTES_MAX: usize = 60 * 1024;
 /// Pages asked for by one fetch.
@@ -78,5 +85,9 @@ const _: () = assert!(CHUNK_PAGES_MAX <= u16::MAX as usize + 1);
 const _: () = assert!(RAW_TRANSFERS_MAX * (1 + 10 + 5 + 10) + 64 <= MESSAGE_BYTES_MAX);
 // Messages of a transaction travel inside a request or a reply.
 const _: () = assert!(TRANSACT_BYTES_MAX + 4096 <= MESSAGE_BYTES_MAX);
-// A program travels inside a request.
-const _: () = assert!(PROGRAM_BYTES_MAX + 4096 <= MESSAGE_BYTES_MAX);
+// A program travels inside a request, and so do short withheld rows.
+const _: () = assert!(PROGRAM_BYTES_MAX + WITHHELD_HERE_BYTES_MAX + 4096 <= MESSAGE_BYTES_MAX);
+// Offsets in withheld rows are counted in 32 bits, blocks in 16.
+const _: () = assert!(
+    WITHHELD_BYTES_MAX <= u32::MAX as usize && SEGMENT_ROWS_MAX as usize / BLOCK_ROWS <= u16::MAX as usize
+);

@@ -11,6 +11,7 @@
 //! - When a reply arrives, every byte it speaks of is already in the target.
 //! - The node checks each count, offset and length before use; so does the client with the reply's.
 
+mod bounds;
 mod bridge;
 mod cost;
 mod page_read;
@@ -30,10 +31,7 @@ pub use transact::{HomeRegion, HomeStatus, Parcel};
 use crate::{
     codec::{self, CodecError},
     ids::{ColumnId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    limits::{
-        CACHE_USED_MAX, FETCH_PAGES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, RAW_TRANSFERS_MAX,
-        TRANSACT_BYTES_MAX,
-    },
+    limits::{MESSAGE_BYTES_MAX, NODE_DEVICES_MAX},
     program::ScanProgram,
     schema::TableDefinition,
     segment::SegmentDirectory,
@@ -101,6 +99,10 @@ pub enum Request {
         key_filters: Vec<Target>,
         /// The segment, of the program's table.
         segment: SegmentId,
+        /// The rows of the segment that are not there for this scan, as
+        /// [`WithheldRows::as_bytes`](crate::withheld::WithheldRows::as_bytes); absent if all are. At most
+        /// `WITHHELD_HERE_BYTES_MAX` bytes travel in the message; more lie in the requester's memory, exactly so many bytes there.
+        withheld: Option<Parcel>,
         /// The first block of 1,024 rows to scan: 0, or where the last answer ended.
         first_block: u32,
         /// Where the result goes.
@@ -332,29 +334,8 @@ impl RequestMessage {
     /// What does not parse or breaks a limit.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let message: Self = codec::decode("request", of_our_version("request", bytes)?)?;
-        let (what, parts, most) = match &message.request {
-            Request::Transact { messages: Parcel::Here(bytes), .. } => {
-                return if bytes.len() <= TRANSACT_BYTES_MAX {
-                    Ok(message)
-                } else {
-                    let reason = format!(
-                        "{} bytes of a transaction, expected at most {TRANSACT_BYTES_MAX}",
-                        bytes.len()
-                    );
-                    Err(CodecError::Malformed { what: "request", reason })
-                };
-            }
-            Request::Fetch { pages, .. } => ("a fetch", pages.len(), FETCH_PAGES_MAX),
-            Request::ReadRaw { reads, .. } => ("a raw read", reads.len(), RAW_TRANSFERS_MAX),
-            Request::WriteRaw { writes, .. } => ("a raw write", writes.len(), RAW_TRANSFERS_MAX),
-            Request::CacheUsed { places } => ("a list of used places", places.len(), CACHE_USED_MAX),
-            _ => return Ok(message),
-        };
-        if (1..=most).contains(&parts) {
-            return Ok(message);
-        }
-        let reason = format!("{what} of {parts} parts, expected 1 to {most}");
-        Err(CodecError::Malformed { what: "request", reason })
+        bounds::check(&message.request)?;
+        Ok(message)
     }
 }
 
@@ -413,7 +394,7 @@ fn within_limit(what: &'static str, bytes: usize) -> Result<(), CodecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::DeviceId;
+    use crate::{ids::DeviceId, limits::RAW_TRANSFERS_MAX};
 
     #[test]
     fn a_message_of_another_version_is_told_apart_from_garbage() {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
 /// The instruction set's version, the first thing in an encoded program.
-pub const PROGRAM_VERSION: u16 = 3;
+pub const PROGRAM_VERSION: u16 = 4;
 /// Digits of a computed decimal: its unscaled value fits 128 bits.
 pub const COMPUTED_DIGITS_MAX: u8 = 38;
 
@@ -259,13 +259,15 @@ pub enum Node {
         /// A position in [`ScanProgram::key_filters`].
         keys: u16,
     },
+    /// Where the row lies, as [`RowPlace::number`](crate::row_place::RowPlace::number) says. An output of [`Output::Rows`] and nothing else: no operand, filter or group.
+    RowNumber,
 }
 
 impl Node {
     /// Calls `visit` with each node that this one names.
     pub fn for_each_operand(&self, visit: &mut impl FnMut(NodeIndex)) {
         match self {
-            Self::Column(_) | Self::Literal(_) => {}
+            Self::Column(_) | Self::Literal(_) | Self::RowNumber => {}
             Self::Compare { left, right, .. } | Self::Arithmetic { left, right, .. } => {
                 visit(*left);
                 visit(*right);

@@ -12,12 +12,12 @@ use arrow::{
     array::{ArrayRef, RecordBatch, RecordBatchOptions},
     datatypes::SchemaRef,
 };
-use rackscan_format::program::NodeIndex;
+use rackscan_format::{ids::SegmentId, program::NodeIndex};
 use std::sync::Arc;
 
 /// The output nodes of picked rows, as a batch.
 pub(crate) fn rows(
-    plan: &Plan,
+    (plan, segment): (&Plan, SegmentId),
     nodes: &[NodeIndex],
     schema: &SchemaRef,
     views: &[InputView<'_>],
@@ -28,6 +28,9 @@ pub(crate) fn rows(
     let rows = picked.rows();
     let columns = payload(plan, views, &picked, room)?;
     let mut evaluation = plan.expressions.over(&columns, rows);
+    if plan.has_row_numbers {
+        evaluation = evaluation.with_row_numbers(picked.row_numbers(segment));
+    }
     let arrays: Result<Vec<ArrayRef>, _> = nodes.iter().map(|node| evaluation.array(*node)).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays?, &options)?)

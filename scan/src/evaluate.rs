@@ -70,6 +70,7 @@ impl Expressions {
         Evaluation {
             expressions: self,
             columns: columns.to_vec(),
+            row_numbers: None,
             rows,
             values: vec![None; self.prepared.len()],
             partial_left: Cell::new(PARTIAL_EVALUATIONS_MAX),
@@ -110,12 +111,18 @@ impl Value {
 pub(crate) struct Evaluation<'a> {
     expressions: &'a Expressions,
     columns: Vec<Option<ArrayRef>>,
+    row_numbers: Option<ArrayRef>,
     rows: usize,
     values: Vec<Option<Value>>,
     partial_left: Cell<u32>,
 }
 
 impl Evaluation<'_> {
+    /// The same for a program that puts out where rows lie.
+    pub(crate) fn with_row_numbers(self, row_numbers: ArrayRef) -> Self {
+        Self { row_numbers: Some(row_numbers), ..self }
+    }
+
     /// The node's value for each row.
     pub(crate) fn array(&mut self, node: NodeIndex) -> Result<ArrayRef, ArrowError> {
         match self.value(node)? {
@@ -202,6 +209,10 @@ impl Evaluation<'_> {
             Node::Substring { item, start, length } => {
                 self.value(*item)?.map(|array| substring(array, *start, *length))
             }
+            Node::RowNumber => match &self.row_numbers {
+                Some(numbers) => Ok(Value::Rows(Arc::clone(numbers))),
+                None => Err(ArrowError::ComputeError("nobody said where these rows lie".into())),
+            },
             // Blocks are asked in another place (`narrow::keys`); to keep all is right, too.
             Node::InKeys { .. } => Ok(Value::Scalar(Arc::new(BooleanArray::from(vec![true])))),
         }
@@ -314,6 +325,8 @@ impl Evaluation<'_> {
         let mut partial = Evaluation {
             expressions: self.expressions,
             columns: columns?,
+            // No operand is one.
+            row_numbers: None,
             rows: wanted_rows,
             values: vec![None; self.values.len()],
             partial_left: Cell::new(left),

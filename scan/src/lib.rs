@@ -7,6 +7,7 @@
 //! program + segment directory
 //!   prune      zone maps decide conjuncts: never, always, or look inside       (prune)
 //!   read       the pages of the filter's columns that are still undecided      (Step::Read)
+//!   withhold   rows that are not there any more are in no selection           (run/window)
 //!   select     conjuncts in order, each on the blocks still alive              (narrow, text, evaluate -> selection)
 //!   read       the payload pages that still hold a selected row                (Step::Read)
 //!   project    selected rows as arrow arrays, dictionary text as views         (project)
@@ -15,8 +16,8 @@
 //! ```
 //!
 //! Invariants
-//! - The rows that come out depend only on program, segment and range of blocks: not on zone maps, page sizes,
-//!   encodings, limits or the order in which pages are supplied.
+//! - The rows that come out depend only on program, segment, withheld rows and range of blocks: not on zone maps, page sizes,
+//!   encodings, limits or the order in which pages are supplied. They are those of a segment without the withheld rows.
 //! - NULL, comparison, arithmetic and cast semantics are those of arrow's kernels, as DataFusion uses them.
 //! - Instructions and quotas change when a scan ends and how fast it is, never a bit of what comes out.
 //! - No input, corrupt pages and hostile programs included, makes the scan panic.

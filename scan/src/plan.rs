@@ -12,7 +12,7 @@ use crate::{
     prune::{Bounds, Verdict, verdict},
 };
 use rackscan_format::{
-    program::{Aggregate, NodeIndex, Output, VerifiedProgram},
+    program::{Aggregate, Node, NodeIndex, Output, VerifiedProgram},
     segment::SegmentDirectory,
     zone::Zone,
 };
@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     /// Inputs of the output, ascending.
     pub(crate) payload_inputs: Vec<usize>,
     pub(crate) inputs: usize,
+    /// Whether it is put out where rows lie.
+    pub(crate) has_row_numbers: bool,
 }
 
 impl Plan {
@@ -42,8 +44,9 @@ impl Plan {
         let conjunct_inputs = conjunct_inputs.collect();
         let payload_inputs = inputs_of(&program, &output_nodes(&program));
         let inputs = program.program().inputs.len();
+        let has_row_numbers = program.program().nodes.contains(&Node::RowNumber);
         let expressions = Expressions::new(program)?;
-        Ok(Self { expressions, filter, conjunct_inputs, payload_inputs, inputs })
+        Ok(Self { expressions, filter, conjunct_inputs, payload_inputs, inputs, has_row_numbers })
     }
 
     pub(crate) fn program(&self) -> &VerifiedProgram {

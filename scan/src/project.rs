@@ -21,7 +21,9 @@ use arrow::{
 };
 use rackscan_format::{
     encoding::{integer::Stored, text::TextBuffer},
+    ids::SegmentId,
     limits::BLOCK_ROWS,
+    row_place::RowPlace,
     schema::ColumnType,
 };
 use std::{ops::Range, sync::Arc};
@@ -56,6 +58,21 @@ impl<'p> Picked<'p> {
 
     pub(crate) fn rows(&self) -> usize {
         rows_of(&self.blocks)
+    }
+
+    /// Where each row lies.
+    pub(crate) fn row_numbers(&self, segment: SegmentId) -> ArrayRef {
+        let first = RowPlace { segment, row: 0 }.number();
+        let mut numbers = Vec::with_capacity(self.rows());
+        for (pick, rows) in (Part { blocks: &self.blocks, places: &self.places }).iter() {
+            // Rows of a segment are counted in 22 bits.
+            let first = first + (pick.block * BLOCK_ROWS) as i64;
+            match rows {
+                None => numbers.extend(first..first + pick.rows as i64),
+                Some(rows) => numbers.extend(rows.iter().map(|row| first + i64::from(*row))),
+            }
+        }
+        Arc::new(Int64Array::from(numbers))
     }
 }
 

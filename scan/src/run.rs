@@ -32,6 +32,7 @@ use rackscan_format::{
     program::{Output, VerifiedProgram},
     segment::SegmentDirectory,
     simd::Level,
+    withheld::WithheldRows,
 };
 use std::{ops::Range, sync::Arc};
 
@@ -56,6 +57,8 @@ enum Phase {
 pub struct SegmentScan<P> {
     plan: Plan,
     directory: Arc<SegmentDirectory>,
+    /// The rows that are not there for this scan; `None` if all are.
+    withheld: Option<Arc<WithheldRows>>,
     limits: ScanLimits,
     schema: SchemaRef,
     inputs: Vec<InputPages<P>>,
@@ -64,7 +67,7 @@ pub struct SegmentScan<P> {
     window: Range<usize>,
     /// Pages asked for in this phase.
     wanted: Vec<PageWhere>,
-    /// For each block of the window, whether zone maps left it alive, and its selected rows.
+    /// For each block of the window, whether it has rows that zone maps do not rule out, and its selected rows.
     alive: Vec<bool>,
     selections: Vec<Selection>,
     /// For each conjunct and block of the window, whether it must be evaluated there.
@@ -127,6 +130,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         Ok(Self {
             plan,
             directory,
+            withheld: None,
             limits,
             schema,
             inputs,
@@ -154,6 +158,14 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     #[must_use]
     pub fn at_level(mut self, level: Level) -> Self {
         self.room = Room::new(level);
+        self
+    }
+
+    /// The same scan of a segment that does not have these rows, for a scan that has not begun. Rows that the segment never had are
+    /// passed over; see [`WithheldRows::verify`].
+    #[must_use]
+    pub fn withholding(mut self, rows: Arc<WithheldRows>) -> Self {
+        self.withheld = Some(rows).filter(|rows| !rows.is_empty());
         self
     }
 
@@ -402,6 +414,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             return Ok(None);
         }
         let views = views_of(&self.inputs, first_block..end);
+        let segment = self.directory.segment;
         let Self { plan, room, schema, groups, .. } = self;
         if let Some((grouping, groups)) = groups {
             emit::group(plan, grouping, groups, &views, picks, room)?;
@@ -409,7 +422,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             return self.take_groups_if_full(end);
         }
         let Output::Rows(nodes) = &plan.program().program().output else { return Ok(None) };
-        let batch = emit::rows(plan, nodes, schema, &views, picks, room)?;
+        let batch = emit::rows((plan, segment), nodes, schema, &views, picks, room)?;
         Ok(Some(ScanBatch { batch, first_block: number(first_block), end_block: number(end) }))
     }
 

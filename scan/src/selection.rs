@@ -50,6 +50,11 @@ impl Selection {
         Self { words }
     }
 
+    /// The rows whose bit is 1, the first row in the lowest bit of the first word.
+    pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
+        Self { words }
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)

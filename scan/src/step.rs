@@ -46,7 +46,7 @@ pub struct ScanStats {
     pub pages_read: u64,
     /// Their stored bytes.
     pub bytes_read: u64,
-    /// Pages of the program's columns that zone maps made unnecessary.
+    /// Pages of the program's columns that zone maps made unnecessary, or that all rows of their blocks are withheld.
     pub pages_skipped_by_zone: u64,
     /// Payload pages in which no row was selected.
     pub pages_skipped_by_selection: u64,
@@ -54,7 +54,7 @@ pub struct ScanStats {
     pub blocks_pruned: u64,
     /// Blocks of packed numbers that were unpacked, once for each use; bounds decided about the others.
     pub blocks_unpacked: u64,
-    /// Rows that reached the filter.
+    /// Rows that reached the filter; those that are withheld do not.
     pub rows_scanned: u64,
     /// Rows that passed it.
     pub rows_selected: u64,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rackscan_format::limits::{
     FETCH_PAGES_MAX, KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
+    WITHHELD_BYTES_MAX,
 };
 use rackscan_ramp::limits::{
     KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, RECORD_BYTES_MAX, REPLY_BYTES_MAX, UNSETTLED_MAX,
@@ -225,3 +226,5 @@ const _: () = assert!(2 * ENDINGS_MAX <= REQUESTS_PER_CONNECTION_MAX);
 const _: () =
     assert!(LOG_WINDOW_BYTES > RECORD_BYTES_MAX as u64 && LOG_STEP_BYTES as u64 <= LOG_COMPACT_BYTES);
 const _: () = assert!(TRANSACTIONS_BYTES_MAX / 2 <= rackscan_fabric::limits::REGION_BYTES_MAX as u64);
+// And so are withheld rows.
+const _: () = assert!(WITHHELD_BYTES_MAX <= BUFFER_BYTES_MAX);

@@ -37,8 +37,16 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
             let wanted = fetch::Wanted { table, segment, pages, target };
             fetch::start(core, place, &wanted)
         }
-        Request::Process { program, key_filters, segment, first_block, target, report_reads } => {
-            let wanted = process::Wanted { program, key_filters, segment, first_block, target, report_reads };
+        Request::Process { program, key_filters, segment, withheld, first_block, target, report_reads } => {
+            let wanted = process::Wanted {
+                program,
+                key_filters,
+                segment,
+                withheld,
+                first_block,
+                target,
+                report_reads,
+            };
             process::start(core, wanted)
         }
         Request::Append { load, directory_bytes, source } => {

@@ -1,7 +1,7 @@
 //! What does scanning cost on one core, here and in the nodes?
 
 use super::{CalibrateError, RUNS};
-use rackscan_client::{Cluster, ClusterTable, OfferedProgram, PlacedSegment, ProcessAnswer};
+use rackscan_client::{Cluster, ClusterTable, OfferedProgram, PlacedSegment, ProcessAnswer, SegmentPart};
 use rackscan_format::{
     ids::ColumnId,
     page::PageView,
@@ -172,8 +172,8 @@ async fn node_time(
         for segment in segments {
             let mut first_block = Some(0);
             while let Some(block) = first_block {
-                let answer =
-                    cluster.process(segment.node, &program, segment.directory.segment, block, false).await?;
+                let part = SegmentPart::from_block(segment.directory.segment, block);
+                let answer = cluster.process(segment.node, &program, &part).await?;
                 first_block = match answer {
                     ProcessAnswer::Processed(processed) => {
                         cpu += Duration::from_micros(processed.cost.cpu_us);

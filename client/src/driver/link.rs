@@ -324,17 +324,17 @@ fn encode(id: u64, job: &Job, region: &RemoteRegion) -> Result<Vec<u8>, CodecErr
 
 /// The memory that a request names.
 fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
-    let (one, more): (Option<&mut Target>, &mut [Target]) = match request {
-        Request::Process { target, key_filters, .. } => (Some(target), key_filters),
+    type Named<'a> = (Option<&'a mut Target>, Option<&'a mut Parcel>, &'a mut [Target]);
+    let (one, parcel, more): Named<'_> = match request {
+        Request::Process { target, key_filters, withheld, .. } => {
+            (Some(target), withheld.as_mut(), key_filters)
+        }
+        Request::Transact { target, messages } => (Some(target), Some(messages), &mut []),
         Request::Catalog { target, .. }
         | Request::Fetch { target, .. }
         | Request::ReadRaw { target, .. }
-        | Request::Echo { target, .. } => (Some(target), &mut []),
-        Request::Append { source, .. } | Request::WriteRaw { source, .. } => (Some(source), &mut []),
-        Request::Transact { messages: Parcel::Beside(source), target } => {
-            (Some(target), std::slice::from_mut(source))
-        }
-        Request::Transact { messages: Parcel::Here(_), target } => (Some(target), &mut []),
+        | Request::Echo { target, .. } => (Some(target), None, &mut []),
+        Request::Append { source, .. } | Request::WriteRaw { source, .. } => (Some(source), None, &mut []),
         Request::Status
         | Request::OpenHome
         | Request::OpenPosts { .. }
@@ -344,9 +344,13 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::CommitPublish { .. }
         | Request::AbortLoad { .. }
         | Request::Drop { .. }
-        | Request::Stop => (None, &mut []),
+        | Request::Stop => (None, None, &mut []),
     };
-    one.into_iter().chain(more)
+    let beside = parcel.and_then(|parcel| match parcel {
+        Parcel::Beside(target) => Some(target),
+        Parcel::Here(_) => None,
+    });
+    one.into_iter().chain(beside).chain(more)
 }
 
 /// Tells the caller. One who has left does not mind; its memory and permit are freed here.

@@ -6,17 +6,22 @@ use std::{
 };
 
 use crate::fake_node::{Act, FakeNode, addresses, connect, key, status};
-use rackscan_client::{ClientError, Cluster, ClusterOptions, NodeEndpoint, OfferedProgram, ProcessAnswer};
+use rackscan_client::{
+    ClientError, Cluster, ClusterOptions, NodeEndpoint, OfferedProgram, ProcessAnswer, SegmentPart,
+};
 use rackscan_fabric::Address;
 use rackscan_format::{
     codec::{Envelope, seal},
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
+    limits::WITHHELD_HERE_BYTES_MAX,
     message::{
-        Answer, BounceReason, Cost, LoadReport, NodeCatalog, NodeTable, RefusalCode, ReplyMessage, Request,
+        Answer, BounceReason, Cost, LoadReport, NodeCatalog, NodeTable, Parcel, RefusalCode, ReplyMessage,
+        Request,
     },
     program::{Output, PROGRAM_VERSION, ScanProgram},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
     segment::Extent,
+    withheld::WithheldRows,
 };
 use rackscan_scan::PageWanted;
 
@@ -208,7 +213,8 @@ async fn an_answer_of_another_kind_or_out_of_bounds_is_refused() {
             Box::new(move |_| Act::Answer(Vec::new(), answer.clone())),
         );
         let cluster = connect(&[&node], LONG).await.unwrap();
-        let error = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap_err();
+        let error =
+            cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap_err();
         assert!(matches!(error, ClientError::BadAnswer { node: NODE, .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
@@ -233,11 +239,45 @@ async fn a_busy_node_bounces_a_scan_and_a_small_target_grows() {
         }),
     );
     let cluster = connect(&[&node], LONG).await.unwrap();
-    let bounced = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap();
+    let bounced = cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap();
     assert!(matches!(bounced, ProcessAnswer::Bounced { load: LoadReport { scans_queued: 5, .. }, .. }));
-    let answer = cluster.process(NODE, &program(), SegmentId(0), 0, false).await.unwrap();
+    let answer = cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap();
     let ProcessAnswer::Processed(processed) = answer else { panic!("expected rows, found {answer:?}") };
     assert_eq!((processed.round_trips, processed.next_block), (2, Some(3)));
+}
+
+#[tokio::test]
+async fn withheld_rows_that_are_too_many_for_a_request_lie_behind_its_target() {
+    let few = Arc::new(WithheldRows::of([3, 99, 2000]).unwrap());
+    let many = Arc::new(WithheldRows::of((0..100_000).filter(|row| row % 3 > 0)).unwrap());
+    assert!(many.as_bytes().len() > WITHHELD_HERE_BYTES_MAX);
+    let folder = folder();
+    for address in addresses(&folder, 1) {
+        let expected = few.as_bytes().to_vec();
+        let script = move |request: &Request| match request {
+            Request::Process { withheld: Some(Parcel::Here(bytes)), .. } if *bytes == expected => {
+                Act::Answer(Vec::new(), processed(0, None))
+            }
+            Request::Process { withheld: Some(Parcel::Beside(source)), target, .. }
+                if target.key == source.key
+                    && target.length_bytes >= 2 << 20
+                    && target.offset_bytes + target.length_bytes <= source.offset_bytes =>
+            {
+                Act::Store
+            }
+            Request::Process { withheld: None, .. } => Act::Answer(Vec::new(), processed(0, None)),
+            _ => Act::HangUp,
+        };
+        let node = FakeNode::start(&address, status(1), Box::new(script));
+        let cluster = connect(&[&node], LONG).await.unwrap();
+        let part = |withheld| SegmentPart { withheld, ..SegmentPart::from_block(SegmentId(0), 0) };
+        for rows in [None, Some(Arc::default()), Some(Arc::clone(&few))] {
+            cluster.process(NODE, &program(), &part(rows)).await.unwrap();
+        }
+        // What the script answers when it has read them is no answer to a scan.
+        cluster.process(NODE, &program(), &part(Some(Arc::clone(&many)))).await.unwrap_err();
+        assert_eq!(*node.stored.lock().unwrap(), [many.as_bytes()]);
+    }
 }
 
 #[tokio::test]

@@ -16,8 +16,8 @@ use rackscan_fabric::{Address, ClusterKey, Connection, Event, Listener, Operatio
 use rackscan_format::{
     ids::NodeId,
     message::{
-        Answer, BridgeStatus, CacheStatus, LoadReport, NodeCounters, NodeStatus, Refusal, RefusalCode,
-        ReplyMessage, Request, RequestMessage, Target,
+        Answer, BridgeStatus, CacheStatus, LoadReport, NodeCounters, NodeStatus, Parcel, Refusal,
+        RefusalCode, ReplyMessage, Request, RequestMessage, Target,
     },
 };
 
@@ -29,7 +29,7 @@ pub(crate) enum Act {
     Refuse(RefusalCode, u64),
     /// Sends this instead of a reply.
     Send(Vec<u8>),
-    /// Reads the source of an append, keeps it in [`FakeNode::stored`], and says that it is stored.
+    /// Reads the source of an append, or of the withheld rows of a scan, keeps it in [`FakeNode::stored`], and says that it is stored.
     Store,
     /// Says nothing, ever.
     Ignore,
@@ -193,9 +193,13 @@ fn perform(
     true
 }
 
-/// The client's memory that an append names. Messages that come meanwhile are lost: the tests send none.
+/// The client's memory that an append or a scan names. Messages that come meanwhile are lost: the tests send none.
 fn read_source(connection: &mut Connection, request: &Request) -> Vec<u8> {
-    let Request::Append { source, .. } = request else { panic!("expected an append, found {request:?}") };
+    let (Request::Append { source, .. } | Request::Process { withheld: Some(Parcel::Beside(source)), .. }) =
+        request
+    else {
+        panic!("expected memory to read, found {request:?}")
+    };
     let length = usize::try_from(source.length_bytes).expect("it fits our memory");
     let region = Region::allocate(length.next_multiple_of(4096)).expect("there is memory");
     let remote = RemoteRegion { key: source.key, address: source.offset_bytes, length: source.length_bytes };

@@ -6,7 +6,7 @@ use arrow::{
     array::RecordBatch,
     util::display::{ArrayFormatter, FormatOptions},
 };
-use rackscan_client::{ClusterTable, OfferedProgram, PlacedSegment, ProcessAnswer};
+use rackscan_client::{ClusterTable, OfferedProgram, PlacedSegment, ProcessAnswer, SegmentPart};
 use rackscan_format::{
     ids::{ColumnId, NodeId},
     program::{Input, Node, Output, ScanProgram},
@@ -57,8 +57,8 @@ async fn segment_rows(
 ) -> Outcome<Vec<String>> {
     let (mut rows, mut next_block) = (Vec::new(), Some(0));
     while let Some(block) = next_block {
-        let id = segment.directory.segment;
-        match cluster.cluster.process(segment.node, program, id, block, false).await? {
+        let part = SegmentPart::from_block(segment.directory.segment, block);
+        match cluster.cluster.process(segment.node, program, &part).await? {
             ProcessAnswer::Processed(part) => {
                 for batch in &part.batches {
                     rows.extend(lines(batch)?);

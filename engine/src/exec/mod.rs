@@ -212,6 +212,7 @@ impl ScanExec {
         Ok(SegmentWork {
             node: place.node,
             directory: Arc::clone(directory),
+            withheld: self.snapshot.withheld.get(&place.segment).cloned(),
             narrowed: self.narrowing.plain(),
             narrowing: Arc::clone(&self.narrowing),
             snapshot: Arc::clone(&self.snapshot),

@@ -154,6 +154,8 @@ fn values_max(program: &ScanProgram, table: &TableSnapshot, key: NodeIndex) -> f
             return values_max(program, table, *left) * values_max(program, table, *right);
         }
         Node::Column(_) => column_of(program, key),
+        // No group has one.
+        Node::RowNumber => return f64::INFINITY,
     };
     let Some(column) = column else { return f64::INFINITY };
     let bounds = table.bounds(column);

@@ -6,7 +6,7 @@ use super::{
     context::Waiting,
     segment::{SegmentWork, Sink},
 };
-use rackscan_client::{ProcessAnswer, Processed};
+use rackscan_client::{ProcessAnswer, Processed, SegmentPart};
 use rackscan_format::message::BounceReason;
 use std::time::{Duration, Instant};
 
@@ -32,16 +32,18 @@ pub(super) enum Ended {
 
 /// Asks the node for rows until the segment is done, or the rest of it must be scanned elsewhere.
 pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, ScanError> {
-    let (segment, mut first_block) = (work.directory.segment, 0);
+    let mut first_block = 0;
     let program = work.narrowing.offered(&work.narrowed, &work.query.cluster);
     loop {
         let asking = work.query.loads.wait(work.node, Waiting::Scan);
         let began = Instant::now();
-        let answer = work
-            .query
-            .cluster
-            .process(work.node, &program, segment, first_block, work.capture.is_some())
-            .await;
+        let part = SegmentPart {
+            segment: work.directory.segment,
+            first_block,
+            withheld: work.withheld.clone(),
+            report_reads: work.capture.is_some(),
+        };
+        let answer = work.query.cluster.process(work.node, &program, &part).await;
         work.meter.waited(began);
         let together = asking.together;
         drop(asking);

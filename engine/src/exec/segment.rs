@@ -29,7 +29,7 @@ use datafusion::{
 };
 use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
 use rackscan_client::{ClientError, PageBuffer};
-use rackscan_format::{ids::NodeId, segment::SegmentDirectory};
+use rackscan_format::{ids::NodeId, segment::SegmentDirectory, withheld::WithheldRows};
 use rackscan_planner::{Placement, Policy};
 use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
 use std::{future::Future, sync::Arc, time::Instant};
@@ -39,6 +39,8 @@ use tracing::Instrument;
 pub(super) struct SegmentWork {
     pub(super) node: NodeId,
     pub(super) directory: Arc<SegmentDirectory>,
+    /// The rows of the segment that are not there, wherever it is scanned.
+    pub(super) withheld: Option<Arc<WithheldRows>>,
     /// The program, as the operators above narrowed it when the segment's turn came.
     pub(super) narrowed: Arc<Narrowed>,
     pub(super) narrowing: Arc<Narrowing>,
@@ -146,6 +148,9 @@ where
     let limits = ScanLimits { memory_bytes: work.page_bytes, ..ScanLimits::default() };
     let here = |source| ScanError::Scan { node: work.node, source: Arc::new(source) };
     let mut scan = SegmentScan::new(program, directory, first_block, limits).map_err(here)?;
+    if let Some(withheld) = &work.withheld {
+        scan = scan.withholding(Arc::clone(withheld));
+    }
     loop {
         let began = Busy::now();
         let step = scan.step().map_err(here)?;

@@ -229,7 +229,7 @@ fn bindings_of(table: &TableDefinition) -> Vec<Binding> {
 
 fn operands_mut(node: &mut Node) -> Vec<&mut NodeIndex> {
     match node {
-        Node::Column(_) | Node::Literal(_) => Vec::new(),
+        Node::Column(_) | Node::Literal(_) | Node::RowNumber => Vec::new(),
         Node::Compare { left, right, .. } | Node::Arithmetic { left, right, .. } => vec![left, right],
         Node::And(items) | Node::Or(items) => items.iter_mut().collect(),
         Node::Not(item) | Node::IsNull(item) | Node::Negate(item) => vec![item],

@@ -176,3 +176,21 @@ fn a_search_in_keys_is_a_conjunct_about_a_column_of_integers_and_nothing_else() 
     let unnamed = program(vec![Node::Column(2), search(0)], vec![1], Output::Rows(vec![]));
     assert!(refused(unnamed).contains("the position of a key filter: found 0, expected below 0"));
 }
+
+#[test]
+fn a_rows_number_comes_out_of_rows_and_is_used_for_nothing_else() {
+    let number = |more: &[Node]| [&[Node::Column(0), Node::RowNumber], more].concat();
+    let good = program(number(&[]), vec![], Output::Rows(vec![1, 0, 1])).verify(&table()).unwrap();
+    assert_eq!(good.output_types()[0], ValueType::Int64);
+    let rows = || Output::Rows(vec![0]);
+    assert!(refused(program(number(&[]), vec![1], rows())).contains("expected boolean"));
+    let is_null = program(number(&[Node::IsNull(1)]), vec![2], rows());
+    assert!(refused(is_null).contains("instruction 2, IS NULL of 1: an operand: found 1, the row's number"));
+    assert!(refused(program(number(&[Node::Negate(1)]), vec![], rows())).contains("an operand"));
+    let sum = Aggregate { function: AggregateFunction::Sum, argument: Some(1) };
+    let count = Aggregate { function: AggregateFunction::CountRows, argument: None };
+    for (keys, aggregates) in [(vec![1], vec![count]), (vec![0], vec![count, sum])] {
+        let output = Output::Groups { keys, aggregates };
+        assert!(refused(program(number(&[]), vec![], output)).contains("a group: found node 1"));
+    }
+}

@@ -51,6 +51,7 @@ fn name_of(node: &Node) -> String {
         Node::DatePart { part, item } => format!("{part:?} of {item}"),
         Node::Substring { item, .. } => format!("substring of {item}"),
         Node::InKeys { item, keys } => format!("search of {item} in key filter {keys}"),
+        Node::RowNumber => "the row's number".to_owned(),
     }
 }
 
@@ -97,6 +98,7 @@ impl ScanProgram {
         }
         let output_types = self.output_types(&typing)?;
         self.verify_key_filters()?;
+        self.verify_row_numbers()?;
         Ok(VerifiedProgram { program: self, node_types, output_types, key_filters: Vec::new() })
     }
 
@@ -143,6 +145,26 @@ impl ScanProgram {
                 },
             };
             checked.map_err(within(index, node))?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is computed from where a row lies: it only comes out. That a filter is boolean is checked before.
+    fn verify_row_numbers(&self) -> Result<(), ProgramError> {
+        let is_number = |node: NodeIndex| matches!(self.nodes.get(usize::from(node)), Some(Node::RowNumber));
+        if let Output::Groups { keys, aggregates } = &self.output {
+            let arguments = aggregates.iter().filter_map(|aggregate| aggregate.argument);
+            if let Some(node) = keys.iter().copied().chain(arguments).find(|node| is_number(*node)) {
+                return fault("a group", format!("node {node}, the row's number"), "a value");
+            }
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            let mut found = None;
+            node.for_each_operand(&mut |operand| found = found.or(is_number(operand).then_some(operand)));
+            if let Some(operand) = found {
+                let refused = fault("an operand", format!("{operand}, the row's number"), "a value");
+                return refused.map_err(within(index, node));
+            }
         }
         Ok(())
     }
@@ -260,6 +282,7 @@ impl Typing<'_> {
                 }
                 _ => Ok(ValueType::Boolean),
             },
+            Node::RowNumber => Ok(ValueType::Int64),
         }
     }
 

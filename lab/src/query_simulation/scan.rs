@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rackscan_client::{Cluster, LocalDevices, OfferedProgram, PlacedSegment, ProcessAnswer};
+use rackscan_client::{Cluster, LocalDevices, OfferedProgram, PlacedSegment, ProcessAnswer, SegmentPart};
 use rackscan_format::program::VerifiedProgram;
 use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
 
@@ -135,7 +135,7 @@ async fn there(
     let (mut first_block, mut busy_since) = (0, None);
     let program = OfferedProgram::plain(Arc::clone(&work.program));
     while !stop.load(Ordering::Relaxed) {
-        match cluster.process(node, &program, id, first_block, false).await? {
+        match cluster.process(node, &program, &SegmentPart::from_block(id, first_block)).await? {
             ProcessAnswer::Processed(processed) => {
                 busy_since = None;
                 tally.rows += processed.batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();

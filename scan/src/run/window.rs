@@ -51,21 +51,31 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         (self.directory.rows as usize - block * BLOCK_ROWS).min(BLOCK_ROWS)
     }
 
+    /// The rows of a block that are there, and how many they are. What zone maps prove of all rows holds of these, too.
+    fn present(&self, block: usize) -> (Selection, usize) {
+        let rows = self.rows_of(block);
+        match self.withheld.as_ref().and_then(|withheld| withheld.in_block(block)) {
+            None => (Selection::first(rows), rows),
+            Some(withheld) => {
+                let present = Selection::first(rows).without(&Selection::from_words(withheld));
+                (present, present.count())
+            }
+        }
+    }
+
     /// Prunes the window and asks for the pages of undecided conjuncts.
     pub(super) fn want_filter_pages(&mut self) {
         let verdicts = prune(&self.plan, &self.directory, &self.inputs, self.window.clone());
-        self.alive = self.window.clone().map(|block| verdicts.alive(block)).collect();
+        self.alive.clear();
         self.selections.clear();
         self.undecided.clear();
         for block in self.window.clone() {
-            let rows = self.rows_of(block);
-            if verdicts.alive(block) {
-                self.stats.rows_scanned += rows as u64;
-                self.selections.push(Selection::first(rows));
-            } else {
-                self.stats.blocks_pruned += 1;
-                self.selections.push(Selection::NONE);
-            }
+            let (present, rows) =
+                if verdicts.alive(block) { self.present(block) } else { (Selection::NONE, 0) };
+            self.stats.blocks_pruned += u64::from(!verdicts.alive(block));
+            self.stats.rows_scanned += rows as u64;
+            self.alive.push(rows > 0);
+            self.selections.push(present);
         }
         for (conjunct, predicate) in self.plan.filter.conjuncts.iter().enumerate() {
             let given_up = matches!(predicate, Predicate::Keys { position, .. } if self.room.searches[*position].given_up());
@@ -73,9 +83,9 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
                 self.undecided.push(vec![false; self.window.len()]);
                 continue;
             }
-            let blocks = self.window.clone();
+            let blocks = self.window.clone().zip(&self.alive);
             let undecided =
-                blocks.map(|block| verdicts.alive(block) && verdicts.of(block)[conjunct] == Verdict::Maybe);
+                blocks.map(|(block, alive)| *alive && verdicts.of(block)[conjunct] == Verdict::Maybe);
             self.undecided.push(undecided.collect());
         }
         self.wanted.clear();

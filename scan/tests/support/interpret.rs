@@ -1,9 +1,12 @@
 //! What should a program yield? The same semantics again, one row and one value at a time.
 
 use super::{Datum, Table};
-use rackscan_format::program::{
-    AggregateFunction, Arithmetic, Comparison, DatePart, Literal, Node, NodeIndex, Output, ValueType,
-    VerifiedProgram,
+use rackscan_format::{
+    program::{
+        AggregateFunction, Arithmetic, Comparison, DatePart, Literal, Node, NodeIndex, Output, ValueType,
+        VerifiedProgram,
+    },
+    row_place::RowPlace,
 };
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -181,6 +184,7 @@ pub(crate) fn value(table: &Table, program: &VerifiedProgram, node: NodeIndex, r
             Datum::Number(days) => Datum::Number(date_part(*part, days).into()),
             other => other,
         },
+        Node::RowNumber => place(table, row),
         Node::InKeys { item, keys } => match of(*item) {
             Datum::Number(key) => {
                 let filter = &program.key_filters()[usize::from(*keys)];
@@ -196,6 +200,11 @@ pub(crate) fn value(table: &Table, program: &VerifiedProgram, node: NodeIndex, r
             other => other,
         },
     }
+}
+
+fn place(table: &Table, row: usize) -> Datum {
+    let row = u32::try_from(row).expect("few rows");
+    Datum::Number(RowPlace { segment: table.directory.segment, row }.number().into())
 }
 
 /// The two zeros are equal where values are compared, and only there.

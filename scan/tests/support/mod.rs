@@ -5,6 +5,7 @@
 
 pub(crate) mod draw;
 pub(crate) mod interpret;
+pub(crate) mod merge;
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch},
@@ -13,7 +14,7 @@ use arrow::{
     },
 };
 use rackscan_format::{
-    chunk::{ChunkInput, ChunkWriter, Values},
+    chunk::{ChunkInput, ChunkWriter, EncodedPage, Values},
     encoding::text::TextValues,
     ids::{ColumnId, DeviceId, NodeId, PageNumber, SegmentId, TableId},
     key_filter::KeyFilter,
@@ -59,7 +60,13 @@ impl Table {
         for (index, column) in columns.iter().enumerate() {
             let id = ColumnId(u16::try_from(index).expect("few columns"));
             let mut entries = Vec::new();
-            encode(id, column, page_size, &mut |page| {
+            // Nothing is written of no rows.
+            let encode = |out: &mut dyn FnMut(EncodedPage)| {
+                if rows > 0 {
+                    encode(id, column, page_size, out);
+                }
+            };
+            encode(&mut |page| {
                 let length_bytes = u32::try_from(page.bytes.len()).expect("a page is small");
                 let extent = Extent { device: DeviceId(0), offset_bytes, length_bytes };
                 offset_bytes += u64::from(length_bytes);
@@ -76,7 +83,9 @@ impl Table {
         }
         let rows = u32::try_from(rows).expect("few rows");
         let directory = SegmentDirectory { table, segment, rows, chunks };
-        directory.verify(columns.len(), 1).expect("the writer's directory is sound");
+        if rows > 0 {
+            directory.verify(columns.len(), 1).expect("the writer's directory is sound");
+        }
         let definitions = columns.iter().enumerate().map(|(index, column)| ColumnDefinition {
             name: format!("c{index}"),
             column_type: column.column_type,
@@ -95,6 +104,15 @@ impl Table {
             source: "test".into(),
         };
         Self { definition, directory: Arc::new(directory), pages, columns }
+    }
+
+    /// A segment with the rows alone that `is_kept`, in pages of this size.
+    pub(crate) fn keeping(&self, is_kept: impl Fn(usize) -> bool, page_size: u32) -> Self {
+        let columns = self.columns.iter().map(|column| {
+            let values = column.values.iter().enumerate().filter(|(row, _)| is_kept(*row));
+            Column { values: values.map(|(_, value)| value.clone()).collect(), ..column.clone() }
+        });
+        Self::new(columns.collect(), page_size)
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -201,12 +219,7 @@ impl Table {
     }
 }
 
-fn encode(
-    id: ColumnId,
-    column: &Column,
-    page_bytes: u32,
-    out: &mut dyn FnMut(rackscan_format::chunk::EncodedPage),
-) {
+fn encode(id: ColumnId, column: &Column, page_bytes: u32, out: &mut dyn FnMut(EncodedPage)) {
     let rows = column.values.len();
     let mut validity = vec![0_u8; rows.div_ceil(8)];
     for (row, value) in column.values.iter().enumerate() {

@@ -1,20 +1,23 @@
 //! How is a scan run next to its data?
 //!
 //! The reactor checks that the segment is here and that the result has a place to go, and queues the job; a scan worker does the
-//! rest (`scan_pool`). Key filters of a program that is not known yet are pulled before (`key_filters`). Where the requester's memory is mapped the worker writes the result there itself; elsewhere it
+//! rest (`scan_pool`). Before, the rows that are not there for the scan are taken or pulled (`withheld`), and key filters of a program
+//! that is not known yet are pulled (`key_filters`). Where the requester's memory is mapped the worker writes the result there itself; elsewhere it
 //! leaves it in staging memory and the reactor sends it.
 //!
 //! Invariants
 //! - A full queue or short memory is a refusal with [`RefusalCode::Bounced`] and the reason, counted: the engine fetches instead.
 
 mod key_filters;
+mod pull;
+mod withheld;
 
 use std::sync::Arc;
 
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::{
     ids::SegmentId,
-    message::{Answer, BounceReason, Cost, Refusal, RefusalCode, Target},
+    message::{Answer, BounceReason, Cost, Parcel, Refusal, RefusalCode, Target},
     program::{ScanProgram, VerifiedProgram},
 };
 
@@ -28,12 +31,14 @@ use crate::{
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 use key_filters::Pulling;
+use withheld::Withheld;
 
 /// What is asked for.
 pub(crate) struct Wanted {
     pub(crate) program: ScanProgram,
     pub(crate) key_filters: Vec<Target>,
     pub(crate) segment: SegmentId,
+    pub(crate) withheld: Option<Parcel>,
     pub(crate) first_block: u32,
     pub(crate) target: Target,
     pub(crate) report_reads: bool,
@@ -41,6 +46,9 @@ pub(crate) struct Wanted {
 
 enum Stage {
     Asked(Box<Wanted>),
+    /// The withheld rows are on their way.
+    Withholding(Box<Wanted>),
+    /// Key filters are on their way.
     Pulling(Box<(Pulling, Wanted)>),
     Scanning,
     Scanned(Box<ScanResult>),
@@ -51,21 +59,26 @@ enum Stage {
 
 struct Process {
     target: Target,
+    withheld: Withheld,
     slot: Option<Slot>,
     stage: Stage,
 }
 
 /// Begins to serve it.
-pub(crate) fn start(core: &Core, wanted: Wanted) -> Result<Box<dyn Work>, Refusal> {
+pub(crate) fn start(core: &Core, mut wanted: Wanted) -> Result<Box<dyn Work>, Refusal> {
     // Found missing at once rather than after a wait for a worker.
-    core.node.store.segment(wanted.program.table, wanted.segment)?;
+    let (_, segment) = core.node.store.segment(wanted.program.table, wanted.segment)?;
+    let withheld = Withheld::new(wanted.withheld.take(), segment.directory().rows);
     let target = wanted.target;
-    Ok(Box::new(Process { target, slot: None, stage: Stage::Asked(Box::new(wanted)) }))
+    Ok(Box::new(Process { target, withheld, slot: None, stage: Stage::Asked(Box::new(wanted)) }))
 }
 
 impl Process {
-    /// Finds or makes the verified program, and queues the scan when it has its key filters.
+    /// Takes the withheld rows, finds or makes the verified program, and queues the scan when it has its key filters.
     fn prepare(&mut self, core: &mut Core, place: Place, wanted: Wanted) -> Result<Stage, Refusal> {
+        if !self.withheld.advance(core, place)? {
+            return Ok(Stage::Withholding(Box::new(wanted)));
+        }
         if let Some(program) = core.node.programs.known(&wanted.program)? {
             return self.queue(core, place, program, wanted);
         }
@@ -105,6 +118,7 @@ impl Process {
         let job = ScanJob {
             program,
             segment,
+            withheld: self.withheld.rows(),
             first_block,
             sink,
             sink_bytes,
@@ -206,7 +220,7 @@ fn is_bounce(refusal: &Refusal) -> bool {
 impl Work for Process {
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Asked(wanted) => ended(self.prepare(core, place, *wanted)),
+            Stage::Asked(wanted) | Stage::Withholding(wanted) => ended(self.prepare(core, place, *wanted)),
             Stage::Pulling(pulling) => {
                 let (pulling, wanted) = *pulling;
                 ended(self.pull(core, place, pulling, wanted))
@@ -241,6 +255,10 @@ impl Work for Process {
                 let written = outcome.map_err(|error| bad_memory(format!("writing the target: {error}")));
                 Stage::Ended(written.map(|()| answer))
             }
+            Stage::Withholding(wanted) => match self.withheld.arrived(core, place, outcome) {
+                Ok(()) => Stage::Withholding(wanted),
+                Err(refusal) => Stage::Ended(Err(refusal)),
+            },
             Stage::Pulling(mut pulling) => match pulling.0.arrived(core, place, outcome) {
                 Ok(()) => Stage::Pulling(pulling),
                 Err(refusal) => Stage::Ended(Err(refusal)),

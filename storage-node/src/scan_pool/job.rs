@@ -9,6 +9,7 @@ use rackscan_fabric::{OutOfBounds, RawSlice, RegionSlice};
 use rackscan_format::{
     message::{Cost, PageRead, Refusal},
     program::VerifiedProgram,
+    withheld::WithheldRows,
 };
 
 use crate::{mailbox::ReplyTo, store::StoredSegment};
@@ -37,6 +38,8 @@ impl Sink {
 pub(crate) struct ScanJob {
     pub(crate) program: Arc<VerifiedProgram>,
     pub(crate) segment: Arc<StoredSegment>,
+    /// The rows of it that are not there for this scan.
+    pub(crate) withheld: Option<Arc<WithheldRows>>,
     pub(crate) first_block: u32,
     pub(crate) sink: Sink,
     /// Bytes that the result may take.

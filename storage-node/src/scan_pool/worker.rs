@@ -236,6 +236,9 @@ impl Worker {
         let limits = ScanLimits { memory_bytes, batch_rows };
         let scan = SegmentScan::new(Arc::clone(program), directory, job.first_block, limits);
         let mut scan: SegmentScan<ScanPage> = scan.map_err(refused)?.with_quota(quota);
+        if let Some(withheld) = &job.withheld {
+            scan = scan.withholding(Arc::clone(withheld));
+        }
         let mut output = ScanOutput::default();
         let outcome = loop {
             match scan.step() {

@@ -15,6 +15,7 @@ fn reads(client: &mut Client, table: &Table, limit: i64, report_reads: bool) -> 
     loop {
         let (program, target) = (table.program(limit), client.target(0, 256 << 10));
         let answer = client.ask(Request::Process {
+            withheld: None,
             key_filters: Vec::new(),
             program,
             segment: SegmentId(0),

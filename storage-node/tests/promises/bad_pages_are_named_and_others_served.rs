@@ -34,6 +34,7 @@ fn extent(directory: &SegmentDirectory, column: u16, page: u16) -> Extent {
 fn process(client: &mut Client, table: &Table, segment: u32) -> Result<Answer, Refusal> {
     let target = client.target(0, 8 << 20);
     client.ask(Request::Process {
+        withheld: None,
         key_filters: Vec::new(),
         program: table.program(1000),
         segment: SegmentId(segment),

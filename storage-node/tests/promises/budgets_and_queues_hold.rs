@@ -32,6 +32,7 @@ fn storm(client: &mut Client, table: &Table, count: u64) -> BTreeMap<String, usi
         let program = table.program(1000);
         let target = client.target(16 << 20, 8 << 20);
         let process = Request::Process {
+            withheld: None,
             key_filters: Vec::new(),
             program,
             segment: SegmentId(0),

@@ -80,6 +80,7 @@ fn nothing_of_the_devices_is_in_the_page_cache_after_load_fetch_and_process() {
         let program = table.program(500);
         let target = client.target(0, 4 << 20);
         let processed = client.ask(Request::Process {
+            withheld: None,
             key_filters: Vec::new(),
             program,
             segment: segment_id,

@@ -41,6 +41,7 @@ fn process(
     let target = client.target(0, RESULT_BYTES);
     let (program, segment) = (program.clone(), SegmentId(segment));
     client.ask(Request::Process {
+        withheld: None,
         program,
         key_filters,
         segment,

@@ -38,6 +38,7 @@ fn ask_for_much(client: &mut Client, table: &Table) {
         client.send(Request::Fetch { table: id, segment: segment_id, pages: segment.wanted(), target });
         let (program, target) = (table.program(1000), client.target(16 << 20, 8 << 20));
         client.send(Request::Process {
+            withheld: None,
             key_filters: Vec::new(),
             program,
             segment: SegmentId(0),

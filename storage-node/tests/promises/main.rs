@@ -28,3 +28,4 @@ mod tables_are_whole_or_absent;
 mod transactions_are_read_whole;
 mod transactions_end_without_their_client;
 mod transactions_stop_at_a_full_log;
+mod withheld_rows_stay_out;

@@ -46,6 +46,7 @@ fn things_that_are_not_here_are_not_found() {
             Request::Fetch { table: table.id(), segment: SegmentId(1), pages: vec![page], target },
             Request::CommitPublish { load: TableId(77) },
             Request::Process {
+                withheld: None,
                 key_filters: Vec::new(),
                 program: table.program(1),
                 segment: SegmentId(9),
@@ -83,6 +84,7 @@ fn targets_that_are_not_the_clients_are_refused_as_memory() {
                     Request::Catalog { from_bytes: 0, target },
                     Request::Echo { bytes: 4096, target },
                     Request::Process {
+                        withheld: None,
                         key_filters: Vec::new(),
                         program: table.program(1000),
                         segment: SegmentId(0),
@@ -126,6 +128,7 @@ fn requests_that_break_a_rule_are_malformed() {
             huge.id = TableId(8);
             huge.page_size = 1;
             let process = |program, first_block| Request::Process {
+                withheld: None,
                 key_filters: Vec::new(),
                 program,
                 segment: SegmentId(0),

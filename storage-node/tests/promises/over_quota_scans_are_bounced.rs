@@ -18,6 +18,7 @@ fn process(client: &mut Client, program: &ScanProgram) -> Result<Answer, Refusal
     let target = client.target(0, 16 << 20);
     let (program, segment) = (program.clone(), SegmentId(0));
     client.ask(Request::Process {
+        withheld: None,
         key_filters: Vec::new(),
         program,
         segment,

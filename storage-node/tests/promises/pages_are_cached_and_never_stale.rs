@@ -180,6 +180,7 @@ fn a_scan_takes_pages_from_the_cache_and_leaves_there_what_it_read() {
             for round in 0..3 {
                 let (program, target) = (program.clone(), client.target(0, 4 << 20));
                 let answer = client.ask(Request::Process {
+                    withheld: None,
                     program,
                     key_filters: Vec::new(),
                     segment: SegmentId(segment),

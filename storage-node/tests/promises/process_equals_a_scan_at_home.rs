@@ -24,6 +24,7 @@ fn process(
     loop {
         let (program, target) = (program.clone(), client.target(0, bytes));
         let request = Request::Process {
+            withheld: None,
             key_filters: Vec::new(),
             program,
             segment: SegmentId(segment),
@@ -98,6 +99,7 @@ fn a_target_below_one_block_is_refused_with_what_would_do() {
     table.load(&mut node.shm());
     for (wire, mut client) in node.both() {
         let request = |client: &Client, bytes| Request::Process {
+            withheld: None,
             key_filters: Vec::new(),
             program: table.program(1000),
             segment: SegmentId(0),

@@ -3,25 +3,25 @@
 //! The program names them by digest; their bytes lie in the requester's memory. They are pulled one after the other, once for each
 //! program (`scan_pool/programs`).
 //!
-//! Invariants
-//! - Only bytes that have the digest of their name become a filter.
-//! - While a transfer is under way its staging memory is ours; it goes back when the transfer has ended, however it ended.
+//! Invariant: only bytes that have the digest of their name become a filter.
 
 use std::sync::Arc;
 
-use rackscan_fabric::{Access, OperationError};
+use rackscan_fabric::OperationError;
 use rackscan_format::{
     key_filter::{KeyFilter, KeyFilterName},
-    message::{BounceReason, Refusal, RefusalCode, Target},
+    message::{Refusal, Target},
     program::VerifiedProgram,
 };
 
+use super::pull::{self, Pulled};
 use crate::{
     bridge::Core,
-    metrics::add,
     staging::Slot,
-    task::{Place, bad_memory, malformed},
+    task::{Place, malformed},
 };
+
+const WHAT: &str = "bytes of a key filter";
 
 /// A program and the filters that have come.
 pub(super) struct Pulling {
@@ -51,35 +51,13 @@ impl Pulling {
         Some((name, source))
     }
 
-    /// Begins with the next filter; true when all are here. A node without memory for it gives the scan back.
+    /// Begins with the next filter; true when all are here.
     pub(super) fn advance(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
         while self.slot.is_none() {
             let Some((name, source)) = self.next() else { return Ok(true) };
-            let length = name.length_bytes as usize;
-            let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
-            if link.maps_memory() {
-                let mapped = link.map(&source, Access::Read).ok_or_else(|| {
-                    bad_memory(format!("the key filter at {source:?} is not registered on this connection"))
-                })?;
-                let mut bytes = vec![0; length];
-                mapped.copy_out(0, &mut bytes).map_err(|error| bad_memory(error.to_string()))?;
-                add(&core.node.metrics.wire_read_bytes, length as u64);
-                self.open(&bytes, &name)?;
-                continue;
-            }
-            let Some(slot) = core.take_slot(place, length) else {
-                let text = format!(
-                    "no {length} bytes of staging memory are free for a key filter; fetch the segment"
-                );
-                return Err(Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text));
-            };
-            let into = core.staging.slice(&slot, length).map_err(|error| bad_memory(error.to_string()));
-            match into.and_then(|into| core.fetch(place, 0, &source, 0, into)) {
-                Ok(()) => self.slot = Some(slot),
-                Err(refusal) => {
-                    core.give_back(place, &slot);
-                    return Err(refusal);
-                }
+            match pull::begin(core, place, &source, WHAT)? {
+                Pulled::Here(bytes) => self.open(&bytes, &name)?,
+                Pulled::UnderWay(slot) => self.slot = Some(slot),
             }
         }
         Ok(false)
@@ -92,12 +70,8 @@ impl Pulling {
         place: Place,
         outcome: Result<(), OperationError>,
     ) -> Result<(), Refusal> {
-        let (Some(slot), Some((name, _))) = (self.slot.take(), self.next()) else { return Ok(()) };
-        let mut bytes = vec![0; name.length_bytes as usize];
-        let copied = core.staging.copy_out(&slot, &mut bytes);
-        core.give_back(place, &slot);
-        outcome.map_err(|error| bad_memory(format!("reading a key filter: {error}")))?;
-        copied.map_err(|error| bad_memory(error.to_string()))?;
+        let (Some(slot), Some((name, source))) = (self.slot.take(), self.next()) else { return Ok(()) };
+        let bytes = pull::end(core, place, &slot, (&source, WHAT), outcome)?;
         self.open(&bytes, &name)
     }
 

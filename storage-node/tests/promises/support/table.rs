@@ -12,6 +12,7 @@ use rackscan_format::{
     program::{Comparison, Input, Literal, Node, Output, PROGRAM_VERSION, ScanProgram, VerifiedProgram},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
     segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
+    withheld::WithheldRows,
 };
 use rackscan_scan::{ScanLimits, SegmentScan, Step};
 
@@ -119,10 +120,21 @@ impl Table {
 
     /// The same of a program with its key filters.
     pub(crate) fn run_at_home(&self, segment: usize, program: Arc<VerifiedProgram>) -> RecordBatch {
+        self.run_at_home_without(segment, program, Arc::default())
+    }
+
+    /// The same of the rows that are not withheld.
+    pub(crate) fn run_at_home_without(
+        &self,
+        segment: usize,
+        program: Arc<VerifiedProgram>,
+        withheld: Arc<WithheldRows>,
+    ) -> RecordBatch {
         let segment = &self.segments[segment];
         let directory = Arc::new(segment.directory.clone());
         let mut scan = SegmentScan::new(Arc::clone(&program), directory, 0, ScanLimits::default())
-            .expect("program and segment belong together");
+            .expect("program and segment belong together")
+            .withholding(withheld);
         let mut batches = Vec::new();
         loop {
             match scan.step().expect("the scan goes on") {

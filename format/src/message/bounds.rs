@@ -1,0 +1,79 @@
+//! How many parts and bytes may a request have? Whoever decodes one looks here before anything is done with it.
+
+use super::{Parcel, Request};
+use crate::{
+    codec::CodecError,
+    limits::{
+        CACHE_USED_MAX, FETCH_PAGES_MAX, RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
+    },
+};
+
+/// Holds the request's lists against their limits.
+pub(super) fn check(request: &Request) -> Result<(), CodecError> {
+    let parts = |what: &str, parts: usize, most: usize| match (1..=most).contains(&parts) {
+        true => Ok(()),
+        false => malformed(format!("{what} of {parts} parts, expected 1 to {most}")),
+    };
+    let bytes = |what: &str, bytes: usize, most: usize| match bytes <= most {
+        true => Ok(()),
+        false => malformed(format!("{bytes} bytes of {what}, expected at most {most}")),
+    };
+    match request {
+        Request::Fetch { pages, .. } => parts("a fetch", pages.len(), FETCH_PAGES_MAX),
+        Request::ReadRaw { reads, .. } => parts("a raw read", reads.len(), RAW_TRANSFERS_MAX),
+        Request::WriteRaw { writes, .. } => parts("a raw write", writes.len(), RAW_TRANSFERS_MAX),
+        Request::CacheUsed { places } => parts("a list of used places", places.len(), CACHE_USED_MAX),
+        Request::Transact { messages: Parcel::Here(here), .. } => {
+            bytes("a transaction", here.len(), TRANSACT_BYTES_MAX)
+        }
+        Request::Process { withheld: Some(Parcel::Here(here)), .. } => {
+            bytes("withheld rows", here.len(), WITHHELD_HERE_BYTES_MAX)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn malformed(reason: String) -> Result<(), CodecError> {
+    Err(CodecError::Malformed { what: "request", reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        ids::{RequestId, SegmentId, TableId},
+        limits::WITHHELD_HERE_BYTES_MAX,
+        message::{Parcel, Request, RequestMessage, Target},
+        program::{Output, PROGRAM_VERSION, ScanProgram},
+    };
+
+    #[test]
+    fn withheld_rows_that_are_too_long_for_a_message_are_malformed_in_one() {
+        let program = ScanProgram {
+            version: PROGRAM_VERSION,
+            table: TableId(1),
+            inputs: Vec::new(),
+            nodes: Vec::new(),
+            filter: Vec::new(),
+            output: Output::Rows(Vec::new()),
+            limit_rows: None,
+            key_filters: Vec::new(),
+        };
+        let message = |bytes| RequestMessage {
+            id: RequestId(1),
+            request: Request::Process {
+                program: program.clone(),
+                key_filters: Vec::new(),
+                segment: SegmentId(0),
+                withheld: Some(Parcel::Here(vec![7; bytes])),
+                first_block: 0,
+                target: Target { key: 1, offset_bytes: 0, length_bytes: 512 },
+                report_reads: false,
+            },
+        };
+        let longest = message(WITHHELD_HERE_BYTES_MAX);
+        assert_eq!(RequestMessage::decode(&longest.encode().unwrap()).unwrap(), longest);
+        let longer = message(WITHHELD_HERE_BYTES_MAX + 1).encode().unwrap();
+        let error = RequestMessage::decode(&longer).unwrap_err().to_string();
+        assert!(error.contains("8193 bytes of withheld rows, expected at most 8192"), "{error}");
+    }
+}

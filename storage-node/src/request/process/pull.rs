@@ -1,0 +1,71 @@
+//! How do bytes that a request names in the requester's memory get here?
+//!
+//! Where that memory is mapped they are copied at once; elsewhere they are read one-sidedly into staging memory and copied out of it.
+//!
+//! Invariant: while a transfer is under way its staging memory is ours; it goes back when the transfer has ended, however it ended.
+
+use rackscan_fabric::{Access, OperationError};
+use rackscan_format::message::{BounceReason, Refusal, RefusalCode, Target};
+
+use crate::{
+    bridge::Core,
+    metrics::add,
+    staging::Slot,
+    task::{Place, bad_memory},
+};
+
+/// What became of a pull.
+pub(super) enum Pulled {
+    /// The bytes are here.
+    Here(Vec<u8>),
+    /// They are on their way: [`end`] takes them when the transfer has ended.
+    UnderWay(Slot),
+}
+
+/// Begins to pull all of the source's bytes, whose number was checked. A node without memory for them gives the scan back.
+pub(super) fn begin(
+    core: &mut Core,
+    place: Place,
+    source: &Target,
+    what: &'static str,
+) -> Result<Pulled, Refusal> {
+    let length = usize::try_from(source.length_bytes).unwrap_or(usize::MAX);
+    let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
+    if link.maps_memory() {
+        let mapped = link.map(source, Access::Read).ok_or_else(|| {
+            bad_memory(format!("the {what} at {source:?} are not registered on this connection"))
+        })?;
+        let mut bytes = vec![0; length];
+        mapped.copy_out(0, &mut bytes).map_err(|error| bad_memory(error.to_string()))?;
+        add(&core.node.metrics.wire_read_bytes, source.length_bytes);
+        return Ok(Pulled::Here(bytes));
+    }
+    let Some(slot) = core.take_slot(place, length) else {
+        let text = format!("no {length} bytes of staging memory are free for {what}; fetch the segment");
+        return Err(Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text));
+    };
+    let into = core.staging.slice(&slot, length).map_err(|error| bad_memory(error.to_string()));
+    match into.and_then(|into| core.fetch(place, 0, source, 0, into)) {
+        Ok(()) => Ok(Pulled::UnderWay(slot)),
+        Err(refusal) => {
+            core.give_back(place, &slot);
+            Err(refusal)
+        }
+    }
+}
+
+/// The bytes of a transfer that has ended, if it ended well.
+pub(super) fn end(
+    core: &mut Core,
+    place: Place,
+    slot: &Slot,
+    (source, what): (&Target, &'static str),
+    outcome: Result<(), OperationError>,
+) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = vec![0; usize::try_from(source.length_bytes).unwrap_or(0)];
+    let copied = core.staging.copy_out(slot, &mut bytes);
+    core.give_back(place, slot);
+    outcome.map_err(|error| bad_memory(format!("reading {what}: {error}")))?;
+    copied.map_err(|error| bad_memory(error.to_string()))?;
+    Ok(bytes)
+}

@@ -1,0 +1,98 @@
+//! How does a node learn which rows of a segment are not there for a scan?
+//!
+//! Short lists come in the request; longer ones lie in the requester's memory and are pulled, for every scan anew: the next one may see
+//! others.
+//!
+//! Invariant: a scan begins with a list that parses, whose checksum is right and whose rows the segment has, or not at all.
+
+use std::sync::Arc;
+
+use rackscan_fabric::OperationError;
+use rackscan_format::{
+    message::{Parcel, Refusal, Target},
+    withheld::WithheldRows,
+};
+
+use super::pull::{self, Pulled};
+use crate::{
+    bridge::Core,
+    staging::Slot,
+    task::{Place, malformed},
+};
+
+const WHAT: &str = "bytes of withheld rows";
+
+/// The rows of a segment of `segment_rows` rows that a request says are not there.
+pub(super) struct Withheld {
+    segment_rows: u32,
+    state: State,
+}
+
+enum State {
+    Parcel(Parcel),
+    UnderWay(Slot, Target),
+    Here(Option<Arc<WithheldRows>>),
+}
+
+impl Withheld {
+    /// Nothing was looked at yet.
+    pub(super) fn new(parcel: Option<Parcel>, segment_rows: u32) -> Self {
+        Self { segment_rows, state: parcel.map_or(State::Here(None), State::Parcel) }
+    }
+
+    /// Takes or pulls the rows; true when they are here.
+    pub(super) fn advance(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
+        let source = match &self.state {
+            State::Here(_) => return Ok(true),
+            State::UnderWay(..) => return Ok(false),
+            State::Parcel(Parcel::Here(bytes)) => {
+                self.state = self.open(bytes)?;
+                return Ok(true);
+            }
+            State::Parcel(Parcel::Beside(source)) => *source,
+        };
+        let most = WithheldRows::bytes_max(self.segment_rows);
+        if source.length_bytes > most as u64 {
+            let text = format!(
+                "{} {WHAT} of a segment of {} rows, expected at most {most}",
+                source.length_bytes, self.segment_rows
+            );
+            return Err(malformed(text));
+        }
+        self.state = match pull::begin(core, place, &source, WHAT)? {
+            Pulled::Here(bytes) => self.open(&bytes)?,
+            Pulled::UnderWay(slot) => State::UnderWay(slot, source),
+        };
+        Ok(matches!(self.state, State::Here(_)))
+    }
+
+    /// The transfer under way has ended.
+    pub(super) fn arrived(
+        &mut self,
+        core: &mut Core,
+        place: Place,
+        outcome: Result<(), OperationError>,
+    ) -> Result<(), Refusal> {
+        let State::UnderWay(slot, source) = std::mem::replace(&mut self.state, State::Here(None)) else {
+            return Ok(());
+        };
+        let bytes = pull::end(core, place, &slot, (&source, WHAT), outcome)?;
+        self.state = self.open(&bytes)?;
+        Ok(())
+    }
+
+    fn open(&self, bytes: &[u8]) -> Result<State, Refusal> {
+        let rows = WithheldRows::from_bytes(bytes);
+        let rows = rows.and_then(|rows| rows.verify(self.segment_rows).map(|()| rows));
+        let rows = rows.map_err(|error| malformed(error.to_string()))?;
+        Ok(State::Here(Some(Arc::new(rows))))
+    }
+
+    /// The rows, once they are here.
+    pub(super) fn rows(&self) -> Option<Arc<WithheldRows>> {
+        match &self.state {
+            State::Here(rows) => rows.clone(),
+            State::Parcel(_) | State::UnderWay(..) => None,
+        }
+    }
+}
