@@ -189,6 +189,7 @@ fn open<'s>(
         wire: Some(wire_of(series.wire)),
         memory_bytes: SESSION_BYTES,
         patience: TIMEOUT,
+        posts: false,
     };
     let operations = match series.operations {
         Operations::Get => SessionOperations::Messages,

@@ -61,6 +61,7 @@ impl Open {
             wire: global.wire.map(Into::into),
             memory_bytes: SESSION_MEMORY_BYTES_MIN,
             patience: timeout,
+            posts: false,
         };
         let options =
             SessionOptions { algorithm: isolation.algorithm, timeout, ..SessionOptions::new(lines) };

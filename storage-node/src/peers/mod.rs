@@ -125,6 +125,7 @@ pub(crate) fn start(
         wire: None,
         memory_bytes: PEER_MEMORY_BYTES,
         patience: PEER_PATIENCE,
+        posts: false,
     };
     let thread = PeersThread {
         options,
