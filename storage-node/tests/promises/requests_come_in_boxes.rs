@@ -25,6 +25,11 @@ fn both(node: &Running) -> [(&'static str, Posting); 2] {
     node.both().map(|(wire, client)| (wire, Posting::new(client, 4, 8 << 10)))
 }
 
+/// Later than all before, of this client and those before it.
+fn later(client: u32, round: u64) -> u64 {
+    u64::from(client) << 32 | round
+}
+
 fn posted(client: &mut Client) -> u64 {
     client.status().counters.posted_messages
 }
@@ -40,7 +45,7 @@ fn what_comes_in_a_box_is_answered_in_that_box() {
         assert_eq!(index, Some(0), "{wire}");
         let value = vec![7; 1000];
         for round in 1..20_u64 {
-            let stamp = at(round, number);
+            let stamp = at(later(number, round), number);
             let (replies, index) = posting.ask(&[prepare(stamp, &[("a", &value)])]);
             assert_eq!(replies, [Reply::Prepared]);
             assert_eq!(index.map(|index| index as u64), Some((3 * round - 2) % 4), "{wire}");
@@ -63,7 +68,7 @@ fn what_is_too_long_for_its_box_or_lies_elsewhere_is_answered_by_a_message_and_t
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let lease = posting.client.lease(number);
         for (time, length) in [(1, 20_000), (2, 200_000)] {
-            let stamp = at(time, number);
+            let stamp = at(later(number, time), number);
             posting.client.commit(stamp, &[("a", &vec![7; length])]);
             for _ in 0..5 {
                 let (replies, index) = posting.ask(&[Request::Get { lease, keys: vec![key("a")] }]);
