@@ -197,6 +197,28 @@ fn boxes_are_bounded_and_each_connection_has_them_once() {
 }
 
 #[test]
+fn boxes_take_memory_of_connections_and_are_refused_when_there_is_none() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    // Bounded, whatever the node's memory: as many connections as one reactor may have.
+    let mut clients = Vec::new();
+    let refusal = loop {
+        assert!(clients.len() < 256, "memory for connections is bounded");
+        let mut client = node.small(0);
+        let replies = client.target(0, 1 << 20);
+        let used = client.status().counters.memory_used_bytes;
+        match client.ask(NodeRequest::OpenPosts { boxes: 4, body_bytes_max: 8 << 10, replies }) {
+            Ok(_) => assert!(client.status().counters.memory_used_bytes > used),
+            Err(refusal) => break refusal,
+        }
+        clients.push(client);
+    };
+    assert_eq!(refusal.code, RefusalCode::Busy, "{refusal:?}");
+    assert!(!clients.is_empty() && refusal.text.contains("send messages"), "{refusal:?}");
+    node.stop();
+}
+
+#[test]
 fn a_client_that_leaves_its_requests_in_boxes_leaves_nothing_behind() {
     let home = Home::new();
     let node = home.start_with_keys();
@@ -208,8 +230,12 @@ fn a_client_that_leaves_its_requests_in_boxes_leaves_nothing_behind() {
         }
     }
     let (mut client, deadline) = (node.shm(), Instant::now() + Duration::from_secs(20));
-    while client.status().counters.connections_open > 1 {
-        assert!(Instant::now() < deadline, "{:?}", client.status().counters);
+    let left = |client: &mut Client| {
+        let counters = client.status().counters;
+        (counters.connections_open, counters.connections_with_boxes)
+    };
+    while left(&mut client) != (1, 0) {
+        assert!(Instant::now() < deadline, "{:?}", left(&mut client));
     }
     node.stop();
 }
