@@ -30,6 +30,11 @@ fn later(client: u32, round: u64) -> u64 {
     u64::from(client) << 32 | round
 }
 
+/// Connections that a turn of the reactor looks at behind those that are tested: what is asked meanwhile arrives in the middle of a turn.
+fn others(node: &Running) -> Vec<Client> {
+    (0..20).map(|_| node.small(0)).collect()
+}
+
 fn posted(client: &mut Client) -> u64 {
     client.status().counters.posted_messages
 }
@@ -88,7 +93,8 @@ fn a_message_that_is_sent_behind_a_box_is_served_after_it() {
     let home = Home::new();
     let node = home.start_with_keys();
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
-        for round in 1..1000_u64 {
+        let _others = others(&node);
+        for round in 1..2000_u64 {
             let stamp = at(round, number);
             let by_post = posting.post(&[prepare(stamp, &[("a", b"value")])]);
             let commit = posting.client.transact_request(&[Request::Commit { stamp }]);
@@ -108,8 +114,9 @@ fn a_box_wakes_a_node_that_sleeps_and_meets_it_however_it_falls_asleep() {
     let home = Home::new();
     let node = home.start_with_keys();
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
+        let _others = others(&node);
         let mut longest = Duration::ZERO;
-        for round in 0..2000_u64 {
+        for round in 0..4000_u64 {
             // From none to longer than a reactor polls; now and then until it is certainly asleep.
             let pause = if round % 200 == 0 { 20_000 } else { round % 80 };
             let until = Instant::now() + Duration::from_nanos(pause * 1000);
