@@ -118,7 +118,7 @@ fn main() -> Outcome<()> {
             let ratios = found.iter().zip(&figures[0]).map(|(found, base)| found / base).collect();
             let per_second = median(found.clone());
             println!(
-                "{at_once} keys, {operations} over {wire}: {per_second:.0} reads/s, {:.2} of get/put over shm",
+                "{at_once} keys, {operations} over {wire:?}: {per_second:.0} reads/s, {:.2} of get/put over shm",
                 median(ratios)
             );
         }
