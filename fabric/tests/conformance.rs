@@ -116,6 +116,7 @@ on_every_wire! {
     posts::a_sleeper_is_woken_by_a_message_in_a_box_however_the_race_goes,
     posts::a_reactor_that_sleeps_on_many_connections_is_woken_by_a_write_into_a_box,
     posts::a_message_that_fits_in_no_box_is_refused_and_uses_no_number,
+    posts::a_receiver_that_takes_boxes_in_turn_sees_nothing_of_the_others,
     posts::the_end_of_a_connection_ends_the_wait_for_its_boxes,
     handshake::another_cluster_key_is_refused_on_both_sides,
     handshake::nobody_listening_is_a_refusal,

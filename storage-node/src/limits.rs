@@ -53,15 +53,15 @@ pub const CONNECTIONS_PER_REACTOR_MAX: usize = 256;
 /// Senders that the inbox of a reactor can tell apart: its connections, and those that come or go at the moment.
 pub const SENDERS_PER_REACTOR_MAX: u16 = 320;
 /// Memory that one connection takes outside of our pools and the inbox, in bytes: a request that is being put together, and
-/// the staging, answers and stack of a `tcp` responder or the scratch memory of a `verbs` queue pair, rounded up; and boxes.
-pub const CONNECTION_BYTES: u64 = (384 << 10) + POSTS_BYTES;
+/// the staging, answers and stack of a `tcp` responder or the scratch memory of a `verbs` queue pair, rounded up.
+pub const CONNECTION_BYTES: u64 = 384 << 10;
 /// Boxes of one connection at either end; a client that asks for more is refused.
 pub const POSTS_MAX: usize = 16;
 /// The longest message in a box, in bytes. A value of some KiB fits.
 pub const POST_BODY_BYTES_MAX: usize = 16 << 10;
 /// Bytes of all boxes of one connection at one end: four for 8 KiB each, say, and what lies around them.
 pub const POSTS_REGION_BYTES_MAX: usize = 36 << 10;
-/// What they take here: boxes, images of what is written into the client's, and a message that is being looked at.
+/// What they take here, of the memory for connections: boxes, images of what is written into the client's, and a message that is being looked at.
 pub const POSTS_BYTES: u64 = 2 * POSTS_REGION_BYTES_MAX as u64 + POST_BODY_BYTES_MAX as u64;
 /// Requests in progress of one connection; a client that asks for more is told [`Busy`].
 ///

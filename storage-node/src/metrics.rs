@@ -2,11 +2,14 @@
 //!
 //! Invariants
 //! - One structure of plain counters, always compiled; every thread of the node adds to it.
-//! - Counters never go back; the gauges are `connections_open` and `memory_used_bytes`.
+//! - Counters never go back; the gauges are `connections_open`, `connections_with_boxes` and
+//!   `memory_used_bytes`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rackscan_format::message::NodeCounters;
+
+use crate::limits::{CONNECTION_BYTES, POSTS_BYTES};
 
 macro_rules! metrics {
     ($($name:ident),* $(,)?) => {
@@ -44,6 +47,7 @@ metrics!(
     connections_accepted,
     connections_refused,
     connections_open,
+    connections_with_boxes,
     inbox_messages,
     posted_messages,
     inbox_moves,
@@ -62,6 +66,12 @@ impl Metrics {
     pub(crate) fn memory_taken(&self, bytes: u64) {
         let used = self.memory_used_bytes.fetch_add(bytes, Relaxed) + bytes;
         self.memory_peak_bytes.fetch_max(used, Relaxed);
+    }
+
+    /// What connections take of their part of the budget now.
+    pub(crate) fn connection_bytes(&self) -> u64 {
+        self.connections_open.load(Relaxed) * CONNECTION_BYTES
+            + self.connections_with_boxes.load(Relaxed) * POSTS_BYTES
     }
 
     /// Memory of the budget was returned.

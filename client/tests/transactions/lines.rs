@@ -4,7 +4,14 @@ use std::time::{Duration, Instant};
 
 use rackscan_client::{LineError, LineEvent, Lines, LinesOptions};
 use rackscan_device::Wait;
-use rackscan_format::message::{Answer, Request};
+use rackscan_format::{
+    codec,
+    message::{Answer, Parcel, Request, Target},
+};
+use rackscan_ramp::{
+    message::Request as Asked,
+    stamp::{ClientId, Stamp},
+};
 
 use crate::{
     node::{Place, key},
@@ -118,6 +125,43 @@ fn requests_at_a_node_are_bounded() {
     let depth = rackscan_client::limits::DIRECT_DEPTH_MAX as u64;
     (0..depth).for_each(|tag| lines.send(0, tag, Request::Status).unwrap());
     assert!(matches!(lines.send(0, depth, Request::Status), Err(LineError::Full { .. })));
+}
+
+/// A request about transactions that is answered with nothing, with so many messages.
+fn unanswered(messages: usize) -> Request {
+    let stamps = vec![Stamp { time: u64::MAX, client: ClientId(u32::MAX) }; 256];
+    let bytes = codec::encode(&vec![Asked::Settled { stamps }; messages]).expect("they are encoded");
+    let target = Target { key: 0, offset_bytes: 0, length_bytes: 0 };
+    Request::Transact { messages: Parcel::Here(bytes), target }
+}
+
+#[test]
+fn requests_go_in_boxes_in_turn_and_as_messages_where_they_would_overtake_others() {
+    for wire in WIRES {
+        let scene = Scene::start(wire, 1);
+        let mut lines = Lines::connect(LinesOptions { posts: true, ..options(&scene) }).unwrap();
+        assert!(lines.has_posts(0), "{wire:?}");
+        let posted = || scene.knobs(0).posted.load(std::sync::atomic::Ordering::SeqCst);
+        let is_reply =
+            |event: &LineEvent, wanted: u64| matches!(event, LineEvent::Reply { tag, .. } if *tag == wanted);
+        // The first is too long for a box, and the second would overtake it.
+        lines.send(0, 1, unanswered(4)).unwrap();
+        lines.send(0, 2, unanswered(0)).unwrap();
+        until(&mut lines, |event| is_reply(event, 2));
+        assert_eq!(posted(), 0, "{wire:?}");
+        lines.send(0, 3, unanswered(0)).unwrap();
+        until(&mut lines, |event| is_reply(event, 3));
+        assert_eq!(posted(), 1, "{wire:?}");
+        // Nothing is answered: four find a free box, also when nobody waits for them any more, and the fifth none.
+        scene.knobs(0).silent.store(true, std::sync::atomic::Ordering::SeqCst);
+        for tag in 10..16 {
+            lines.send(0, tag, unanswered(0)).unwrap();
+            assert!(lines.forget(0, tag));
+        }
+        lines.send(0, 20, Request::Status).unwrap();
+        until(&mut lines, |event| is_status_of(event, 0, 20));
+        assert_eq!(posted(), 5, "{wire:?}");
+    }
 }
 
 #[test]

@@ -188,6 +188,27 @@ pub(crate) fn a_message_that_fits_in_no_box_is_refused_and_uses_no_number(wire: 
     assert_eq!(theirs.next(), (0, b"this fits".to_vec()));
 }
 
+pub(crate) fn a_receiver_that_takes_boxes_in_turn_sees_nothing_of_the_others(wire: TestWire) {
+    let (mut ours, mut theirs) = sides_of(pair(wire));
+    ours.send(1, b"second");
+    let deadline = soon();
+    theirs.connection.wait_or(&mut theirs.events, deadline, || theirs.boxes.look());
+    theirs.check_events();
+    assert!(theirs.boxes.look(), "it has arrived");
+    assert!(!theirs.boxes.look_at(0) && theirs.boxes.poll(0).is_none());
+    ours.send(0, b"first");
+    for (index, body) in [(0, &b"first"[..]), (1, b"second")] {
+        while !theirs.boxes.look_at(index) {
+            assert!(Instant::now() < deadline, "no message in box {index}");
+            theirs.connection.wait_or(&mut theirs.events, deadline, || theirs.boxes.look_at(index));
+            theirs.check_events();
+        }
+        assert!(theirs.boxes.look_at(index), "looking takes nothing");
+        assert_eq!(theirs.boxes.poll(index), Some(body));
+    }
+    assert!(!theirs.boxes.look_at(BOXES), "there is no such box");
+}
+
 pub(crate) fn the_end_of_a_connection_ends_the_wait_for_its_boxes(wire: TestWire) {
     let (ours, mut theirs) = sides_of(pair(wire));
     let waiter = std::thread::spawn(move || {

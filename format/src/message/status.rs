@@ -67,6 +67,8 @@ pub struct NodeCounters {
     pub connections_refused: u64,
     /// Connections open now.
     pub connections_open: u64,
+    /// Those of them that have boxes.
+    pub connections_with_boxes: u64,
     /// Requests that arrived through the inboxes.
     pub inbox_messages: u64,
     /// Requests that arrived in boxes.

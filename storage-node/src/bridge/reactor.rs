@@ -29,8 +29,8 @@ use super::{
 };
 use crate::{
     limits::{
-        ARRIVALS_PER_TURN_MAX, COMPLETIONS_PER_TURN_MAX, CONNECTIONS_PER_REACTOR_MAX, REACTOR_SPIN,
-        REPLIES_WAITING_MAX, STOP_TIME_MAX,
+        ARRIVALS_PER_TURN_MAX, COMPLETIONS_PER_TURN_MAX, CONNECTION_BYTES, CONNECTIONS_PER_REACTOR_MAX,
+        POSTS_BYTES, REACTOR_SPIN, REPLIES_WAITING_MAX, STOP_TIME_MAX,
     },
     link::{Link, REPLY, WATCH},
     mailbox::{Mail, Mailbox, TaskIndex},
@@ -233,14 +233,15 @@ impl Reactor {
         let open = self.core.links.iter().flatten().count();
         let all_open = metrics.counters().connections_open;
         let most = self.core.node.plan.connections;
-        if open >= CONNECTIONS_PER_REACTOR_MAX || all_open >= most || self.core.node.lifecycle.is_stopping() {
+        let has_room = metrics.connection_bytes() + CONNECTION_BYTES <= most * CONNECTION_BYTES;
+        if open >= CONNECTIONS_PER_REACTOR_MAX || !has_room || self.core.node.lifecycle.is_stopping() {
             tracing::warn!(peer = connection.peer(), all_open, most, "a connection was refused: too many");
             add(&metrics.connections_refused, 1);
             return;
         }
         add(&metrics.connections_accepted, 1);
         add(&metrics.connections_open, 1);
-        metrics.memory_taken(crate::limits::CONNECTION_BYTES);
+        metrics.memory_taken(CONNECTION_BYTES);
         self.next_connection += 1;
         tracing::debug!(peer = connection.peer(), "connected");
         let sender = connection.inbox().map(|(_, sender)| sender);
@@ -347,7 +348,11 @@ impl Reactor {
         }
         let metrics = &self.core.node.metrics;
         add(&metrics.connections_open, 0_u64.wrapping_sub(1));
-        metrics.memory_returned(crate::limits::CONNECTION_BYTES);
+        metrics.memory_returned(CONNECTION_BYTES);
+        if link.has_posts() {
+            add(&metrics.connections_with_boxes, 0_u64.wrapping_sub(1));
+            metrics.memory_returned(POSTS_BYTES);
+        }
         self.core.node.store.connection_closed(link.id());
         if link.transacts {
             self.core.home.left(link.id());

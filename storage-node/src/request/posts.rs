@@ -8,8 +8,9 @@ use rackscan_format::message::{Answer, Refusal, RefusalCode, Target};
 
 use crate::{
     bridge::Core,
-    limits::{POST_BODY_BYTES_MAX, POSTS_MAX, POSTS_REGION_BYTES_MAX},
+    limits::{CONNECTION_BYTES, POST_BODY_BYTES_MAX, POSTS_BYTES, POSTS_MAX, POSTS_REGION_BYTES_MAX},
     link::Posts,
+    metrics::add,
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 
@@ -24,6 +25,16 @@ pub(crate) fn open(
     replies: &Target,
 ) -> Result<Box<dyn Work>, Refusal> {
     let shape = shape(boxes, body_bytes_max)?;
+    let most_bytes = core.node.plan.connections * CONNECTION_BYTES;
+    let taken_bytes = core.node.metrics.connection_bytes();
+    if taken_bytes + POSTS_BYTES > most_bytes {
+        return Err(Refusal::new(
+            RefusalCode::Busy,
+            format!(
+                "no memory for boxes: connections take {taken_bytes} of {most_bytes} bytes; send messages, or give the node more memory"
+            ),
+        ));
+    }
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
     if link.has_posts() {
         return Err(malformed("the connection has boxes already: each has them once"));
@@ -32,6 +43,8 @@ pub(crate) fn open(
     let requests = link.open_posts(posts).map_err(|error| {
         Refusal::new(RefusalCode::Busy, format!("boxes cannot be registered: {error}; ask again"))
     })?;
+    add(&core.node.metrics.connections_with_boxes, 1);
+    core.node.metrics.memory_taken(POSTS_BYTES);
     Ok(Box::new(Opened(Some(Answer::Posts { requests }))))
 }
 

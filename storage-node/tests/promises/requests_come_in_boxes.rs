@@ -25,6 +25,16 @@ fn both(node: &Running) -> [(&'static str, Posting); 2] {
     node.both().map(|(wire, client)| (wire, Posting::new(client, 4, 8 << 10)))
 }
 
+/// Later than all before, of this client and those before it.
+fn later(client: u32, round: u64) -> u64 {
+    u64::from(client) << 32 | round
+}
+
+/// Connections that a turn of the reactor looks at behind those that are tested: what is asked meanwhile arrives in the middle of a turn.
+fn others(node: &Running) -> Vec<Client> {
+    (0..20).map(|_| node.small(0)).collect()
+}
+
 fn posted(client: &mut Client) -> u64 {
     client.status().counters.posted_messages
 }
@@ -40,7 +50,7 @@ fn what_comes_in_a_box_is_answered_in_that_box() {
         assert_eq!(index, Some(0), "{wire}");
         let value = vec![7; 1000];
         for round in 1..20_u64 {
-            let stamp = at(round, number);
+            let stamp = at(later(number, round), number);
             let (replies, index) = posting.ask(&[prepare(stamp, &[("a", &value)])]);
             assert_eq!(replies, [Reply::Prepared]);
             assert_eq!(index.map(|index| index as u64), Some((3 * round - 2) % 4), "{wire}");
@@ -63,7 +73,7 @@ fn what_is_too_long_for_its_box_or_lies_elsewhere_is_answered_by_a_message_and_t
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let lease = posting.client.lease(number);
         for (time, length) in [(1, 20_000), (2, 200_000)] {
-            let stamp = at(time, number);
+            let stamp = at(later(number, time), number);
             posting.client.commit(stamp, &[("a", &vec![7; length])]);
             for _ in 0..5 {
                 let (replies, index) = posting.ask(&[Request::Get { lease, keys: vec![key("a")] }]);
@@ -83,7 +93,8 @@ fn a_message_that_is_sent_behind_a_box_is_served_after_it() {
     let home = Home::new();
     let node = home.start_with_keys();
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
-        for round in 1..1000_u64 {
+        let _others = others(&node);
+        for round in 1..2000_u64 {
             let stamp = at(round, number);
             let by_post = posting.post(&[prepare(stamp, &[("a", b"value")])]);
             let commit = posting.client.transact_request(&[Request::Commit { stamp }]);
@@ -103,8 +114,9 @@ fn a_box_wakes_a_node_that_sleeps_and_meets_it_however_it_falls_asleep() {
     let home = Home::new();
     let node = home.start_with_keys();
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
+        let _others = others(&node);
         let mut longest = Duration::ZERO;
-        for round in 0..2000_u64 {
+        for round in 0..4000_u64 {
             // From none to longer than a reactor polls; now and then until it is certainly asleep.
             let pause = if round % 200 == 0 { 20_000 } else { round % 80 };
             let until = Instant::now() + Duration::from_nanos(pause * 1000);
@@ -192,6 +204,28 @@ fn boxes_are_bounded_and_each_connection_has_them_once() {
 }
 
 #[test]
+fn boxes_take_memory_of_connections_and_are_refused_when_there_is_none() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    // Bounded, whatever the node's memory: as many connections as one reactor may have.
+    let mut clients = Vec::new();
+    let refusal = loop {
+        assert!(clients.len() < 256, "memory for connections is bounded");
+        let mut client = node.small(0);
+        let replies = client.target(0, 1 << 20);
+        let used = client.status().counters.memory_used_bytes;
+        match client.ask(NodeRequest::OpenPosts { boxes: 4, body_bytes_max: 8 << 10, replies }) {
+            Ok(_) => assert!(client.status().counters.memory_used_bytes > used),
+            Err(refusal) => break refusal,
+        }
+        clients.push(client);
+    };
+    assert_eq!(refusal.code, RefusalCode::Busy, "{refusal:?}");
+    assert!(!clients.is_empty() && refusal.text.contains("send messages"), "{refusal:?}");
+    node.stop();
+}
+
+#[test]
 fn a_client_that_leaves_its_requests_in_boxes_leaves_nothing_behind() {
     let home = Home::new();
     let node = home.start_with_keys();
@@ -203,8 +237,12 @@ fn a_client_that_leaves_its_requests_in_boxes_leaves_nothing_behind() {
         }
     }
     let (mut client, deadline) = (node.shm(), Instant::now() + Duration::from_secs(20));
-    while client.status().counters.connections_open > 1 {
-        assert!(Instant::now() < deadline, "{:?}", client.status().counters);
+    let left = |client: &mut Client| {
+        let counters = client.status().counters;
+        (counters.connections_open, counters.connections_with_boxes)
+    };
+    while left(&mut client) != (1, 0) {
+        assert!(Instant::now() < deadline, "{:?}", left(&mut client));
     }
     node.stop();
 }
