@@ -8,6 +8,7 @@ use rackscan_ramp::{
     message::{Guard, Mode, Part, Reply, Request, Vote},
     stamp::Stamp,
 };
+use rackscan_storage_node::ClusterId;
 
 use crate::support::{
     client::Client,
@@ -192,6 +193,21 @@ fn many_are_ended_though_those_of_a_home_that_is_down_are_before_them() {
     // Node 3 never heard of them: it refuses them when it is asked, and can be.
     let home = cluster.settles(1, |home| home.in_doubt == 0);
     assert_eq!(home.ended_by_asking, 80);
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_of_another_cluster_is_asked_nothing() {
+    let mut cluster = Cluster::new(2, Wire::Shm);
+    cluster.start(1);
+    cluster.start_in(2, ClusterId(98));
+    let mut gone = cluster.client(1);
+    assert_eq!(gone.transact(prepare(Guard::Open)), Reply::Prepared);
+    drop(gone);
+    // It is hung up on, and tried again, again and again.
+    let other = cluster.comes_to(2, |node| node.counters.connections_accepted >= 5);
+    assert_eq!(other.home.requests, 0, "{other:?}");
+    assert_eq!(cluster.client(1).status().home.in_doubt, 1);
     cluster.stop_all();
 }
 
