@@ -17,6 +17,7 @@ pub const ROOT_ENTRIES: [&str; 29] = [
     "cli",
     "clippy.toml",
     "datasets",
+    "delta",
     "device",
     "docs",
     "engine",

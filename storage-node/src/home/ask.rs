@@ -7,7 +7,7 @@
 use std::{sync::atomic::Ordering::SeqCst, time::Instant};
 
 use rackscan_ramp::{
-    message::{HomeId, Reply},
+    message::{HomeId, Reply, Request},
     slot::SlotMemory,
     stamp::{ClientId, Stamp},
     store::Store,
@@ -91,6 +91,11 @@ impl HomeService {
     fn say(&mut self, sayings: Vec<Saying>) {
         for Saying { ending, stamp, message: Message { to, request } } in sayings {
             if to == self.id {
+                if matches!(request, Request::Commit { .. })
+                    && standing(self.home.store())(stamp) == Standing::InDoubt
+                {
+                    add(&self.shared.gauges.committed, 1);
+                }
                 let (caller, messages) = (Caller::of_ending(ending), vec![request]);
                 self.ask(Asked { caller, connection: OWN, messages });
             } else if let Some(peers) = &self.peers {

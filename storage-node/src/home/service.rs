@@ -214,12 +214,12 @@ impl HomeService {
                 return answers;
             }
             for (Peer(peer), reply) in replies {
-                self.count(&reply);
                 if let Some(ending) = Caller(peer).ending() {
                     // What it says then may be answered at once.
                     self.heard_here(ending, &reply);
                     continue;
                 }
+                self.count(&reply);
                 match answers.last_mut() {
                     // All replies to one request come one after the other.
                     Some((caller, replies)) if caller.0 == peer => replies.push(reply),

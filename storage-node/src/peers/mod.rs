@@ -82,8 +82,9 @@ pub(crate) struct PeerWay {
 impl PeerWay {
     /// Sends something, if there is room.
     pub(crate) fn send(&self, errand: Errand) {
-        let sent = self.errands.as_ref().map(|errands| errands.try_send(errand));
-        if matches!(sent, Some(Ok(()))) {
+        if let Some(errands) = &self.errands
+            && errands.try_send(errand).is_ok()
+        {
             self.ring();
         }
     }

@@ -8,6 +8,7 @@ use rackscan_ramp::{
     message::{Guard, Mode, Part, Reply, Request, Vote},
     stamp::Stamp,
 };
+use rackscan_storage_node::ClusterId;
 
 use crate::support::{
     client::Client,
@@ -180,15 +181,33 @@ fn many_are_ended_though_those_of_a_home_that_is_down_are_before_them() {
             assert_eq!(client.transact(prepare(time, &[1, 2])), Reply::Prepared);
         }
     }
-    drop(clients);
-    cluster.settles(2, |home| home.in_doubt == 0);
-    let home = cluster.settles(1, |home| home.in_doubt == 70);
-    assert!(home.ended_by_asking <= 10, "{home:?}");
+    // The other one is not missed, so node 1 alone ends them.
+    let [gone, _stays] = clients;
+    drop(gone);
+    let asking = |id, in_doubt| cluster.settles(id, |home| home.in_doubt == in_doubt).ended_by_asking;
+    assert_eq!([asking(2, 0), asking(1, 70)], [0, 10]);
     let mut client = cluster.client(2);
     let lease = client.lease(9);
     assert_eq!(client.value(lease, "a"), Some(110_u64.to_le_bytes().to_vec()));
     cluster.start(3);
-    cluster.settles(1, |home| home.in_doubt == 0);
+    // Node 3 never heard of them: it refuses them when it is asked, and can be.
+    let home = cluster.settles(1, |home| home.in_doubt == 0);
+    assert_eq!(home.ended_by_asking, 80);
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_of_another_cluster_is_asked_nothing() {
+    let mut cluster = Cluster::new(2, Wire::Shm);
+    cluster.start(1);
+    cluster.start_in(2, ClusterId(98));
+    let mut gone = cluster.client(1);
+    assert_eq!(gone.transact(prepare(Guard::Open)), Reply::Prepared);
+    drop(gone);
+    // It is hung up on, and tried again, again and again.
+    let other = cluster.comes_to(2, |node| node.counters.connections_accepted >= 5);
+    assert_eq!(other.home.requests, 0, "{other:?}");
+    assert_eq!(cluster.client(1).status().home.in_doubt, 1);
     cluster.stop_all();
 }
 

@@ -6,9 +6,12 @@ use std::{
 };
 
 use rackscan_fabric::{Address, Wire};
-use rackscan_format::{ids::NodeId, message::HomeStatus};
+use rackscan_format::{
+    ids::NodeId,
+    message::{HomeStatus, NodeStatus},
+};
 use rackscan_ramp::message::HomeId;
-use rackscan_storage_node::PeerConfig;
+use rackscan_storage_node::{ClusterId, PeerConfig};
 
 use super::{
     client::Client,
@@ -46,9 +49,14 @@ impl Cluster {
 
     /// Starts a node, for the first time or over what it left.
     pub(crate) fn start(&mut self, id: u16) {
+        self.start_in(id, ClusterId(99));
+    }
+
+    /// The same, as a member of this cluster.
+    pub(crate) fn start_in(&mut self, id: u16, cluster: ClusterId) {
         let place = usize::from(id) - 1;
         let mut config = self.homes[place].config_with_keys();
-        config.node = NodeId(id);
+        (config.node, config.cluster) = (NodeId(id), cluster);
         if self.wire != Wire::Shm {
             config.listen[1] = self.addresses[place].clone();
         }
@@ -90,10 +98,15 @@ impl Cluster {
 
     /// Waits until the home of a node is in that state.
     pub(crate) fn settles(&self, id: u16, settled: impl Fn(&HomeStatus) -> bool) -> HomeStatus {
+        self.comes_to(id, |node| settled(&node.home)).home
+    }
+
+    /// Waits until a node is in that state.
+    pub(crate) fn comes_to(&self, id: u16, settled: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
         let deadline = Instant::now() + PATIENCE;
         let mut client = self.client(id);
         loop {
-            let status = client.status().home;
+            let status = client.status();
             if settled(&status) {
                 return status;
             }
