@@ -11,6 +11,8 @@ use rackscan_fabric::Wire;
 use rackscan_planner::Policy;
 
 const SHAPE: Shape = Shape { segment_rows: 4096, page_size: 8 << 10 };
+/// How often what depends on a moment's wait is tried.
+const ATTEMPTS: usize = 5;
 const POLICIES: [Policy; 4] = [Policy::Local, Policy::RemoteFetch, Policy::RemoteProcess, Policy::Auto];
 
 async fn scan_of(engine: &Engine, sql: &str, table: &str) -> ScanReport {
@@ -30,6 +32,22 @@ async fn everywhere(cluster: &TestCluster, wire: Wire, sql: &str, table: &str) -
         reports.push(scan_of(&engine, sql, table).await);
     }
     assert!(answers.windows(2).all(|two| two[0] == two[1]), "{answers:?}");
+    reports
+}
+
+/// As [`everywhere`], of a scan of which at most a third of the rows are to be selected. Scans wait only for a short time for the keys of small tables, and on a machine
+/// that is busy with something else they come late: then it is tried again.
+async fn everywhere_in_time(cluster: &TestCluster, sql: &str, table: &str) -> Vec<ScanReport> {
+    let is_narrow = |report: &ScanReport| {
+        report.actual.as_ref().is_some_and(|figures| figures.work.rows_selected <= report.rows / 3)
+    };
+    let mut reports = everywhere(cluster, Wire::Shm, sql, table).await;
+    for _ in 1..ATTEMPTS {
+        if reports.iter().all(is_narrow) {
+            break;
+        }
+        reports = everywhere(cluster, Wire::Shm, sql, table).await;
+    }
     reports
 }
 
@@ -89,7 +107,7 @@ async fn a_small_table_narrows_the_next_small_one_before_that_is_read() {
     let sql = "select count(*), sum(l_quantity) from lineitem, supplier, nation, region where l_suppkey = s_suppkey \
                and s_nationkey = n_nationkey and n_regionkey = r_regionkey and r_name = 'ASIA'";
     for table in ["nation", "supplier", "lineitem"] {
-        for report in everywhere(&cluster, Wire::Shm, sql, table).await {
+        for report in everywhere_in_time(&cluster, sql, table).await {
             let (policy, segments) = (report.policy, report.narrowing.segments);
             assert_eq!(segments, report.segments, "{policy} {table}: {:?}", report.narrowing);
             let figures = report.actual.expect("it ran");
@@ -112,7 +130,7 @@ async fn each_key_of_a_join_narrows_the_table_that_it_comes_from() {
                where l_orderkey = o_orderkey and o_custkey = c_custkey and l_suppkey = s_suppkey and c_nationkey = s_nationkey \
                and s_nationkey = n_nationkey and n_regionkey = r_regionkey and r_name = 'ASIA'";
     for table in ["customer", "lineitem"] {
-        for report in everywhere(&cluster, Wire::Shm, sql, table).await {
+        for report in everywhere_in_time(&cluster, sql, table).await {
             let (policy, rows) = (report.policy, report.rows);
             let selected = report.actual.expect("it ran").work.rows_selected;
             assert!(selected > 0 && selected <= rows / 3, "{policy} {table}: {selected} of {rows}");
