@@ -75,8 +75,8 @@ pub(crate) struct HomeAccess {
     next: u64,
     /// Requests of this reactor that the home has not answered.
     callers: HashMap<Caller, TaskIndex>,
-    /// What it has answered and their requests do not know yet.
-    arrived: VecDeque<(TaskIndex, Vec<Reply>)>,
+    /// What it has answered and their requests do not know yet. By callers: a request may end before it hears, and its place is given to another.
+    arrived: VecDeque<(Caller, Vec<Reply>)>,
 }
 
 impl HomeAccess {
@@ -146,14 +146,17 @@ impl HomeAccess {
 
     /// The home has answered a request of this reactor.
     pub(crate) fn answered(&mut self, caller: Caller, replies: Vec<Reply>) {
-        if let Some(task) = self.callers.remove(&caller) {
-            self.arrived.push_back((task, replies));
-        }
+        self.arrived.push_back((caller, replies));
     }
 
-    /// The next answer for a request of this reactor.
+    /// The next answer for a request of this reactor that still waits for it.
     pub(crate) fn next_answer(&mut self) -> Option<(TaskIndex, Vec<Reply>)> {
-        self.arrived.pop_front()
+        while let Some((caller, replies)) = self.arrived.pop_front() {
+            if let Some(task) = self.callers.remove(&caller) {
+                return Some((task, replies));
+            }
+        }
+        None
     }
 
     /// Lets the home do what it does once in a turn. Whether there is more to do at once.
@@ -173,9 +176,7 @@ impl HomeAccess {
         act(home);
         for (caller, replies) in home.take_answers() {
             if caller.reactor() == usize::from(self.number) {
-                if let Some(task) = self.callers.remove(&caller) {
-                    self.arrived.push_back((task, replies));
-                }
+                self.arrived.push_back((caller, replies));
             } else if let Some(reactor) = self.reactors.get(caller.reactor()) {
                 reactor.send(Mail::Answered(caller, replies));
             }
@@ -189,4 +190,23 @@ pub(crate) fn is_answered(message: &Request) -> bool {
         message,
         Request::Advance { .. } | Request::Close { .. } | Request::Settled { .. } | Request::Ended { .. }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_to_a_request_that_has_ended_goes_to_nobody() {
+        let mut access = HomeAccess::new(0, None, false, Vec::new());
+        let question = || vec![Request::Mark];
+        let ended = access.ask(TaskIndex(7), ConnectionId(1), question());
+        access.answered(ended, vec![Reply::Prepared]);
+        // Its connection ends before the answer is handed out, and its place goes to another request.
+        access.forget(ended);
+        let other = access.ask(TaskIndex(7), ConnectionId(2), question());
+        access.answered(other, vec![Reply::Aborted]);
+        assert_eq!(access.next_answer(), Some((TaskIndex(7), vec![Reply::Aborted])));
+        assert_eq!(access.next_answer(), None);
+    }
 }
