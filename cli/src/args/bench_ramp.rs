@@ -59,8 +59,8 @@ pub(crate) struct BenchRamp {
     /// Seconds of each turn
     #[arg(long, value_name = "N", default_value_t = 2.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Seconds before anything counts, in each turn
-    #[arg(long, value_name = "N", default_value_t = 0.5, value_parser = seconds)]
+    /// Seconds before anything counts, in each turn; clients learn meanwhile where keys lie
+    #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
     pub(crate) warm_up: f64,
     /// Record what every client saw and check that it was read-atomic; costs the clients something
     #[arg(long)]
