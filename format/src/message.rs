@@ -1,9 +1,9 @@
 //! What do a client and a storage node say to each other?
 //!
 //! A request is one message of the fabric; its bulk answer (pages, rows, a catalog) is written one-sidedly into the
-//! memory named by its [`Target`], and a reply, again one message, follows. Requests are stateless: the node remembers
-//! nothing of a client between them, so a lost client leaves nothing behind, and an answer that does not fit the
-//! target ends early and says where to go on.
+//! memory named by its [`Target`], and a reply, again one message, follows. Requests are stateless, but for those of
+//! transactions (leases, locks, what is prepared): the node remembers nothing of a client between them, so a lost client leaves nothing behind, and an
+//! answer that does not fit the target ends early and says where to go on.
 //!
 //! Invariants
 //! - A reply carries the request's number; replies may come in any order.

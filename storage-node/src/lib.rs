@@ -21,7 +21,8 @@
 //!
 //! Invariants
 //! - Nodes talk to each other only if they are told of each other (`peers`), and only about transactions.
-//! - Requests are stateless: what a client leaves behind when it dies is at most a load, which dies with it.
+//! - Requests are stateless, but for transactions: what a client leaves behind when it dies is at most a load, leases and locks, which die with it, and
+//!   what it has prepared, which its homes end.
 //! - All memory is divided at start (`memory_plan`); every queue has its bound in [`limits`].
 //! - Nothing that a peer or a file says can panic the node.
 //! - The node knows pages, programs and catalogs; it knows nothing of SQL.

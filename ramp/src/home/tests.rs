@@ -1,0 +1,287 @@
+//! Does a home keep its promises request by request? Each test feeds one by hand.
+
+use super::*;
+use crate::{
+    item::{Metadata, Value},
+    log::{Tail, read, recover, snapshot_records},
+    message::Epoch,
+    slot::SlotVector,
+    store::StoreOptions,
+};
+
+const OPTIONS: StoreOptions = StoreOptions { budget_bytes: 1 << 20, life: 3 };
+
+fn home() -> Home<SlotVector> {
+    Home::new(Store::new(OPTIONS, SlotVector::zeroed(4096)), LogWriter::after(Tail::START))
+}
+
+fn at(time: u64) -> Stamp {
+    Stamp { time, client: ClientId(1) }
+}
+
+fn key(name: u8) -> Key {
+    Key::new(&[name]).unwrap()
+}
+
+fn prepare(time: u64, guard: Guard) -> Request {
+    let items = vec![(key(b'a'), Value::new(b"value").unwrap())];
+    let part = Part { stamp: at(time), homes: vec![HomeId(0)], guard, metadata: Metadata::Stamp, items };
+    Request::Prepare { part, settled: Vec::new() }
+}
+
+fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
+    home.request(Peer(1), request);
+    home.take_replies().into_iter().map(|(_, reply)| reply).collect()
+}
+
+/// The home after a crash that lost all that was not durable.
+fn again(disk: &[u8]) -> Home<SlotVector> {
+    let (records, tail, cut) = read(Tail::START, disk);
+    assert_eq!(cut, None);
+    let options = StoreOptions { life: 4, ..OPTIONS };
+    Home::new(recover(options, SlotVector::zeroed(4096), records).unwrap(), LogWriter::after(tail))
+}
+
+fn scan_of(lease: LeaseId, after: Option<Key>, most: u32) -> Request {
+    Request::Scan { lease, range: KeyRange { prefix: Vec::new(), after, most, values: true } }
+}
+
+#[test]
+fn a_scan_is_cut_by_keys_and_by_bytes_and_says_whether_there_is_more() {
+    let mut home = home();
+    let items = (b'a'..=b'f').map(|name| (key(name), Value::new(&[name; 10_000]).unwrap())).collect();
+    let metadata = Metadata::Stamp;
+    let part = Part { stamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata, items };
+    ask(&mut home, Request::Put { part });
+    let [Reply::Leased { lease, .. }] = ask(&mut home, Request::Lease { client: ClientId(1) })[..] else {
+        panic!("no lease")
+    };
+    let mut scan = |after: Option<Key>, most| {
+        let replies = ask(&mut home, scan_of(lease, after, most));
+        let [Reply::Scanned { items, more }] = &replies[..] else { panic!("{replies:?}") };
+        (items.iter().map(|(key, _)| key.bytes()[0]).collect::<Vec<u8>>(), *more)
+    };
+    assert_eq!(scan(None, 2), (b"ab".to_vec(), true));
+    assert_eq!(scan(None, 9), (b"abc".to_vec(), true), "four do not fit an answer");
+    assert_eq!(scan(Some(key(b'c')), 9), (b"def".to_vec(), false));
+    let lease = LeaseId::default();
+    let replies = ask(&mut home, scan_of(lease, None, 1));
+    assert_eq!(replies, [Reply::Unleased]);
+}
+
+#[test]
+fn a_scan_without_values_says_only_what_is_there_and_what_is_deleted() {
+    let mut home = home();
+    let items = vec![(key(b'a'), Value::new(b"long").unwrap()), (key(b'b'), Value::DELETED)];
+    let part = Part { stamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata: Metadata::Stamp, items };
+    ask(&mut home, Request::Put { part });
+    let [Reply::Leased { lease, .. }] = ask(&mut home, Request::Lease { client: ClientId(1) })[..] else {
+        panic!("no lease")
+    };
+    let range = KeyRange { most: 9, ..KeyRange::default() };
+    let replies = ask(&mut home, Request::Scan { lease, range });
+    let [Reply::Scanned { items, more: false }] = &replies[..] else { panic!("{replies:?}") };
+    let found: Vec<_> = items.iter().map(|(_, found)| found.version.value.clone()).collect();
+    assert_eq!(found, [Value::new(b"").unwrap(), Value::DELETED]);
+}
+
+#[test]
+fn a_feed_has_the_transactions_of_its_keys_and_no_others() {
+    let feed = Feed::new(SlotVector::zeroed(4096), OPTIONS.life).unwrap();
+    let mut home = home().feeding(feed, b"a");
+    let [Reply::Marked { tail }] = ask(&mut home, Request::Mark)[..] else { panic!("no mark") };
+    let part = |time, name| {
+        let items = vec![(key(name), Value::new(b"value").unwrap())];
+        let homes = vec![HomeId(0)];
+        Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items }
+    };
+    for (time, name) in [(1, b'a'), (2, b'b'), (3, b'a')] {
+        ask(&mut home, Request::Prepare { part: part(time, name), settled: Vec::new() });
+    }
+    ask(&mut home, Request::Abort { stamp: at(3) });
+    ask(&mut home, Request::Abort { stamp: at(4) });
+    ask(&mut home, Request::Commit { stamp: at(2) });
+    ask(&mut home, Request::Commit { stamp: at(1) });
+    ask(&mut home, Request::Commit { stamp: at(1) });
+    ask(&mut home, Request::Put { part: part(5, b'a') });
+    home.publish_feed();
+    let memory = home.feed_memory().unwrap().as_slice();
+    let (records, ..) = read(tail, &memory[crate::limits::FEED_HEADER_BYTES..]);
+    let expected = [
+        Record::Prepare(part(1, b'a')),
+        Record::Prepare(part(3, b'a')),
+        Record::Refuse(at(3)),
+        Record::Commit(at(1)),
+        Record::Put(part(5, b'a')),
+    ];
+    assert_eq!(records, expected);
+}
+
+#[test]
+fn votes_and_ends_are_told_when_they_are_durable() {
+    let mut home = home();
+    assert_eq!(ask(&mut home, prepare(1, Guard::Open)), []);
+    assert_eq!(ask(&mut home, Request::Inquire { stamp: at(1) }), [], "the vote is not durable");
+    let batch = home.log_mut().take_batch().unwrap();
+    assert_eq!(ask(&mut home, Request::Commit { stamp: at(1) }), []);
+    home.durable(batch.sequence);
+    let told: Vec<Reply> = home.take_replies().into_iter().map(|(_, reply)| reply).collect();
+    assert_eq!(told, [Reply::Prepared, Reply::Voted { vote: Vote::Prepared }]);
+    home.durable(2);
+    assert_eq!(home.take_replies(), [(Peer(1), Reply::Committed)]);
+    let again = again(&batch.bytes);
+    assert_eq!(again.store().vote(at(1)), Some(Vote::Prepared), "the commit was not durable");
+}
+
+#[test]
+fn a_promise_is_kept_over_a_crash() {
+    let mut home = home();
+    assert_eq!(ask(&mut home, Request::Inquire { stamp: at(1) }), []);
+    let batch = home.log_mut().take_batch().unwrap();
+    home.durable(batch.sequence);
+    assert_eq!(home.take_replies(), [(Peer(1), Reply::Voted { vote: Vote::Refused })]);
+    let mut again = again(&batch.bytes);
+    let refused = Reply::Refused { why: Refusal::Promised { stamp: at(1) } };
+    assert_eq!(ask(&mut again, prepare(1, Guard::Open)), [refused]);
+}
+
+#[test]
+fn what_is_committed_is_not_aborted() {
+    let mut home = home();
+    ask(&mut home, prepare(1, Guard::Open));
+    ask(&mut home, Request::Commit { stamp: at(1) });
+    home.durable(9);
+    home.take_replies();
+    assert_eq!(ask(&mut home, Request::Abort { stamp: at(1) }), [Reply::Committed]);
+}
+
+#[test]
+fn a_lease_ends_with_the_life_of_the_home() {
+    let mut home = home();
+    let found = ask(&mut home, Request::Lease { client: ClientId(1) });
+    let lease = LeaseId { life: 3, number: 1 };
+    assert_eq!(found, [Reply::Leased { lease, epoch: Epoch(0), newest: Stamp::FIRST }]);
+    let get = || Request::Get { lease, keys: vec![key(b'a')] };
+    assert!(matches!(&ask(&mut home, get())[..], [Reply::Found { .. }]));
+    let mut again = again(&[]);
+    ask(&mut again, Request::Lease { client: ClientId(1) });
+    assert_eq!(ask(&mut again, get()), [Reply::Unleased]);
+}
+
+#[test]
+fn locks_are_needed_where_they_are_counted_on_and_come_back_with_what_is_in_doubt() {
+    let mut home = home();
+    let missing = Refusal::NotLocked { stamp: at(1), key: key(b'a') };
+    assert_eq!(ask(&mut home, prepare(1, Guard::Locked)), [Reply::Refused { why: missing }]);
+    let lock = |time, mode| Request::Lock { owner: at(time), wanted: vec![(key(b'a'), mode)] };
+    assert_eq!(ask(&mut home, lock(1, Mode::Exclusive)), [Reply::Locked { items: vec![] }]);
+    ask(&mut home, prepare(1, Guard::Locked));
+    assert_eq!(ask(&mut home, lock(2, Mode::Shared)), []);
+    let batch = home.log_mut().take_batch().unwrap();
+    home.request(Peer(2), Request::Commit { stamp: at(1) });
+    let freed = home.take_replies();
+    assert!(matches!(&freed[..], [(Peer(1), Reply::Locked { items })] if items[0].1.version.stamp == at(1)));
+    let mut again = again(&batch.bytes);
+    assert_eq!(ask(&mut again, lock(2, Mode::Shared)), [], "1 is in doubt and has its lock");
+    again.request(Peer(2), Request::Abort { stamp: at(1) });
+    assert_eq!(again.take_replies().len(), 1, "2 has its lock; the abort is not durable");
+    assert_eq!(ask(&mut again, Request::Unlock { owner: at(9) }), [Reply::Unlocked { held: false }]);
+}
+
+#[test]
+fn a_lost_client_leaves_no_locks_but_what_it_has_prepared() {
+    let mut home = home();
+    let lock = |time, client, name| {
+        let owner = Stamp { time, client: ClientId(client) };
+        Request::Lock { owner, wanted: vec![(key(name), Mode::Exclusive)] }
+    };
+    ask(&mut home, lock(1, 1, b'a'));
+    ask(&mut home, prepare(1, Guard::Locked));
+    ask(&mut home, lock(2, 1, b'b'));
+    assert_eq!(ask(&mut home, lock(3, 2, b'b')), []);
+    assert_eq!(home.client_lost(ClientId(1)), [(at(1), vec![HomeId(0)])]);
+    assert_eq!(home.take_replies().len(), 1, "b is free");
+    assert_eq!(ask(&mut home, lock(4, 2, b'a')), [], "a is in doubt");
+}
+
+#[test]
+fn an_answer_that_is_too_long_comes_in_parts() {
+    let mut home = home();
+    let lease = LeaseId { life: 3, number: 1 };
+    ask(&mut home, Request::Lease { client: ClientId(1) });
+    let value = Value::new(&vec![1; REPLY_BYTES_MAX / 3]).unwrap();
+    let items = (b'a'..=b'h').map(|name| (key(name), value.clone())).collect();
+    let metadata = Metadata::Stamp;
+    let part = Part { stamp: at(1), homes: vec![], guard: Guard::Open, metadata, items };
+    ask(&mut home, Request::Put { part });
+    let keys: Vec<Key> = (b'a'..=b'h').map(key).collect();
+    let counts = |replies: Vec<Reply>| -> Vec<usize> {
+        let count = |reply| match reply {
+            Reply::Found { items, .. } => items.len(),
+            Reply::Named { items } => items.len(),
+            _ => 0,
+        };
+        replies.into_iter().map(count).collect()
+    };
+    let found = ask(&mut home, Request::Get { lease, keys: keys.clone() });
+    assert_eq!(counts(found), [2, 2, 2, 2]);
+    let named = ask(&mut home, Request::Among { lease, keys, stamps: vec![at(1)] });
+    assert_eq!(counts(named), [2, 2, 2, 2]);
+    assert_eq!(ask(&mut home, Request::Get { lease, keys: vec![] }).len(), 1, "an answer to every question");
+}
+
+#[test]
+fn leases_of_a_lost_client_end() {
+    let mut home = home();
+    for client in [1, 1, 2] {
+        ask(&mut home, Request::Lease { client: ClientId(client) });
+    }
+    home.client_lost(ClientId(1));
+    assert_eq!(home.store().status().leases, 1);
+}
+
+#[test]
+fn a_log_is_replaced_when_all_of_it_is_durable() {
+    let mut home = home();
+    ask(&mut home, prepare(1, Guard::Open));
+    let mut other = LogWriter::after(Tail::START);
+    for record in snapshot_records(home.store().snapshot()) {
+        other.append(&record);
+    }
+    assert_eq!(home.replace_log(other.clone()), Err(1));
+    home.durable(1);
+    let disk = other.take_batch().unwrap().bytes;
+    assert_eq!(home.replace_log(other), Ok(()));
+    ask(&mut home, Request::Commit { stamp: at(1) });
+    let batch = home.log_mut().take_batch().unwrap();
+    assert_eq!(batch.offset_bytes, disk.len() as u64);
+    let again = again(&[disk, batch.bytes].concat());
+    assert_eq!(again.store().latest(&key(b'a')), at(1));
+}
+
+#[test]
+fn a_log_that_is_full_stops_new_transactions_only() {
+    let mut home = home();
+    ask(&mut home, prepare(1, Guard::Open));
+    home.durable(1);
+    home.take_replies();
+    home.set_log_full(true);
+    assert_eq!(ask(&mut home, prepare(2, Guard::Open)), [Reply::Refused { why: Refusal::LogFull }]);
+    ask(&mut home, Request::Commit { stamp: at(1) });
+    assert_eq!(home.store().latest(&key(b'a')), at(1));
+}
+
+#[test]
+fn a_request_for_locks_that_is_given_up_is_answered() {
+    let mut home = home();
+    let lock = |time| Request::Lock { owner: at(time), wanted: vec![(key(b'a'), Mode::Exclusive)] };
+    assert!(matches!(ask(&mut home, lock(1))[..], [Reply::Locked { .. }]));
+    assert_eq!(ask(&mut home, lock(2)), [], "it waits");
+    let found = ask(&mut home, Request::Unlock { owner: at(2) });
+    assert_eq!(
+        found,
+        [Reply::Unlocked { held: false }, Reply::Unlocked { held: false }],
+        "for both requests"
+    );
+    assert_eq!(ask(&mut home, Request::Unlock { owner: at(1) }), [Reply::Unlocked { held: true }]);
+}
