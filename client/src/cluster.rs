@@ -21,6 +21,7 @@ use rackscan_format::{
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
+    LinesOptions,
     cache::{OwnPages, RemoteCache},
     dial::{Dial, Line},
     driver::{Driver, Job, Reply},
@@ -92,6 +93,9 @@ pub(crate) struct Shared {
     pub(crate) pages: Arc<PagePool>,
     /// Pages kept here.
     pub(crate) own: Option<OwnPages>,
+    endpoints: Vec<NodeEndpoint>,
+    key: ClusterKey,
+    wire: Option<Wire>,
 }
 
 #[derive(Debug)]
@@ -105,6 +109,20 @@ pub(crate) struct Node {
 }
 
 impl Cluster {
+    /// What other connections to the same nodes are made with.
+    #[must_use]
+    pub fn lines(&self, memory_bytes: usize, patience: Duration) -> LinesOptions {
+        let Shared { endpoints, key, wire, .. } = self.shared.as_ref();
+        LinesOptions {
+            nodes: endpoints.clone(),
+            key: key.clone(),
+            wire: *wire,
+            memory_bytes,
+            patience,
+            posts: false,
+        }
+    }
+
     /// Connects to all nodes at the same time and asks each who it is.
     ///
     /// # Errors
@@ -137,7 +155,20 @@ impl Cluster {
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
-        Ok(Self { shared: Arc::new(Shared { nodes, statuses, request_timeout, driver, memory, pages, own }) })
+        let ClusterOptions { nodes: endpoints, key, wire, .. } = options;
+        let shared = Shared {
+            nodes,
+            statuses,
+            request_timeout,
+            driver,
+            memory,
+            pages,
+            own,
+            endpoints,
+            key,
+            wire,
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The nodes' ids, ascending.

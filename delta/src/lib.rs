@@ -6,6 +6,7 @@
 //! ```text
 //! statement -> rows with their identities -> items of one transaction -> homes            [identity], [row]
 //! homes -> their feeds -> [replica]: committed anywhere counts everywhere -> rows of a table beside its segments
+//! those rows -> [layer]: what segments do not have any more, and [run]s: segments in memory -> scans
 //! ```
 //!
 //! Pure: neither wires nor disks nor clocks, and it does not know how rows are scanned.
@@ -13,5 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod identity;
+pub mod layer;
 pub mod replica;
 pub mod row;
+pub mod run;

@@ -62,6 +62,14 @@ impl TableRows {
         self.rows.is_empty()
     }
 
+    /// A newer version of a row.
+    pub fn insert(&mut self, row: RowIdentity, version: RowVersion) {
+        if self.rows.get(&row).is_none_or(|known| known.stamp < version.stamp) {
+            self.rows.insert(row, version);
+            self.changed.insert(row);
+        }
+    }
+
     /// A row.
     #[must_use]
     pub fn row(&self, row: RowIdentity) -> Option<&RowVersion> {
@@ -199,11 +207,7 @@ impl Replica {
     fn apply(&mut self, stamp: Stamp, key: &Key, value: Value) -> Result<(), NotARow> {
         // A transaction may write more than rows.
         let Some((table, row)) = RowIdentity::of(key)? else { return Ok(()) };
-        let rows = self.tables.entry(table).or_default();
-        if rows.rows.get(&row).is_none_or(|known| known.stamp < stamp) {
-            rows.rows.insert(row, RowVersion { stamp, value });
-            rows.changed.insert(row);
-        }
+        self.tables.entry(table).or_default().insert(row, RowVersion { stamp, value });
         Ok(())
     }
 }

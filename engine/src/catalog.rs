@@ -1,37 +1,34 @@
 //! Which tables does SQL see?
 //!
+//! ```text
+//! the cluster's catalog -> tables as they were loaded -\
+//! rows that have changed -> a layer for each table ------> a view: all tables, at one moment
+//! ```
+//!
 //! Invariants
-//! - A name is looked up once per query; the query keeps that snapshot, whatever is loaded meanwhile.
+//! - A statement takes one view, and sees all its tables as of that moment, whatever is loaded or written meanwhile.
 //! - A broken table is listed with what is wrong with it, and answers no query.
 
-use crate::{
-    exec::{QueryContext, ScanError, ScanExec},
-    pushdown::ProgramBuilder,
-    request::{ScanRequest, deal},
-    snapshot::{TableSnapshot, zone_scalar},
-};
+use crate::{exec::ScanError, snapshot::TableSnapshot, table::Table};
 use async_trait::async_trait;
 use datafusion::{
-    arrow::datatypes::{Schema, SchemaRef},
-    catalog::{SchemaProvider, Session, TableProvider},
-    common::{DFSchema, Statistics},
-    error::{DataFusionError, Result},
-    logical_expr::{
-        Expr, TableProviderFilterPushDown, TableType, physical_planning_context::PhysicalPlanningContext,
-        utils::split_conjunction_owned,
+    catalog::{
+        CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
+        TableProvider,
     },
-    physical_expr::{PhysicalExpr, create_physical_expr, execution_props::ExecutionProps},
-    physical_plan::ExecutionPlan,
-    prelude::SessionConfig,
+    error::Result,
 };
 use rackscan_client::{ClientError, ClusterCatalog};
+use rackscan_delta::{
+    layer::{Layer, LayerFault},
+    replica::Replica,
+};
 use rackscan_format::{
-    ids::ColumnId,
-    program::Output,
+    ids::TableId,
     schema::{ColumnDefinition, TableDefinition},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -82,20 +79,82 @@ pub struct ColumnDescription {
     pub stored_bytes: u64,
 }
 
-/// The tables of the cluster as they were when the catalog was last read.
+/// All tables at one moment.
+pub(crate) type View = BTreeMap<String, Known>;
+
+/// The tables of the cluster: as they were when the catalog was last read, under the rows that have changed since they were loaded, as far as
+/// those are known.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    known: RwLock<BTreeMap<String, Known>>,
+    now: RwLock<Arc<Moment>>,
 }
 
+/// All that is known at a moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moment {
+    /// Tables without what lies over them.
+    stored: View,
+    layers: BTreeMap<TableId, Arc<Result<Layer, LayerFault>>>,
+    /// Tables as they are.
+    pub(crate) view: Arc<View>,
+}
+
+/// A table that somebody may ask for.
 #[derive(Clone, Debug)]
-enum Known {
+pub(crate) enum Known {
+    /// All of it is there.
     Whole(Arc<Table>),
+    /// A part of it is missing.
     Broken(ClientError),
+    /// Its changed rows cannot be scanned.
+    Unreadable(Arc<Table>, ScanError),
+}
+
+impl Known {
+    fn table(&self) -> Option<&Arc<Table>> {
+        match self {
+            Self::Whole(table) | Self::Unreadable(table, _) => Some(table),
+            Self::Broken(_) => None,
+        }
+    }
+
+    /// The same table under a layer.
+    pub(crate) fn under(&self, layer: Option<&Result<Layer, LayerFault>>) -> Self {
+        let (Self::Whole(table), Some(layer)) = (self, layer) else { return self.clone() };
+        let over = match layer {
+            Ok(layer) => {
+                table.snapshot.under(&layer.view()).map(|snapshot| Table::over(snapshot, layer.view())).map_err(
+                    |source| format!("a changed row is of no segment that the table has: {source}"),
+                )
+            }
+            Err(fault) => Err(fault.to_string()),
+        };
+        match over {
+            Ok(over) => Self::Whole(Arc::new(over)),
+            Err(why) => {
+                let table_name = table.snapshot.definition.name.clone();
+                Self::Unreadable(Arc::clone(table), ScanError::Changes { table: table_name, why })
+            }
+        }
+    }
 }
 
 impl Tables {
-    /// Takes the place of everything known before. Tables that have not changed keep their snapshot.
+    /// All tables as of now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.moment().view)
+    }
+
+    /// All that is known now.
+    pub(crate) fn moment(&self) -> Arc<Moment> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change_now(&self, change: impl FnOnce(&mut Moment)) {
+        change(Arc::make_mut(&mut self.now.write().unwrap_or_else(PoisonError::into_inner)));
+    }
+
+    /// Takes the place of all loaded tables known before. What lies over a table stays.
     pub(crate) fn replace(&self, catalog: &ClusterCatalog) {
         let whole = catalog.tables.iter().map(|table| {
             let segments = table.segments.iter().map(|placed| (placed.node, Arc::clone(&placed.directory)));
@@ -104,34 +163,35 @@ impl Tables {
         });
         let broken =
             catalog.broken.iter().map(|table| (table.name.clone(), Known::Broken(table.error.clone())));
-        let known = broken.chain(whole).collect();
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        let stored = broken.chain(whole).collect();
+        self.change_now(|now| {
+            now.stored = stored;
+            now.look_again(|_| true);
+        });
+    }
+
+    /// Takes what rows of known tables have become; `anew` if nothing of what lay over tables counts any more.
+    pub(crate) fn change(&self, replica: &mut Replica, anew: bool) {
+        self.change_now(|now| now.change(replica, anew));
     }
 
     #[cfg(test)]
     pub(crate) fn insert(&self, name: &str, table: Arc<Table>) {
-        self.known
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.to_owned(), Known::Whole(table));
+        self.change_now(|now| {
+            Arc::make_mut(&mut now.view).insert(name.to_owned(), Known::Whole(table));
+        });
     }
 
     #[cfg(test)]
     pub(crate) fn snapshot(&self, name: &str) -> Option<Arc<TableSnapshot>> {
-        match self.known.read().unwrap_or_else(PoisonError::into_inner).get(name)? {
-            Known::Whole(table) => Some(Arc::clone(&table.snapshot)),
-            Known::Broken(_) => None,
-        }
-    }
-
-    pub(crate) fn contains(&self, name: &str) -> bool {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).contains_key(name)
+        self.view().get(name)?.table().map(|table| Arc::clone(&table.snapshot))
     }
 
     pub(crate) fn infos(&self) -> Vec<TableInfo> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let infos = known.iter().map(|(name, known)| match known {
+        let view = self.view();
+        let infos = view.iter().map(|(name, known)| match known {
             Known::Whole(table) => table.info(),
+            Known::Unreadable(table, error) => TableInfo { broken: Some(error.to_string()), ..table.info() },
             Known::Broken(error) => TableInfo {
                 name: name.clone(),
                 rows: 0,
@@ -148,163 +208,114 @@ impl Tables {
 
     /// A table's description, or what is wrong with it; `None` when there is no such table.
     pub(crate) fn description(&self, name: &str) -> Option<Result<TableDescription, ClientError>> {
-        match self.known.read().unwrap_or_else(PoisonError::into_inner).get(name)? {
-            Known::Whole(table) => Some(Ok(table.description())),
+        match self.view().get(name)? {
+            Known::Whole(table) | Known::Unreadable(table, _) => Some(Ok(table.description())),
             Known::Broken(error) => Some(Err(error.clone())),
         }
     }
 }
 
+impl Moment {
+    /// A table as it was loaded.
+    pub(crate) fn stored(&self, name: &str) -> Option<&Known> {
+        self.stored.get(name)
+    }
+
+    /// The name of a table that is there.
+    pub(crate) fn name(&self, id: TableId) -> Option<&str> {
+        let is_it = |known: &Known| known.table().is_some_and(|table| table.definition().id == id);
+        self.stored.iter().find(|(_, known)| is_it(known)).map(|(name, _)| name.as_str())
+    }
+
+    /// What lies over a table, if anything does that can be scanned.
+    pub(crate) fn layer(&self, table: TableId) -> Option<&Layer> {
+        self.layers.get(&table)?.as_ref().as_ref().ok()
+    }
+
+    fn change(&mut self, replica: &mut Replica, anew: bool) {
+        if anew {
+            self.layers.clear();
+        }
+        let mut touched = BTreeSet::new();
+        for id in replica.tables().collect::<Vec<_>>() {
+            let Some(definition) = self.definition(id) else { continue };
+            let changed = replica.take_changed(id);
+            let Some(rows) = replica.table(id).filter(|_| !changed.is_empty()) else { continue };
+            let layer = self.layers.entry(id).or_insert_with(|| Arc::new(Ok(Layer::new(definition))));
+            let layer = Arc::make_mut(layer);
+            if let Ok(applied) = layer
+                && let Err(fault) = applied.apply(rows, changed)
+            {
+                tracing::error!(table = id.0, %fault, "changed rows of a table cannot be scanned");
+                *layer = Err(fault);
+            }
+            touched.insert(id);
+        }
+        if anew || !touched.is_empty() {
+            self.look_again(|id| anew || touched.contains(&id));
+        }
+    }
+
+    fn definition(&self, id: TableId) -> Option<Arc<TableDefinition>> {
+        let mut definitions = self.stored.values().filter_map(Known::table).map(|table| table.definition());
+        definitions.find(|definition| definition.id == id).map(Arc::clone)
+    }
+
+    /// Makes a new view, in which tables that are not `touched` are as they were if they were there.
+    fn look_again(&mut self, touched: impl Fn(TableId) -> bool) {
+        let tables = self.stored.iter().map(|(name, known)| {
+            let id = known.table().map(|table| table.definition().id);
+            let before = self.view.get(name).filter(|_| id.is_some_and(|id| !touched(id)));
+            let layer = id.and_then(|id| self.layers.get(&id)).map(Arc::as_ref);
+            (name.clone(), before.cloned().unwrap_or_else(|| known.under(layer)))
+        });
+        self.view = Arc::new(tables.collect());
+    }
+}
+
+/// The tables of one statement, for DataFusion.
+#[derive(Debug)]
+pub(crate) struct StatementTables {
+    view: Arc<View>,
+    /// The table whose rows are to be named: it has one column more, with their places.
+    placed: Option<String>,
+}
+
+impl StatementTables {
+    /// A catalog of one schema with these tables.
+    pub(crate) fn catalog(
+        view: Arc<View>,
+        placed: Option<String>,
+        (catalog, schema): (&str, &str),
+    ) -> Result<Arc<dyn CatalogProviderList>> {
+        let list = MemoryCatalogProviderList::new();
+        let provider = MemoryCatalogProvider::new();
+        provider.register_schema(schema, Arc::new(Self { view, placed }))?;
+        list.register_catalog(catalog.to_owned(), Arc::new(provider));
+        Ok(Arc::new(list))
+    }
+}
+
 #[async_trait]
-impl SchemaProvider for Tables {
+impl SchemaProvider for StatementTables {
     fn table_names(&self) -> Vec<String> {
-        self.infos().into_iter().filter(|info| info.broken.is_none()).map(|info| info.name).collect()
+        let whole = self.view.iter().filter(|(_, known)| matches!(known, Known::Whole(_)));
+        whole.map(|(name, _)| name.clone()).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        match known {
-            Some(Known::Whole(table)) => Ok(Some(table)),
-            Some(Known::Broken(error)) => Err(ScanError::Client(error).into()),
+        match self.view.get(name) {
+            Some(Known::Whole(table)) if self.placed.as_deref() == Some(name) => {
+                Ok(Some(Arc::new(table.with_places())))
+            }
+            Some(Known::Whole(table)) => Ok(Some(Arc::clone(table) as Arc<dyn TableProvider>)),
+            Some(Known::Unreadable(_, error)) => Err(error.clone().into()),
+            Some(Known::Broken(error)) => Err(ScanError::Client(error.clone()).into()),
             None => Ok(None),
         }
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.contains(name)
+        self.view.contains_key(name)
     }
-}
-
-/// One table as DataFusion sees it.
-#[derive(Debug)]
-pub(crate) struct Table {
-    snapshot: Arc<TableSnapshot>,
-    statistics: Statistics,
-}
-
-impl Table {
-    pub(crate) fn new(snapshot: TableSnapshot) -> Self {
-        Self { statistics: snapshot.statistics(), snapshot: Arc::new(snapshot) }
-    }
-
-    fn info(&self) -> TableInfo {
-        let definition = &self.snapshot.definition;
-        TableInfo {
-            name: definition.name.clone(),
-            rows: self.snapshot.rows(),
-            columns: definition.columns.len(),
-            segments: self.snapshot.segments.len(),
-            nodes: definition.nodes.len(),
-            stored_bytes: self.snapshot.stored_bytes(),
-            source: definition.source.clone(),
-            broken: None,
-        }
-    }
-
-    fn description(&self) -> TableDescription {
-        let definition = Arc::clone(&self.snapshot.definition);
-        let columns = definition.columns.iter().enumerate().filter_map(|(index, column)| {
-            let bounds = self.snapshot.bounds(ColumnId(u16::try_from(index).ok()?));
-            let text = |value: &rackscan_format::zone::ZoneValue| {
-                zone_scalar(column.column_type, value).map(|value| value.to_string())
-            };
-            Some(ColumnDescription {
-                definition: column.clone(),
-                min: bounds.min.as_ref().and_then(text),
-                max: bounds.max.as_ref().and_then(text),
-                nulls: bounds.nulls,
-                stored_bytes: bounds.stored_bytes,
-            })
-        });
-        TableDescription { columns: columns.collect(), info: self.info(), definition }
-    }
-
-    /// The conjuncts of logical filters as physical expressions over all columns of the table.
-    pub(crate) fn physical(&self, filter: &Expr) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
-        let schema = DFSchema::try_from(Schema::clone(&self.snapshot.schema))?;
-        let (properties, context) = (ExecutionProps::new(), PhysicalPlanningContext::default());
-        let unqualified = datafusion::logical_expr::expr_rewriter::unnormalize_col(filter.clone());
-        let conjuncts = split_conjunction_owned(unqualified).into_iter();
-        conjuncts.map(|conjunct| create_physical_expr(&conjunct, &schema, &properties, &context)).collect()
-    }
-
-    /// Whether every conjunct of `filter` runs inside a scan.
-    fn is_translatable(&self, filter: &Expr) -> bool {
-        let Ok(conjuncts) = self.physical(filter) else { return false };
-        let mut builder = ProgramBuilder::over_table(&self.snapshot.definition);
-        conjuncts.iter().all(|conjunct| builder.filter(conjunct).is_ok())
-    }
-}
-
-#[async_trait]
-impl TableProvider for Table {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.snapshot.schema)
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    fn statistics(&self) -> Option<Statistics> {
-        Some(self.statistics.clone())
-    }
-
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        let supported = filters.iter().map(|filter| {
-            if self.is_translatable(filter) {
-                TableProviderFilterPushDown::Exact
-            } else {
-                TableProviderFilterPushDown::Unsupported
-            }
-        });
-        Ok(supported.collect())
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let query = query_context(state.config())?;
-        let definition = &self.snapshot.definition;
-        let mut builder = ProgramBuilder::over_table(definition);
-        for filter in filters {
-            for conjunct in self.physical(filter)? {
-                builder.filter(&conjunct).map_err(|reason| {
-                    DataFusionError::Internal(format!("a filter was accepted, but {}", reason.0))
-                })?;
-            }
-        }
-        let all: Vec<usize> = (0..definition.columns.len()).collect();
-        let columns = projection.unwrap_or(&all);
-        let mut outputs = Vec::with_capacity(columns.len());
-        for &column in columns {
-            let column = u16::try_from(column).unwrap_or(u16::MAX);
-            let node =
-                builder.column(ColumnId(column)).map_err(|reason| DataFusionError::Internal(reason.0))?;
-            outputs.push(node);
-        }
-        let limit_rows = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
-        let program = builder.finish(Output::Rows(outputs), limit_rows).map_err(|reason| {
-            DataFusionError::Plan(format!("the scan of {}: {}", definition.name, reason.0))
-        })?;
-        let request = ScanRequest {
-            table: definition.name.clone(),
-            program,
-            partitions: deal(self.snapshot.places(), query.threads),
-            policy: query.policy,
-        };
-        let schema = Arc::new(self.snapshot.schema.project(columns)?);
-        Ok(Arc::new(ScanExec::new(request, schema, Arc::clone(&self.snapshot), query)?))
-    }
-}
-
-/// What the session says about the query that is being planned.
-fn query_context(config: &SessionConfig) -> Result<Arc<QueryContext>> {
-    config.get_extension::<QueryContext>().ok_or_else(|| {
-        DataFusionError::Internal("a scan was planned outside of an engine's query".to_owned())
-    })
 }

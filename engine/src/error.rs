@@ -1,7 +1,11 @@
 //! What can go wrong with a query, and what may a user do about it?
 
-use crate::exec::ScanError;
+use crate::{
+    exec::ScanError,
+    limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX},
+};
 use datafusion::{arrow::error::ArrowError, error::DataFusionError};
+use rackscan_client::TransactionError;
 use rackscan_planner::{CalibrationError, PlacementError};
 use std::error::Error;
 
@@ -12,7 +16,9 @@ pub enum EngineError {
     #[error("this is not SQL: {0}")]
     Syntax(String),
     /// The statement is SQL, but not of a kind that is answered.
-    #[error("{found} is not supported, expected a query (SELECT, WITH, VALUES) or EXPLAIN; {way_out}")]
+    #[error(
+        "{found} is not supported, expected a query (SELECT, WITH, VALUES), EXPLAIN, INSERT, UPDATE, DELETE, BEGIN or COMMIT; {way_out}"
+    )]
     Statement {
         /// The kind of statement.
         found: String,
@@ -45,6 +51,28 @@ pub enum EngineError {
     /// The constants of the cost model are wrong.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
+    /// What was written to tables could not be learnt.
+    #[error("the rows that have changed: {0}")]
+    Changes(String),
+    /// A transaction could not be committed; it says what became of it.
+    #[error(transparent)]
+    Transaction(#[from] Box<TransactionError>),
+    /// A transaction that changes too much.
+    #[error(
+        "a transaction with {rows} changed rows of {bytes} bytes, expected at most {TRANSACTION_ROWS_MAX} of {TRANSACTION_BYTES_MAX} bytes: divide it"
+    )]
+    TooMuchChanged {
+        /// Rows.
+        rows: usize,
+        /// Bytes of their values.
+        bytes: usize,
+    },
+    /// BEGIN in a transaction.
+    #[error("a transaction is open already: end it by COMMIT or ROLLBACK first")]
+    InTransaction,
+    /// COMMIT or ROLLBACK outside of one.
+    #[error("no transaction is open: begin one with BEGIN")]
+    NoTransaction,
     /// The query failed while it ran (division by zero, overflow, a cast that does not fit).
     #[error("the query failed: {0}")]
     Execution(String),

@@ -175,6 +175,11 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
         field(f, "grouped by", keys)?;
     }
     field(f, "rows", format!("{} of {} estimated to pass", scan.estimated_rows, scan.rows))?;
+    if scan.rows_withheld + scan.rows_beside > 0 {
+        let changes =
+            format!("{} stored rows left out, {} rows beside segments", scan.rows_withheld, scan.rows_beside);
+        field(f, "  changed", changes)?;
+    }
     let planned = Placement::ALL.into_iter().filter(|placement| scan.planned.of(*placement) > 0);
     let planned: Vec<String> = planned
         .map(|placement| {
@@ -208,6 +213,14 @@ fn write_figures(f: &mut fmt::Formatter<'_>, figures: &ScanFigures) -> fmt::Resu
     for count in &figures.reasons {
         let segments = plural(count.segments, "segment");
         field(f, "  why", format!("{} {segments} {} ({})", count.segments, count.placement, count.reason))?;
+    }
+    if figures.changed.runs > 0 {
+        let (runs, changed) = (plural(figures.changed.runs, "run"), &figures.changed);
+        let text = format!(
+            "{} {runs} in memory: {} rows scanned, {} selected",
+            changed.runs, changed.rows_scanned, changed.rows_selected
+        );
+        field(f, "  changed rows", text)?;
     }
     for bounce in &figures.bounces {
         let text = format!("segment {} by node {}: {}", bounce.segment, bounce.node, bounce.text);

@@ -8,6 +8,8 @@
 //!                            what it did ----^                                                        (meter, steering)
 //!              operators above: keys of joins, thresholds --> the programs of segments still to begin    (narrowing, rules/key_filters)
 //!            batches, figures                                       (report, explain)
+//! INSERT, UPDATE, DELETE --> rows and values --> one transaction      (changes, session/changing)
+//! rows that others have changed --> layers over tables                (changes, catalog)
 //! ```
 //!
 //! The only crate that knows DataFusion. It does not know what is inside a storage node, nor how rows come out of
@@ -16,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+mod changes;
 mod error;
 mod exec;
 mod explain;
@@ -28,6 +31,7 @@ mod rules;
 mod session;
 mod snapshot;
 mod sql_text;
+mod table;
 mod trace;
 
 pub use catalog::{ColumnDescription, TableDescription, TableInfo};
@@ -41,7 +45,7 @@ pub use report::{
 };
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;
-pub use session::{Engine, EngineOptions, QueryOutcome, QueryStream};
+pub use session::{Engine, EngineOptions, QueryOutcome, QueryStream, SqlSession};
 pub use trace::{TraceFile, TraceSink};
 
 /// The rows of an answer; re-exported so that callers agree with the engine on its version.

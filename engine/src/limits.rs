@@ -4,7 +4,9 @@
 //! - Stored pages that a partition of a scan holds are bounded in bytes, however many of its segments are on their way.
 //! - Relations between bounds are asserted at compile time.
 
+use rackscan_client::limits::SESSION_MEMORY_BYTES_MIN;
 use rackscan_format::limits::{PAGE_BYTES_MAX, PROGRAM_SET_MAX};
+use rackscan_ramp::limits::{PART_BYTES_MAX, WRITE_KEYS_MAX};
 use rackscan_scan::MEMORY_BYTES_DEFAULT;
 use std::time::Duration;
 
@@ -42,9 +44,21 @@ pub(crate) const KEYS_JUDGED: u64 = 32_768;
 /// Key filters that keep more than this share (numerator, denominator) are given up.
 pub(crate) const KEYS_KEPT_MAX: (u64, u64) = (7, 8);
 
+/// Rows that a transaction may change: all of them may have one home.
+pub(crate) const TRANSACTION_ROWS_MAX: usize = WRITE_KEYS_MAX;
+/// Bytes of their values, likewise. Keys of rows are short.
+pub(crate) const TRANSACTION_BYTES_MAX: usize = PART_BYTES_MAX - TRANSACTION_ROWS_MAX * ROW_KEY_BYTES_MAX;
+/// Bytes of a row's key: what it begins with, table, kind, and the stamp and number of an inserted one.
+const ROW_KEY_BYTES_MAX: usize = 2 + 4 + 1 + 12 + 4;
+/// Memory for each node over which changed rows are followed or written.
+pub(crate) const CHANGES_MEMORY_BYTES: usize = 16 << 20;
+/// How long a transaction may take, and learning what others have written.
+pub(crate) const CHANGES_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Pages read past caches that are remembered, by segment and columns.
 pub(crate) const REPEATS_MAX: usize = 1 << 16;
 
+const _: () = assert!(CHANGES_MEMORY_BYTES >= SESSION_MEMORY_BYTES_MIN);
 const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT <= SEGMENTS_FOR_NODES_MAX);
 const _: () = assert!(SEGMENTS_FOR_NODES_MAX <= SEGMENTS_IN_FLIGHT_MAX);
 const _: () = assert!(SKETCH_SET_MAX <= PROGRAM_SET_MAX);

@@ -225,6 +225,25 @@ impl Figures {
     }
 }
 
+/// What was scanned of rows that lie beside the segments, because they were inserted or updated: in the engine, from memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ChangedRows {
+    /// Runs of them.
+    pub runs: u64,
+    /// Rows that reached the filter.
+    pub rows_scanned: u64,
+    /// Rows that passed it.
+    pub rows_selected: u64,
+}
+
+impl ChangedRows {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.rows_scanned += other.rows_scanned;
+        self.rows_selected += other.rows_selected;
+    }
+}
+
 /// What running a scan took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScanFigures {
@@ -240,6 +259,8 @@ pub struct ScanFigures {
     pub bounces: Vec<Bounce>,
     /// Nodes that were lost and done without, each once.
     pub losses: Vec<NodeLoss>,
+    /// What was scanned of changed rows; not among the rest.
+    pub changed: ChangedRows,
     /// Everything together.
     #[serde(flatten)]
     pub work: Figures,
@@ -268,6 +289,7 @@ impl ScanFigures {
                 self.losses.push(loss.clone());
             }
         }
+        self.changed.add(&other.changed);
         self.work.add(&other.work);
         for (placement, figures) in &other.by_placement {
             self.by_placement.entry(*placement).or_default().add(figures);
@@ -372,6 +394,10 @@ pub struct ScanReport {
     pub partitions: u64,
     /// Rows of the table.
     pub rows: u64,
+    /// Rows of its segments that are left out, because they were updated or deleted.
+    pub rows_withheld: u64,
+    /// Rows beside its segments, because they were inserted or updated.
+    pub rows_beside: u64,
     /// Rows that are expected to pass the filter.
     pub estimated_rows: u64,
     /// Segments by the placement that the price model alone would choose on an idle cluster.

@@ -2,17 +2,21 @@
 //!
 //! ```text
 //! text -> one statement -> DataFusion's plan -> scans placed and run -> batches, and a report of the scans
+//!                       -> rows to change    -> a transaction                                    (changing)
 //! ```
 //!
 //! Invariants
 //! - One [`Engine`] serves many queries at a time; each has its own policy and sees one state of the catalog.
-//! - Only queries and EXPLAIN are answered. Nothing a statement says changes the engine or its files.
+//! - A statement sees all that was acknowledged before it began; in a transaction, all statements see what the first one could.
 //! - A query that fails leaves nothing behind: its streams are dropped, and with them its scans.
 
+mod changing;
 mod state;
+mod statement;
 
 use crate::{
-    catalog::{TableDescription, TableInfo, Tables},
+    catalog::{StatementTables, TableDescription, TableInfo, Tables, View},
+    changes::Changes,
     error::{EngineError, near_names},
     exec::{Bounds, Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan, total_of},
@@ -32,7 +36,7 @@ use datafusion::{
     execution::{SendableRecordBatchStream, SessionState},
     logical_expr::{ExplainFormat, LogicalPlan},
     physical_plan::{ExecutionPlan, execute_stream},
-    sql::{parser::Statement, sqlparser::ast::Statement as SqlStatement},
+    sql::parser::Statement,
 };
 use futures::TryStreamExt;
 use rackscan_client::{Cluster, LocalDevices};
@@ -46,7 +50,9 @@ use std::{
 };
 use tracing::Instrument;
 
+pub use changing::SqlSession;
 pub(crate) use state::session_state;
+use statement::{Parsed, classify};
 
 /// The catalog and schema that SQL names are looked up in.
 const CATALOG: &str = "rackscan";
@@ -118,6 +124,7 @@ pub struct Engine {
     policy: RwLock<Policy>,
     trace: RwLock<Option<TraceSink>>,
     tables: Arc<Tables>,
+    changes: Arc<Changes>,
     state: SessionState,
     queries: AtomicU64,
 }
@@ -195,12 +202,13 @@ impl Engine {
     pub async fn open(cluster: Cluster, options: EngineOptions) -> Result<Self, EngineError> {
         options.calibration.verify()?;
         let tables = Arc::new(Tables::default());
-        let state = session_state(&options, &tables)?;
+        let state = session_state(&options)?;
+        let changes = Arc::new(Changes::of(&cluster));
         let (policy, trace) = (RwLock::new(options.policy), RwLock::new(None));
         let devices = LocalDevices::attach(cluster.statuses());
         let loads = Arc::new(Loads::new(cluster.statuses()));
         let queries = AtomicU64::new(0);
-        let engine = Self { cluster, devices, loads, options, policy, trace, tables, state, queries };
+        let engine = Self { cluster, devices, loads, options, policy, trace, tables, changes, state, queries };
         engine.refresh().await?;
         Ok(engine)
     }
@@ -213,6 +221,12 @@ impl Engine {
         let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
         self.tables.replace(&catalog);
         Ok(())
+    }
+
+    /// All tables with everything that was acknowledged before this was called.
+    async fn now(&self) -> Result<Seen, EngineError> {
+        self.changes.catch_up(&self.tables).await?;
+        Ok(Seen { view: self.tables.view(), placed: None, is_fixed: false })
     }
 
     /// The cluster that is queried.
@@ -257,14 +271,13 @@ impl Engine {
     /// # Errors
     /// When it is no query, cannot be planned, cannot be placed as asked, or fails while it runs.
     pub async fn sql(&self, sql: &str) -> Result<QueryOutcome, EngineError> {
-        let started = Instant::now();
-        match self.statement(sql)? {
-            Parsed::Query(statement) => self.collect(*statement, started).await,
-            Parsed::Explain(statement, mode, format) => {
-                let explanation = self.explain_statement(*statement, mode).await?;
-                Ok(lines(&formatted(&explanation, &format)?, started))
-            }
+        let mut session = SqlSession::default();
+        let outcome = self.sql_in(&mut session, sql).await?;
+        if session.is_open() {
+            let way_out = "a transaction needs statements that follow: send them as one script";
+            return Err(EngineError::Statement { found: "BEGIN alone".to_owned(), way_out });
         }
+        Ok(outcome)
     }
 
     /// Answers one query batch by batch.
@@ -274,9 +287,9 @@ impl Engine {
     pub async fn stream(&self, sql: &str) -> Result<QueryStream, EngineError> {
         let started = Instant::now();
         match self.statement(sql)? {
-            Parsed::Query(statement) => self.run(*statement, started).await,
-            Parsed::Explain(..) => Err(EngineError::Statement {
-                found: "EXPLAIN as a stream".to_owned(),
+            Parsed::Query(statement) => self.run(*statement, started, self.now().await?).await,
+            _ => Err(EngineError::Statement {
+                found: "a statement that is no query, as a stream".to_owned(),
                 way_out: "ask for it as a whole",
             }),
         }
@@ -288,8 +301,14 @@ impl Engine {
     /// As [`Engine::sql`].
     pub async fn explain(&self, sql: &str, mode: ExplainMode) -> Result<Explanation, EngineError> {
         match self.statement(sql)? {
-            Parsed::Query(statement) => self.explain_statement(*statement, mode).await,
-            Parsed::Explain(statement, inner, _) => self.explain_statement(*statement, mode.max(inner)).await,
+            Parsed::Query(statement) => self.explain_statement(*statement, mode, self.now().await?).await,
+            Parsed::Explain(statement, inner, _) => {
+                self.explain_statement(*statement, mode.max(inner), self.now().await?).await
+            }
+            _ => Err(EngineError::Statement {
+                found: "an explanation of a statement that is no query".to_owned(),
+                way_out: "explain the query for the rows that it is about",
+            }),
         }
     }
 
@@ -297,9 +316,10 @@ impl Engine {
         &self,
         statement: Statement,
         mode: ExplainMode,
+        seen: Seen,
     ) -> Result<Explanation, EngineError> {
         let started = Instant::now();
-        let planned = self.plan(statement, started).await?;
+        let planned = self.plan(statement, started, seen).await?;
         if mode == ExplainMode::Plan {
             return Ok(explain_plan(&planned.plan));
         }
@@ -313,8 +333,13 @@ impl Engine {
         Ok(explanation)
     }
 
-    async fn collect(&self, statement: Statement, started: Instant) -> Result<QueryOutcome, EngineError> {
-        let mut stream = self.run(statement, started).await?;
+    async fn collect(
+        &self,
+        statement: Statement,
+        started: Instant,
+        seen: Seen,
+    ) -> Result<QueryOutcome, EngineError> {
+        let mut stream = self.run(statement, started, seen).await?;
         let mut batches = Vec::new();
         while let Some(batch) = stream.next().await? {
             batches.push(batch);
@@ -326,23 +351,34 @@ impl Engine {
     }
 
     /// Plans a query and starts it: some operators read ahead from then on.
-    async fn run(&self, statement: Statement, started: Instant) -> Result<QueryStream, EngineError> {
-        self.plan(statement, started).await?.start()
+    async fn run(
+        &self,
+        statement: Statement,
+        started: Instant,
+        seen: Seen,
+    ) -> Result<QueryStream, EngineError> {
+        self.plan(statement, started, seen).await?.start()
     }
 
     /// Plans a query. Nothing is read.
-    async fn plan(&self, statement: Statement, started: Instant) -> Result<Planned, EngineError> {
+    async fn plan(&self, statement: Statement, started: Instant, seen: Seen) -> Result<Planned, EngineError> {
         let policy = self.policy();
         let query = self.queries.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("query", query, %policy);
-        let told = self.state_for(policy, &span, Bounds::Told);
+        let mut told = self.state_for(policy, &span, Bounds::Told);
         let (plan, state) = async {
-            let logical = self.logical_plan(&told, statement).await?;
+            let logical = self.logical_plan(&mut told, statement, seen).await?;
+            // An INSERT is planned as the rows that it is about.
+            let logical = match logical {
+                LogicalPlan::Dml(insert) => Arc::unwrap_or_clone(insert.input),
+                query => query,
+            };
             if let Ok(plan) = told.create_physical_plan(&logical).await {
                 return Ok((plan, told));
             }
             // DataFusion estimates filters by the bounds of columns, and fails where a bound cannot be cast though every row can.
-            let withheld = self.state_for(policy, &span, Bounds::Withheld);
+            let mut withheld = self.state_for(policy, &span, Bounds::Withheld);
+            withheld.register_catalog_list(Arc::clone(told.catalog_list()));
             let plan = withheld.create_physical_plan(&logical).await;
             plan.map(|plan| (plan, withheld)).map_err(EngineError::from_datafusion)
         }
@@ -371,24 +407,23 @@ impl Engine {
 
     async fn logical_plan(
         &self,
-        state: &SessionState,
+        state: &mut SessionState,
         statement: Statement,
+        mut seen: Seen,
     ) -> Result<LogicalPlan, EngineError> {
         let references = state.resolve_table_references(&statement).map_err(EngineError::from_datafusion)?;
-        if references.iter().any(|reference| self.is_missing(reference)) {
+        if !seen.is_fixed && references.iter().any(|reference| is_missing(reference, &seen.view)) {
             // It may have been loaded since the catalog was read.
             self.refresh().await?;
+            seen.view = self.now().await?.view;
         }
-        if let Some(missing) = references.iter().find(|reference| self.is_missing(reference)) {
+        if let Some(missing) = references.iter().find(|reference| is_missing(reference, &seen.view)) {
             return Err(self.unknown_table(missing.table()));
         }
+        let Seen { view, placed, .. } = seen;
+        let tables = StatementTables::catalog(view, placed, (CATALOG, SCHEMA));
+        state.register_catalog_list(tables.map_err(EngineError::from_datafusion)?);
         state.statement_to_plan(statement).await.map_err(EngineError::from_datafusion)
-    }
-
-    fn is_missing(&self, reference: &datafusion::common::TableReference) -> bool {
-        let ours = reference.schema().is_none_or(|schema| schema == SCHEMA)
-            && reference.catalog().is_none_or(|catalog| catalog == CATALOG);
-        ours && !self.tables.contains(reference.table())
     }
 
     fn unknown_table(&self, name: &str) -> EngineError {
@@ -398,9 +433,12 @@ impl Engine {
 
     /// Parses a text that must be one statement of a kind that is answered.
     fn statement(&self, sql: &str) -> Result<Parsed, EngineError> {
+        classify(self.parse(sql)?)
+    }
+
+    fn parse(&self, sql: &str) -> Result<Statement, EngineError> {
         let dialect = self.state.config_options().sql_parser.dialect;
-        let statement =
-            self.state.sql_to_statement(sql, &dialect).map_err(|error| match error.find_root() {
+        self.state.sql_to_statement(sql, &dialect).map_err(|error| match error.find_root() {
                 datafusion::error::DataFusionError::NotImplemented(_) => EngineError::Statement {
                     found: "a text of several statements".to_owned(),
                     way_out: "send them one by one",
@@ -409,14 +447,23 @@ impl Engine {
                     EngineError::Syntax("the text is empty, expected one statement".to_owned())
                 }
                 _ => EngineError::from_datafusion(error),
-            })?;
-        classify(statement)
+            })
     }
 }
 
-enum Parsed {
-    Query(Box<Statement>),
-    Explain(Box<Statement>, ExplainMode, ExplainFormat),
+/// Which tables a statement sees.
+struct Seen {
+    view: Arc<View>,
+    /// The table whose rows' places it asks for.
+    placed: Option<String>,
+    /// Whether it sees these and no newer ones: they are those of a transaction.
+    is_fixed: bool,
+}
+
+fn is_missing(reference: &datafusion::common::TableReference, view: &View) -> bool {
+    let ours = reference.schema().is_none_or(|schema| schema == SCHEMA)
+        && reference.catalog().is_none_or(|catalog| catalog == CATALOG);
+    ours && !view.contains_key(reference.table())
 }
 
 /// The text of an explanation in the form that the statement asks for.
@@ -432,41 +479,6 @@ fn formatted(explanation: &Explanation, format: &ExplainFormat) -> Result<String
             way_out: "the formats are indent and pgjson",
         }),
     }
-}
-
-fn classify(statement: Statement) -> Result<Parsed, EngineError> {
-    let way_out = match &statement {
-        Statement::Explain(explain) => {
-            let mode = if explain.options.analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
-            let format = explain.options.format.clone().unwrap_or(ExplainFormat::Indent);
-            return match classify((*explain.statement).clone())? {
-                Parsed::Query(statement) => Ok(Parsed::Explain(statement, mode, format)),
-                Parsed::Explain(statement, inner, _) => {
-                    Ok(Parsed::Explain(statement, mode.max(inner), format))
-                }
-            };
-        }
-        Statement::Statement(inner) => match inner.as_ref() {
-            SqlStatement::Query(_)
-            | SqlStatement::ShowTables { .. }
-            | SqlStatement::ShowColumns { .. }
-            | SqlStatement::ExplainTable { .. } => return Ok(Parsed::Query(Box::new(statement))),
-            SqlStatement::Insert(_) | SqlStatement::Update { .. } | SqlStatement::Delete(_) => {
-                "rows are changed by loading a table anew (`rackscan load`)"
-            }
-            SqlStatement::CreateTable(_) | SqlStatement::Drop { .. } => {
-                "tables come and go with `rackscan load`"
-            }
-            _ => "see `rackscan --help` for everything else",
-        },
-        Statement::CreateExternalTable(_) | Statement::CopyTo(_) => {
-            "files become tables with `rackscan load parquet` or `rackscan load csv`"
-        }
-        Statement::Reset(_) => "see `rackscan --help` for everything else",
-    };
-    let text = statement.to_string();
-    let kind: Vec<&str> = text.split_whitespace().take(2).collect();
-    Err(EngineError::Statement { found: kind.join(" "), way_out })
 }
 
 /// Text as an answer of one column.

@@ -5,6 +5,7 @@
 //! - Bounds come from zone maps and may be wider than the values (cut texts), so they are estimates to DataFusion;
 //!   the number of rows and of nulls is exact unless rows are withheld.
 //! - A row that is withheld comes out of no scan of its segment, and every one of them is a row that its segment has.
+//! - Runs of changed rows are segments like the others but for where their pages are: here, in memory.
 
 use crate::{pushdown::arrow_type, request::SegmentPlace};
 use datafusion::{
@@ -12,14 +13,18 @@ use datafusion::{
     common::{ColumnStatistics, Statistics, stats::Precision},
     scalar::ScalarValue,
 };
+use rackscan_delta::{layer::LayerView, run::Run};
 use rackscan_format::{
     ids::{ColumnId, NodeId, SegmentId},
     schema::{ColumnType, TableDefinition},
     segment::SegmentDirectory,
     withheld::{WithheldError, WithheldRows},
-    zone::{Zone, ZoneValue},
+    zone::ZoneValue,
 };
 use std::{collections::BTreeMap, sync::Arc};
+
+/// Where segments are said to be that are here in memory; clusters have fewer nodes.
+pub(crate) const HERE: NodeId = NodeId(u16::MAX);
 
 /// One published table at one moment.
 #[derive(Clone, Debug)]
@@ -29,6 +34,8 @@ pub(crate) struct TableSnapshot {
     pub(crate) segments: BTreeMap<SegmentId, (NodeId, Arc<SegmentDirectory>)>,
     /// Of segments that have such, the rows that are not there any more: they were updated or deleted.
     pub(crate) withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
+    /// Of segments that are here in memory, the pages.
+    pub(crate) runs: BTreeMap<SegmentId, Arc<Run>>,
     /// Of each column, in order; worked out once, because every plan asks.
     bounds: Vec<ColumnBounds>,
 }
@@ -40,6 +47,49 @@ pub(crate) struct ColumnBounds {
     pub(crate) max: Option<ZoneValue>,
     pub(crate) nulls: u64,
     pub(crate) stored_bytes: u64,
+    /// Whether there is any value that is not null.
+    has_values: bool,
+}
+
+impl ColumnBounds {
+    /// Over all pages of a column.
+    fn of<'d>(column: ColumnId, directories: impl Iterator<Item = &'d Arc<SegmentDirectory>>) -> Self {
+        let mut bounds = Self::default();
+        let (mut min_known, mut max_known) = (true, true);
+        for page in directories.filter_map(|directory| directory.chunk(column)).flat_map(|chunk| &chunk.pages) {
+            let zone = &page.zone;
+            bounds.stored_bytes += u64::from(page.extent.length_bytes);
+            bounds.nulls += u64::from(zone.nulls);
+            if zone.nulls == page.rows {
+                continue;
+            }
+            bounds.has_values = true;
+            min_known &= zone.min.is_some();
+            max_known &= zone.max.is_some();
+            bounds.min = lesser(bounds.min.take(), zone.min.as_ref());
+            bounds.max = greater(bounds.max.take(), zone.max.as_ref());
+        }
+        bounds.min = bounds.min.filter(|_| min_known);
+        bounds.max = bounds.max.filter(|_| max_known);
+        bounds
+    }
+
+    /// Over these pages, too.
+    fn join(&mut self, other: Self) {
+        self.nulls += other.nulls;
+        self.stored_bytes += other.stored_bytes;
+        if !other.has_values {
+            return;
+        }
+        let is_known = |one: &Option<ZoneValue>, had: bool, other: &Option<ZoneValue>| {
+            (one.is_some() || !had) && other.is_some()
+        };
+        let min_known = is_known(&self.min, self.has_values, &other.min);
+        let max_known = is_known(&self.max, self.has_values, &other.max);
+        self.min = lesser(self.min.take(), other.min.as_ref()).filter(|_| min_known);
+        self.max = greater(self.max.take(), other.max.as_ref()).filter(|_| max_known);
+        self.has_values = true;
+    }
 }
 
 impl TableSnapshot {
@@ -53,18 +103,35 @@ impl TableSnapshot {
             .map(|column| Field::new(&column.name, arrow_type(column.column_type.into()), column.nullable));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let segments = segments.into_iter().map(|(node, directory)| (directory.segment, (node, directory)));
-        let (segments, withheld) = (segments.collect(), BTreeMap::new());
-        let mut snapshot = Self { schema, segments, withheld, definition, bounds: Vec::new() };
+        let (segments, withheld, runs) = (segments.collect(), BTreeMap::new(), BTreeMap::new());
+        let mut snapshot = Self { schema, segments, withheld, runs, definition, bounds: Vec::new() };
         let columns = (0..snapshot.definition.columns.len()).filter_map(|index| u16::try_from(index).ok());
-        snapshot.bounds = columns.map(|index| snapshot.bounds_of(ColumnId(index))).collect();
+        let directories = || snapshot.segments.values().map(|(_, directory)| directory);
+        snapshot.bounds = columns.map(|index| ColumnBounds::of(ColumnId(index), directories())).collect();
         snapshot
+    }
+
+    /// The same table with what lies over its segments: some rows are not there any more, others are beside them.
+    ///
+    /// # Errors
+    /// When a row is of no segment of the table.
+    pub(crate) fn under(&self, layer: &LayerView) -> Result<Self, WithheldError> {
+        let mut over = self.clone();
+        for run in &layer.runs {
+            over.segments.insert(run.segment(), (HERE, Arc::clone(run.directory())));
+            over.runs.insert(run.segment(), Arc::clone(run));
+        }
+        let directories = || layer.runs.iter().map(|run| run.directory());
+        for (index, bounds) in (0..).zip(&mut over.bounds) {
+            bounds.join(ColumnBounds::of(ColumnId(index), directories()));
+        }
+        over.withholding(layer.withheld.clone())
     }
 
     /// The same table at a moment when these rows, and no others, are not there any more.
     ///
     /// # Errors
     /// When a row is of no segment of the table.
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing updates tables yet"))]
     pub(crate) fn withholding(
         &self,
         mut withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
@@ -94,42 +161,37 @@ impl TableSnapshot {
         rows.saturating_sub(withheld)
     }
 
+    /// The segments that nodes have.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &(NodeId, Arc<SegmentDirectory>)> {
+        self.segments.values().filter(|(node, _)| *node != HERE)
+    }
+
+    /// Rows of stored segments that are not there any more.
+    pub(crate) fn rows_withheld(&self) -> u64 {
+        let stored = self.withheld.iter().filter(|(segment, _)| !self.runs.contains_key(segment));
+        stored.map(|(_, rows)| u64::from(rows.count())).sum()
+    }
+
+    /// Rows beside the stored segments.
+    pub(crate) fn rows_beside(&self) -> u64 {
+        self.rows() + self.rows_withheld() - self.rows_stored()
+    }
+
+    /// Rows of stored segments, with those that are not there any more.
+    fn rows_stored(&self) -> u64 {
+        self.stored().map(|(_, directory)| u64::from(directory.rows)).sum()
+    }
+
     /// Stored bytes of all segments.
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.segments.values().map(|(_, directory)| directory.stored_bytes()).sum()
     }
 
-    /// The zone maps of a column, page by page.
-    fn zones(&self, column: ColumnId) -> impl Iterator<Item = (&Zone, u32)> {
-        let chunks = self.segments.values().filter_map(move |(_, directory)| directory.chunk(column));
-        chunks.flat_map(|chunk| &chunk.pages).map(|page| (&page.zone, page.rows))
-    }
-
     /// What the zone maps say about a whole column; nothing of a column that the table does not have.
     pub(crate) fn bounds(&self, column: ColumnId) -> &ColumnBounds {
-        static UNKNOWN: ColumnBounds = ColumnBounds { min: None, max: None, nulls: 0, stored_bytes: 0 };
+        static UNKNOWN: ColumnBounds =
+            ColumnBounds { min: None, max: None, nulls: 0, stored_bytes: 0, has_values: false };
         self.bounds.get(column.index()).unwrap_or(&UNKNOWN)
-    }
-
-    fn bounds_of(&self, column: ColumnId) -> ColumnBounds {
-        let mut bounds = ColumnBounds::default();
-        let (mut min_known, mut max_known) = (true, true);
-        for (zone, rows) in self.zones(column) {
-            bounds.nulls += u64::from(zone.nulls);
-            if zone.nulls == rows {
-                continue;
-            }
-            min_known &= zone.min.is_some();
-            max_known &= zone.max.is_some();
-            bounds.min = lesser(bounds.min.take(), zone.min.as_ref());
-            bounds.max = greater(bounds.max.take(), zone.max.as_ref());
-        }
-        bounds.min = bounds.min.filter(|_| min_known);
-        bounds.max = bounds.max.filter(|_| max_known);
-        let chunks = self.segments.values().filter_map(|(_, directory)| directory.chunk(column));
-        let pages = chunks.flat_map(|chunk| &chunk.pages);
-        bounds.stored_bytes = pages.map(|page| u64::from(page.extent.length_bytes)).sum();
-        bounds
     }
 
     /// What DataFusion may know of the whole table, column by column.

@@ -61,6 +61,14 @@ pub enum ScanError {
         /// The page.
         page: rackscan_format::ids::PageNumber,
     },
+    /// Rows that were inserted, updated or deleted cannot be scanned.
+    #[error("the changed rows of table {table}: {why}")]
+    Changes {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A request names a segment that its table does not have.
     #[error(
         "table {table} has no segment {segment}; it may have been loaded anew since the query was planned"

@@ -10,6 +10,7 @@
 //! - While one segment is scanned on the partition's thread, others wait for devices and nodes: IO is overlapped.
 //! - Dropping a partition's stream drops its segments; nothing runs on for a query that nobody reads.
 
+mod beside;
 mod capture;
 mod context;
 mod equivalence;
@@ -213,6 +214,7 @@ impl ScanExec {
             node: place.node,
             directory: Arc::clone(directory),
             withheld: self.snapshot.withheld.get(&place.segment).cloned(),
+            run: self.snapshot.runs.get(&place.segment).cloned(),
             narrowed: self.narrowing.plain(),
             narrowing: Arc::clone(&self.narrowing),
             snapshot: Arc::clone(&self.snapshot),

@@ -43,4 +43,5 @@ pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) 
         Ok(fetched.pages)
     })
     .await
+    .map(|_| ())
 }

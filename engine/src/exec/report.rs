@@ -31,9 +31,11 @@ impl ScanExec {
             pushed_aggregates,
             pushed_keys,
             policy: self.request.policy,
-            segments: self.request.segments() as u64,
+            segments: self.snapshot.stored().count() as u64,
             partitions: self.request.partitions.len() as u64,
             rows: self.snapshot.rows(),
+            rows_withheld: self.snapshot.rows_withheld(),
+            rows_beside: self.snapshot.rows_beside(),
             estimated_rows: rounded(self.rows_selected()),
             planned,
             zone_maps: self.zone_maps(&self.program, 0),
@@ -51,7 +53,7 @@ impl ScanExec {
         let profile = |(node, directory): &(NodeId, Arc<SegmentDirectory>)| {
             profile::profile(&self.program, *node, &estimator.estimate(directory), &self.snapshot)
         };
-        let profiles: Vec<ScanProfile> = self.snapshot.segments.values().map(profile).collect();
+        let profiles: Vec<ScanProfile> = self.snapshot.stored().map(profile).collect();
         let unknown = idle.unknown();
         let mut planned = SegmentCounts::default();
         // What cannot be placed is missing in the counts, and its reason stands beside the prices.

@@ -3,7 +3,7 @@
 //! A placement is decided when the segment's turn comes, then one of three straight lines is followed.
 
 use super::{
-    ScanError,
+    ScanError, beside,
     capture::Capture,
     context::QueryContext,
     local,
@@ -29,9 +29,10 @@ use datafusion::{
 };
 use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
 use rackscan_client::{ClientError, PageBuffer};
+use rackscan_delta::run::{Run, RunPage};
 use rackscan_format::{ids::NodeId, segment::SegmentDirectory, withheld::WithheldRows};
 use rackscan_planner::{Placement, Policy};
-use rackscan_scan::{PageWanted, ScanLimits, SegmentScan, Step};
+use rackscan_scan::{PageWanted, ScanLimits, ScanStats, SegmentScan, Step};
 use std::{future::Future, sync::Arc, time::Instant};
 use tracing::Instrument;
 
@@ -41,6 +42,8 @@ pub(super) struct SegmentWork {
     pub(super) directory: Arc<SegmentDirectory>,
     /// The rows of the segment that are not there, wherever it is scanned.
     pub(super) withheld: Option<Arc<WithheldRows>>,
+    /// Its pages, if they are here in memory: nothing is placed then.
+    pub(super) run: Option<Arc<Run>>,
     /// The program, as the operators above narrowed it when the segment's turn came.
     pub(super) narrowed: Arc<Narrowed>,
     pub(super) narrowing: Arc<Narrowing>,
@@ -107,6 +110,9 @@ pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatc
 async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
     work.narrowing.awaited().await;
     work.narrowed = work.narrowing.now(&work.snapshot);
+    if let Some(run) = work.run.clone() {
+        return beside::scan(&work, &run, &mut sink).await;
+    }
     let placed = work.steering.decide(&work)?;
     let decision = &placed.decision;
     tracing::Span::current().record("placement", decision.placement.name());
@@ -133,21 +139,41 @@ async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
     Ok(())
 }
 
+/// A page that can be scanned.
+pub(super) trait Page: AsRef<[u8]> {
+    /// Whether its checksum was found right, and nobody has written to it since.
+    fn is_right(&self) -> bool;
+}
+
+impl Page for PageBuffer {
+    fn is_right(&self) -> bool {
+        Self::is_right(self)
+    }
+}
+
+impl Page for RunPage {
+    fn is_right(&self) -> bool {
+        // It was made here.
+        true
+    }
+}
+
 /// Scans a segment in the engine, with pages from `read`.
-pub(super) async fn scan_here<Read, Pages>(
+pub(super) async fn scan_here<Bytes, Read, Pages>(
     work: &SegmentWork,
     first_block: u32,
     sink: &mut Sink,
     mut read: Read,
-) -> Result<(), ScanError>
+) -> Result<ScanStats, ScanError>
 where
+    Bytes: Page,
     Read: FnMut(Vec<PageWanted>) -> Pages,
-    Pages: Future<Output = Result<Vec<PageBuffer>, ScanError>>,
+    Pages: Future<Output = Result<Vec<Bytes>, ScanError>>,
 {
     let (program, directory) = (Arc::clone(&work.narrowed.program), Arc::clone(&work.directory));
     let limits = ScanLimits { memory_bytes: work.page_bytes, ..ScanLimits::default() };
     let here = |source| ScanError::Scan { node: work.node, source: Arc::new(source) };
-    let mut scan = SegmentScan::new(program, directory, first_block, limits).map_err(here)?;
+    let mut scan = SegmentScan::<Bytes>::new(program, directory, first_block, limits).map_err(here)?;
     if let Some(withheld) = &work.withheld {
         scan = scan.withholding(Arc::clone(withheld));
     }
@@ -185,7 +211,7 @@ where
     let stats = scan.stats();
     work.narrowing.searched(stats.keys_tested, stats.keys_kept);
     work.meter.scanned(&stats);
-    Ok(())
+    Ok(stats)
 }
 
 /// The count in the state of an average, the only one that DataFusion counts without a sign: where it counted nothing there

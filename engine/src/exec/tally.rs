@@ -2,12 +2,13 @@
 //!
 //! One tally per scan of a plan; every segment adds to it, so that a query that fails or is dropped has counted what it did.
 
-use crate::report::{BOUNCES_KEPT_MAX, Bounce, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason};
+use crate::report::{BOUNCES_KEPT_MAX, Bounce, ChangedRows, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason};
 use rackscan_format::{
     ids::{NodeId, SegmentId},
     message::BounceReason,
 };
 use rackscan_planner::Placement;
+use rackscan_scan::ScanStats;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -82,6 +83,16 @@ impl Tally {
     /// A node was lost and is done without.
     pub(super) fn lost(&self, node: NodeId, text: String) {
         self.state().losses.entry(node).or_insert(text);
+    }
+
+    /// A run of changed rows was scanned.
+    pub(super) fn beside(&self, stats: &ScanStats) {
+        let figures = &mut self.state().figures;
+        figures.changed.add(&ChangedRows {
+            runs: 1,
+            rows_scanned: stats.rows_scanned,
+            rows_selected: stats.rows_selected,
+        });
     }
 
     /// What was done under a placement.

@@ -153,6 +153,14 @@ impl<'a> ProgramBuilder<'a> {
         self.node(Node::Column(position))
     }
 
+    /// The place of a row, which may only be put out.
+    ///
+    /// # Errors
+    /// When there are too many nodes.
+    pub(crate) fn row_number(&mut self) -> Result<NodeIndex, Untranslatable> {
+        self.node(Node::RowNumber)
+    }
+
     /// The finished program: whatever neither the filter nor the output needs is left out.
     ///
     /// # Errors

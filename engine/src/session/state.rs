@@ -5,7 +5,6 @@
 
 use super::{BATCH_ROWS, CATALOG, EngineOptions, SCHEMA};
 use crate::{
-    catalog::Tables,
     error::EngineError,
     rules::{
         ColumnFirst, CommonAggregateRule, FloatComparison, KeyFilterRule, PartialAggregateRule,
@@ -13,18 +12,14 @@ use crate::{
     },
 };
 use datafusion::{
-    catalog::{CatalogProvider, MemoryCatalogProvider},
     execution::{SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder},
     optimizer::{Analyzer, AnalyzerRule},
     prelude::SessionConfig,
 };
 use std::sync::Arc;
 
-/// DataFusion as an engine with these options uses it, over these tables.
-pub(crate) fn session_state(
-    options: &EngineOptions,
-    tables: &Arc<Tables>,
-) -> Result<SessionState, EngineError> {
+/// DataFusion as an engine with these options uses it; each statement brings its own tables.
+pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, EngineError> {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.threads.max(1))
         .with_batch_size(BATCH_ROWS)
@@ -43,13 +38,10 @@ pub(crate) fn session_state(
         runtime = runtime.with_memory_limit(bytes, 1.0);
     }
     let runtime = runtime.build_arc().map_err(EngineError::from_datafusion)?;
-    let catalog = MemoryCatalogProvider::new();
-    let schema = Arc::clone(tables) as Arc<dyn datafusion::catalog::SchemaProvider>;
-    catalog.register_schema(SCHEMA, schema).map_err(EngineError::from_datafusion)?;
     let mut analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
         vec![Arc::new(FloatComparison), Arc::new(ColumnFirst)];
     analyzer_rules.extend(Analyzer::new().rules);
-    let state = SessionStateBuilder::new()
+    Ok(SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
@@ -58,7 +50,5 @@ pub(crate) fn session_state(
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
         .with_physical_optimizer_rule(Arc::new(CommonAggregateRule))
-        .build();
-    state.catalog_list().register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    Ok(state)
+        .build())
 }

@@ -1,0 +1,252 @@
+//! Which rows does a statement change, and what becomes of them?
+//!
+//! An UPDATE or DELETE is a query for the rows that it is about: their places, and for an UPDATE all their columns, old or new. So
+//! everything that runs queries runs here, too: pushed filters, every placement, joins.
+//!
+//! Invariants
+//! - Nothing is changed here: a query comes out.
+//! - No clause of a statement is passed over: those that are not understood are refused.
+
+use crate::{error::EngineError, table::PLACE_COLUMN};
+use datafusion::sql::{
+    parser::Statement,
+    sqlparser::ast::{
+        Assignment, AssignmentTarget, Delete, FromTable, Ident, Insert, ObjectName, ObjectNamePart,
+        Statement as SqlStatement, TableAlias, TableFactor, TableObject, TableWithJoins, Update,
+        UpdateTableFromKind,
+    },
+};
+use rackscan_format::schema::TableDefinition;
+use std::fmt::{Display, Write};
+
+/// What becomes of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Verb {
+    /// What has become of them, as a column of an answer is called.
+    pub(crate) fn done(self) -> &'static str {
+        match self {
+            Self::Insert => "rows inserted",
+            Self::Update => "rows updated",
+            Self::Delete => "rows deleted",
+        }
+    }
+}
+
+/// A statement that changes rows of one table.
+#[derive(Debug)]
+pub(crate) struct ChangeStatement {
+    /// The table's name.
+    pub(crate) table: String,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Insert(Box<Statement>),
+    Update(Box<Update>),
+    Delete(Box<Delete>),
+}
+
+impl ChangeStatement {
+    /// A statement of that kind; `None` of another one.
+    ///
+    /// # Errors
+    /// A clause that is not supported.
+    pub(crate) fn of(statement: &Statement) -> Result<Option<Self>, EngineError> {
+        let Statement::Statement(inner) = statement else { return Ok(None) };
+        Ok(Some(match inner.as_ref() {
+            SqlStatement::Insert(insert) => {
+                let table = inserted_into(insert)?;
+                Self { table, kind: Kind::Insert(Box::new(statement.clone())) }
+            }
+            SqlStatement::Update(update) => {
+                let (table, _) = changed(&update.table)?;
+                let plain = Update {
+                    optimizer_hints: Vec::new(),
+                    returning: None,
+                    output: None,
+                    or: None,
+                    order_by: Vec::new(),
+                    limit: None,
+                    ..update.clone()
+                };
+                only(plain == *update, "UPDATE with other clauses than SET, FROM and WHERE")?;
+                Self { table, kind: Kind::Update(Box::new(plain)) }
+            }
+            SqlStatement::Delete(delete) => {
+                let (table, _) = changed(deleted_from(delete)?)?;
+                let plain = Delete {
+                    optimizer_hints: Vec::new(),
+                    tables: Vec::new(),
+                    returning: None,
+                    output: None,
+                    order_by: Vec::new(),
+                    limit: None,
+                    ..delete.clone()
+                };
+                only(plain == *delete, "DELETE with other clauses than FROM, USING and WHERE")?;
+                Self { table, kind: Kind::Delete(Box::new(plain)) }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    pub(crate) fn verb(&self) -> Verb {
+        match &self.kind {
+            Kind::Insert(_) => Verb::Insert,
+            Kind::Update(_) => Verb::Update,
+            Kind::Delete(_) => Verb::Delete,
+        }
+    }
+
+    /// Of an INSERT, the statement: DataFusion plans the rows that it is about.
+    pub(crate) fn insert(&self) -> Option<&Statement> {
+        match &self.kind {
+            Kind::Insert(statement) => Some(statement),
+            _ => None,
+        }
+    }
+
+    /// Of an UPDATE or DELETE, a query over its table with places: the places of the rows, and behind them for an UPDATE all columns of
+    /// the table, as they are to be.
+    ///
+    /// # Errors
+    /// A column that the table does not have, or that is set twice.
+    pub(crate) fn select(&self, definition: &TableDefinition) -> Result<String, EngineError> {
+        match &self.kind {
+            Kind::Insert(_) => Ok(String::new()),
+            Kind::Update(update) => {
+                let (_, name) = changed(&update.table)?;
+                let columns = new_columns(definition, &name, &update.assignments)?;
+                let others = match &update.from {
+                    None => &[][..],
+                    Some(UpdateTableFromKind::BeforeSet(others) | UpdateTableFromKind::AfterSet(others)) => others,
+                };
+                Ok(query(&name, &columns, (&update.table, others), update.selection.as_ref()))
+            }
+            Kind::Delete(delete) => {
+                let from = deleted_from(delete)?;
+                let (_, name) = changed(from)?;
+                let others = delete.using.as_deref().unwrap_or_default();
+                Ok(query(&name, "", (from, others), delete.selection.as_ref()))
+            }
+        }
+    }
+}
+
+fn only(is_plain: bool, found: &str) -> Result<(), EngineError> {
+    if is_plain {
+        return Ok(());
+    }
+    Err(EngineError::Statement { found: found.to_owned(), way_out: "leave them out" })
+}
+
+fn query(
+    name: &str,
+    columns: &str,
+    (table, others): (&TableWithJoins, &[TableWithJoins]),
+    selection: Option<&impl Display>,
+) -> String {
+    let mut text = format!("SELECT {name}.{}{columns} FROM {table}", quoted(PLACE_COLUMN));
+    // Writing to a text cannot fail.
+    for other in others {
+        let _ = write!(text, ", {other}");
+    }
+    if let Some(selection) = selection {
+        let _ = write!(text, " WHERE {selection}");
+    }
+    text
+}
+
+/// All columns of the table, as assignments say: `, a, (b + 1), c`.
+fn new_columns(
+    definition: &TableDefinition,
+    name: &str,
+    assignments: &[Assignment],
+) -> Result<String, EngineError> {
+    let mut values = vec![None; definition.columns.len()];
+    for Assignment { target, value } in assignments {
+        let AssignmentTarget::ColumnName(column) = target else {
+            return Err(EngineError::Statement {
+                found: "SET of several columns together".to_owned(),
+                way_out: "set them one by one",
+            });
+        };
+        let column = last(column)?;
+        let at = definition.columns.iter().position(|known| known.name == column);
+        let Some(slot) = at.and_then(|at| values.get_mut(at)) else {
+            let names: Vec<&str> = definition.columns.iter().map(|column| column.name.as_str()).collect();
+            let (table, names) = (&definition.name, names.join(", "));
+            return Err(EngineError::Plan(format!("table {table} has no column {column:?}; there are {names}")));
+        };
+        if slot.replace(format!("({value})")).is_some() {
+            return Err(EngineError::Plan(format!("column {column:?} is set twice, expected each once")));
+        }
+    }
+    let columns = definition.columns.iter().zip(values);
+    let columns = columns.map(|(column, value)| value.unwrap_or_else(|| format!("{name}.{}", quoted(&column.name))));
+    Ok(columns.map(|column| format!(", {column}")).collect())
+}
+
+fn inserted_into(insert: &Insert) -> Result<String, EngineError> {
+    let TableObject::TableName(name) = &insert.table else {
+        only(false, "INSERT into something that is not a table")?;
+        return Ok(String::new());
+    };
+    let is_plain = !insert.overwrite
+        && !insert.replace_into
+        && insert.on.is_none()
+        && insert.returning.is_none()
+        && insert.or.is_none()
+        && !insert.ignore;
+    only(is_plain, "INSERT that overwrites, ignores or returns rows")?;
+    last(name)
+}
+
+fn deleted_from(delete: &Delete) -> Result<&TableWithJoins, EngineError> {
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+    match from.as_slice() {
+        [table] => Ok(table),
+        _ => Err(EngineError::Statement {
+            found: "DELETE from several tables".to_owned(),
+            way_out: "delete from one after the other, in a transaction",
+        }),
+    }
+}
+
+/// The name of the table that is changed, and how its columns are called in the statement.
+fn changed(table: &TableWithJoins) -> Result<(String, String), EngineError> {
+    let TableFactor::Table { name, alias, .. } = &table.relation else {
+        only(false, "a change of something that is not a table")?;
+        return Ok((String::new(), String::new()));
+    };
+    only(table.joins.is_empty(), "a change of a table with joins")?;
+    let called = match alias {
+        Some(TableAlias { name, .. }) => normal(name),
+        None => last(name)?,
+    };
+    Ok((last(name)?, quoted(&called)))
+}
+
+/// The last part of a name.
+fn last(name: &ObjectName) -> Result<String, EngineError> {
+    match name.0.last() {
+        Some(ObjectNamePart::Identifier(name)) => Ok(normal(name)),
+        _ => Err(EngineError::Plan(format!("{name} is no name of a table or column"))),
+    }
+}
+
+/// A name as it is looked up: without quotes case does not matter.
+fn normal(name: &Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

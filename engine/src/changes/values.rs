@@ -1,0 +1,62 @@
+//! Which values do the columns of a batch have, as rows beside segments keep them?
+
+use crate::error::EngineError;
+use datafusion::arrow::{
+    array::{Array, ArrayRef, AsArray, RecordBatch},
+    compute::{CastOptions, cast_with_options},
+    datatypes::{
+        DataType, Date32Type, Decimal128Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType,
+    },
+};
+use rackscan_delta::row::{Datum, encode};
+use rackscan_format::schema::{ColumnDefinition, ColumnType, TableDefinition};
+
+/// The rows of a batch as bytes; its columns are those of the table, of types that can be cast to theirs.
+///
+/// # Errors
+/// A value that its column cannot have.
+pub(crate) fn encoded(
+    definition: &TableDefinition,
+    types: &[DataType],
+    batch: &RecordBatch,
+) -> Result<Vec<Vec<u8>>, EngineError> {
+    let columns = definition.columns.iter().zip(types).zip(batch.columns());
+    let columns = columns.map(|((column, to), array)| cast(column, to, array));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let row = |row: usize| {
+        let values = definition.columns.iter().zip(&columns);
+        let values = values.map(|(column, array)| datum(column, array, row)).collect::<Result<Vec<_>, _>>()?;
+        encode(definition, &values).map_err(|fault| EngineError::Execution(fault.to_string()))
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+fn cast(column: &ColumnDefinition, to: &DataType, array: &ArrayRef) -> Result<ArrayRef, EngineError> {
+    // What does not fit is an error, not a missing value.
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, to, &options)
+        .map_err(|error| EngineError::Execution(format!("column {:?}: {error}", column.name)))
+}
+
+fn datum(column: &ColumnDefinition, array: &ArrayRef, row: usize) -> Result<Datum, EngineError> {
+    if array.is_null(row) {
+        return Ok(Datum::Null);
+    }
+    Ok(match column.column_type {
+        ColumnType::Boolean => Datum::Integer(array.as_boolean().value(row).into()),
+        ColumnType::Int32 => Datum::Integer(array.as_primitive::<Int32Type>().value(row).into()),
+        ColumnType::Int64 => Datum::Integer(array.as_primitive::<Int64Type>().value(row)),
+        ColumnType::Date32 => Datum::Integer(array.as_primitive::<Date32Type>().value(row).into()),
+        ColumnType::TimestampMicros => {
+            Datum::Integer(array.as_primitive::<TimestampMicrosecondType>().value(row))
+        }
+        ColumnType::Decimal { .. } => {
+            let value = array.as_primitive::<Decimal128Type>().value(row);
+            Datum::Integer(i64::try_from(value).map_err(|_| {
+                EngineError::Execution(format!("column {:?}: {value} has too many digits", column.name))
+            })?)
+        }
+        ColumnType::Float64 => Datum::Float(array.as_primitive::<Float64Type>().value(row)),
+        ColumnType::Text => Datum::Text(array.as_string_view().value(row).to_owned()),
+    })
+}

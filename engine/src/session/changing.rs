@@ -1,0 +1,184 @@
+//! How do statements change rows, one by one or together?
+//!
+//! ```text
+//! BEGIN                   a transaction sees this moment
+//! INSERT, UPDATE, DELETE  rows with their new values -> the transaction; alone, one of its own
+//! COMMIT                  all of them are written, or none
+//! ```
+//!
+//! Invariants
+//! - A statement that fails has changed nothing, in no transaction.
+//! - An UPDATE or DELETE changes each row once; whoever joins a row with several others is told.
+
+use super::{Engine, QueryOutcome, Seen, formatted, lines, statement::Parsed};
+use crate::{
+    catalog::Known,
+    changes::{ChangeStatement, Row, Transaction, Verb, encoded},
+    error::EngineError,
+    report::QueryReport,
+    table::Table,
+};
+use datafusion::arrow::{
+    array::{AsArray, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Int64Type, Schema},
+};
+use rackscan_format::row_place::RowPlace;
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
+
+/// Statements one after the other, among which there may be a transaction. Dropping it gives up a transaction that is open.
+#[derive(Debug, Default)]
+pub struct SqlSession {
+    open: Option<Transaction>,
+}
+
+impl SqlSession {
+    /// Whether a transaction has begun that is neither committed nor given up.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+}
+
+impl Engine {
+    /// Answers one statement of a session.
+    ///
+    /// An INSERT, UPDATE or DELETE is answered by one row with the number of rows; COMMIT by one with the transaction's stamp.
+    ///
+    /// # Errors
+    /// As [`Engine::sql`]. A transaction that is open stays so, without what the statement would have changed; after a COMMIT that failed there is
+    /// none, and the error says what became of it.
+    pub async fn sql_in(&self, session: &mut SqlSession, sql: &str) -> Result<QueryOutcome, EngineError> {
+        let started = Instant::now();
+        match self.statement(sql)? {
+            Parsed::Query(statement) => {
+                let seen = self.seen(session).await?;
+                self.collect(*statement, started, seen).await
+            }
+            Parsed::Explain(statement, mode, format) => {
+                let seen = self.seen(session).await?;
+                let explanation = self.explain_statement(*statement, mode, seen).await?;
+                Ok(lines(&formatted(&explanation, &format)?, started))
+            }
+            Parsed::Change(change) => self.change(session, &change, started).await,
+            Parsed::Begin if session.is_open() => Err(EngineError::InTransaction),
+            Parsed::Begin => {
+                self.now().await?;
+                session.open = Some(Transaction::at(self.tables.moment()));
+                Ok(said("begun", started))
+            }
+            Parsed::Commit => {
+                let open = session.open.take().ok_or(EngineError::NoTransaction)?;
+                Ok(said(&self.commit(open).await?, started))
+            }
+            Parsed::Rollback => {
+                session.open.take().ok_or(EngineError::NoTransaction)?;
+                Ok(said("rolled back", started))
+            }
+        }
+    }
+
+    /// What the next statement sees.
+    async fn seen(&self, session: &mut SqlSession) -> Result<Seen, EngineError> {
+        match &mut session.open {
+            Some(open) => Ok(Seen { view: open.view(), placed: None, is_fixed: true }),
+            None => self.now().await,
+        }
+    }
+
+    /// Does what a statement says, in the session's transaction or one of its own.
+    async fn change(
+        &self,
+        session: &mut SqlSession,
+        change: &ChangeStatement,
+        started: Instant,
+    ) -> Result<QueryOutcome, EngineError> {
+        let mut alone = None;
+        let transaction = match &mut session.open {
+            Some(open) => open,
+            None => {
+                if !self.now().await?.view.contains_key(&change.table) {
+                    // It may have been loaded since the catalog was read.
+                    self.refresh().await?;
+                    self.now().await?;
+                }
+                alone.insert(Transaction::at(self.tables.moment()))
+            }
+        };
+        let view = transaction.view();
+        let table = match view.get(&change.table) {
+            Some(Known::Whole(table)) => Arc::clone(table),
+            Some(Known::Broken(error)) => return Err(EngineError::Catalog(error.clone())),
+            Some(Known::Unreadable(_, error)) => return Err(EngineError::Scan(error.clone())),
+            None => return Err(self.unknown_table(&change.table)),
+        };
+        let statement = match change.insert() {
+            Some(insert) => insert.clone(),
+            None => self.parse(&change.select(table.definition())?)?,
+        };
+        let placed = change.insert().is_none().then(|| change.table.clone());
+        let outcome = self.collect(statement, started, Seen { view, placed, is_fixed: true }).await?;
+        let rows = rows_of(change.verb(), &table, &outcome.batches)?;
+        let count = rows.len() as u64;
+        transaction.write(&table, rows)?;
+        if let Some(alone) = alone {
+            self.commit(alone).await?;
+        }
+        let elapsed = started.elapsed();
+        Ok(QueryOutcome { report: QueryReport { elapsed, ..outcome.report }, ..counted(change.verb(), count, started) })
+    }
+
+    /// Writes what a transaction has; says as which one.
+    async fn commit(&self, transaction: Transaction) -> Result<String, EngineError> {
+        if transaction.is_empty() {
+            return Ok("committed; nothing was written".to_owned());
+        }
+        let written = self.changes.write(move |stamp| transaction.items(stamp)).await?;
+        Ok(format!("committed by {}", written.stamp))
+    }
+}
+
+/// What becomes of the rows that a statement's query has found.
+fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row>, EngineError> {
+    let definition = table.definition();
+    let types: Vec<DataType> = table.columns().fields().iter().map(|field| field.data_type().clone()).collect();
+    let (mut rows, mut places) = (Vec::new(), BTreeSet::new());
+    for batch in batches {
+        let placed = (verb != Verb::Insert).then(|| batch.column(0).as_primitive::<Int64Type>());
+        let columns: Vec<usize> = (usize::from(placed.is_some())..batch.num_columns()).collect();
+        let values = match verb {
+            Verb::Delete => vec![None; batch.num_rows()],
+            _ => {
+                let batch = batch.project(&columns).map_err(|error| EngineError::Execution(error.to_string()))?;
+                encoded(definition, &types, &batch)?.into_iter().map(Some).collect()
+            }
+        };
+        for (row, value) in values.into_iter().enumerate() {
+            let place = placed.map(|places| places.value(row));
+            if place.is_some_and(|place| !places.insert(place)) && verb == Verb::Update {
+                let name = &definition.name;
+                return Err(EngineError::Execution(format!(
+                    "a row of {name} would be updated twice by one statement: join it with one row of each other table"
+                )));
+            }
+            let identity = place.and_then(|place| table.identity(RowPlace::of_number(place)));
+            rows.extend(Row::of(verb, identity, value));
+        }
+    }
+    Ok(rows)
+}
+
+/// An answer of one number.
+fn counted(verb: Verb, rows: u64, started: Instant) -> QueryOutcome {
+    let schema = Arc::new(Schema::new(vec![Field::new(verb.done(), DataType::UInt64, false)]));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(UInt64Array::from(vec![rows]))]);
+    let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
+    QueryOutcome { schema, batches: batch.into_iter().collect(), report, plan: None }
+}
+
+/// An answer of one text about the transaction.
+fn said(text: &str, started: Instant) -> QueryOutcome {
+    let schema = Arc::new(Schema::new(vec![Field::new("transaction", DataType::Utf8, false)]));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(vec![text]))]);
+    let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
+    QueryOutcome { schema, batches: batch.into_iter().collect(), report, plan: None }
+}

@@ -1,0 +1,71 @@
+//! Which kind of statement is this?
+
+use crate::{changes::ChangeStatement, error::EngineError, explain::ExplainMode};
+use datafusion::{
+    logical_expr::ExplainFormat,
+    sql::{parser::Statement, sqlparser::ast::Statement as SqlStatement},
+};
+
+/// A statement of a kind that is answered.
+pub(super) enum Parsed {
+    Query(Box<Statement>),
+    Explain(Box<Statement>, ExplainMode, ExplainFormat),
+    Change(Box<ChangeStatement>),
+    Begin,
+    Commit,
+    Rollback,
+}
+
+/// Says which kind of statement it is.
+///
+/// # Errors
+/// One that is not answered, with what to do instead.
+pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
+    if let Some(change) = ChangeStatement::of(&statement)? {
+        return Ok(Parsed::Change(Box::new(change)));
+    }
+    let way_out = match &statement {
+        Statement::Explain(explain) => {
+            let mode = if explain.options.analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
+            let format = explain.options.format.clone().unwrap_or(ExplainFormat::Indent);
+            match classify((*explain.statement).clone())? {
+                Parsed::Query(statement) => return Ok(Parsed::Explain(statement, mode, format)),
+                Parsed::Explain(statement, inner, _) => {
+                    return Ok(Parsed::Explain(statement, mode.max(inner), format));
+                }
+                _ => "explain the query for the rows that it is about",
+            }
+        }
+        Statement::Statement(inner) => match inner.as_ref() {
+            SqlStatement::Query(_)
+            | SqlStatement::ShowTables { .. }
+            | SqlStatement::ShowColumns { .. }
+            | SqlStatement::ExplainTable { .. } => return Ok(Parsed::Query(Box::new(statement))),
+            SqlStatement::StartTransaction { modes, statements, exception: None, .. }
+                if modes.is_empty() && statements.is_empty() =>
+            {
+                return Ok(Parsed::Begin);
+            }
+            SqlStatement::StartTransaction { .. } => "a transaction is begun by BEGIN alone; it is read-atomic",
+            SqlStatement::Commit { chain: false, .. } => return Ok(Parsed::Commit),
+            SqlStatement::Rollback { chain: false, savepoint: None } => return Ok(Parsed::Rollback),
+            SqlStatement::Commit { .. } | SqlStatement::Rollback { .. } | SqlStatement::Savepoint { .. } => {
+                "there are BEGIN, COMMIT and ROLLBACK, without chains and savepoints"
+            }
+            SqlStatement::Merge { .. } | SqlStatement::Truncate { .. } => {
+                "rows are changed by INSERT, UPDATE and DELETE"
+            }
+            SqlStatement::CreateTable(_) | SqlStatement::Drop { .. } => {
+                "tables come and go with `rackscan load`"
+            }
+            _ => "see `rackscan --help` for everything else",
+        },
+        Statement::CreateExternalTable(_) | Statement::CopyTo(_) => {
+            "files become tables with `rackscan load parquet` or `rackscan load csv`"
+        }
+        Statement::Reset(_) => "see `rackscan --help` for everything else",
+    };
+    let text = statement.to_string();
+    let kind: Vec<&str> = text.split_whitespace().take(2).collect();
+    Err(EngineError::Statement { found: kind.join(" "), way_out })
+}

@@ -1,0 +1,199 @@
+//! How is one table scanned by DataFusion's plans?
+//!
+//! Invariant: a table never changes; another moment has another one.
+
+use crate::{
+    catalog::{ColumnDescription, TableDescription, TableInfo},
+    exec::{QueryContext, ScanExec},
+    pushdown::ProgramBuilder,
+    request::{ScanRequest, deal},
+    snapshot::{TableSnapshot, zone_scalar},
+};
+use async_trait::async_trait;
+use datafusion::{
+    arrow::datatypes::{DataType, Field, Schema, SchemaRef},
+    catalog::{Session, TableProvider},
+    common::{ColumnStatistics, DFSchema, Statistics},
+    error::{DataFusionError, Result},
+    logical_expr::{
+        Expr, TableProviderFilterPushDown, TableType, physical_planning_context::PhysicalPlanningContext,
+        utils::split_conjunction_owned,
+    },
+    physical_expr::{PhysicalExpr, create_physical_expr, execution_props::ExecutionProps},
+    physical_plan::ExecutionPlan,
+    prelude::SessionConfig,
+};
+use rackscan_delta::{identity::RowIdentity, layer::LayerView};
+use rackscan_format::{ids::ColumnId, program::Output, row_place::RowPlace, schema::TableDefinition};
+use std::sync::Arc;
+
+/// One table as DataFusion sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(crate) snapshot: Arc<TableSnapshot>,
+    statistics: Statistics,
+    /// What lies over it, in the snapshot already.
+    layer: Arc<LayerView>,
+    /// Its columns, and the places of rows behind them if those are wanted.
+    schema: SchemaRef,
+}
+
+/// The column with the places of rows, which only the engine's own statements see.
+pub(crate) const PLACE_COLUMN: &str = "rackscan place";
+
+impl Table {
+    pub(crate) fn new(snapshot: TableSnapshot) -> Self {
+        Self::over(snapshot, LayerView::default())
+    }
+
+    /// A table whose snapshot is under a layer.
+    pub(crate) fn over(snapshot: TableSnapshot, layer: LayerView) -> Self {
+        let (statistics, schema) = (snapshot.statistics(), Arc::clone(&snapshot.schema));
+        Self { statistics, schema, snapshot: Arc::new(snapshot), layer: Arc::new(layer) }
+    }
+
+    /// The same table with a column more, in which each row's place is.
+    pub(crate) fn with_places(&self) -> Self {
+        let place = Arc::new(Field::new(PLACE_COLUMN, DataType::Int64, true));
+        let fields: Vec<_> = self.snapshot.schema.fields().iter().cloned().chain([place]).collect();
+        let statistics = self.statistics.clone().add_column_statistics(ColumnStatistics::new_unknown());
+        Self { schema: Arc::new(Schema::new(fields)), statistics, ..self.clone() }
+    }
+
+    pub(crate) fn definition(&self) -> &Arc<TableDefinition> {
+        &self.snapshot.definition
+    }
+
+    /// The names and types of its columns.
+    pub(crate) fn columns(&self) -> &SchemaRef {
+        &self.snapshot.schema
+    }
+
+    /// Which row has this place.
+    pub(crate) fn identity(&self, place: RowPlace) -> Option<RowIdentity> {
+        self.layer.identity(place.segment, place.row)
+    }
+
+    pub(crate) fn info(&self) -> TableInfo {
+        let definition = &self.snapshot.definition;
+        TableInfo {
+            name: definition.name.clone(),
+            rows: self.snapshot.rows(),
+            columns: definition.columns.len(),
+            segments: self.snapshot.stored().count(),
+            nodes: definition.nodes.len(),
+            stored_bytes: self.snapshot.stored_bytes(),
+            source: definition.source.clone(),
+            broken: None,
+        }
+    }
+
+    pub(crate) fn description(&self) -> TableDescription {
+        let definition = Arc::clone(&self.snapshot.definition);
+        let columns = definition.columns.iter().enumerate().filter_map(|(index, column)| {
+            let bounds = self.snapshot.bounds(ColumnId(u16::try_from(index).ok()?));
+            let text = |value: &rackscan_format::zone::ZoneValue| {
+                zone_scalar(column.column_type, value).map(|value| value.to_string())
+            };
+            Some(ColumnDescription {
+                definition: column.clone(),
+                min: bounds.min.as_ref().and_then(text),
+                max: bounds.max.as_ref().and_then(text),
+                nulls: bounds.nulls,
+                stored_bytes: bounds.stored_bytes,
+            })
+        });
+        TableDescription { columns: columns.collect(), info: self.info(), definition }
+    }
+
+    /// The conjuncts of logical filters as physical expressions over all columns of the table.
+    pub(crate) fn physical(&self, filter: &Expr) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
+        let schema = DFSchema::try_from(Schema::clone(&self.snapshot.schema))?;
+        let (properties, context) = (ExecutionProps::new(), PhysicalPlanningContext::default());
+        let unqualified = datafusion::logical_expr::expr_rewriter::unnormalize_col(filter.clone());
+        let conjuncts = split_conjunction_owned(unqualified).into_iter();
+        conjuncts.map(|conjunct| create_physical_expr(&conjunct, &schema, &properties, &context)).collect()
+    }
+
+    /// Whether every conjunct of `filter` runs inside a scan.
+    fn is_translatable(&self, filter: &Expr) -> bool {
+        let Ok(conjuncts) = self.physical(filter) else { return false };
+        let mut builder = ProgramBuilder::over_table(&self.snapshot.definition);
+        conjuncts.iter().all(|conjunct| builder.filter(conjunct).is_ok())
+    }
+}
+
+#[async_trait]
+impl TableProvider for Table {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.statistics.clone())
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let supported = filters.iter().map(|filter| {
+            if self.is_translatable(filter) {
+                TableProviderFilterPushDown::Exact
+            } else {
+                TableProviderFilterPushDown::Unsupported
+            }
+        });
+        Ok(supported.collect())
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let query = query_context(state.config())?;
+        let definition = &self.snapshot.definition;
+        let mut builder = ProgramBuilder::over_table(definition);
+        for filter in filters {
+            for conjunct in self.physical(filter)? {
+                builder.filter(&conjunct).map_err(|reason| {
+                    DataFusionError::Internal(format!("a filter was accepted, but {}", reason.0))
+                })?;
+            }
+        }
+        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let columns = projection.unwrap_or(&all);
+        let mut outputs = Vec::with_capacity(columns.len());
+        for &column in columns {
+            let node = if column == definition.columns.len() {
+                builder.row_number()
+            } else {
+                builder.column(ColumnId(u16::try_from(column).unwrap_or(u16::MAX)))
+            };
+            outputs.push(node.map_err(|reason| DataFusionError::Internal(reason.0))?);
+        }
+        let limit_rows = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+        let program = builder.finish(Output::Rows(outputs), limit_rows).map_err(|reason| {
+            DataFusionError::Plan(format!("the scan of {}: {}", definition.name, reason.0))
+        })?;
+        let request = ScanRequest {
+            table: definition.name.clone(),
+            program,
+            partitions: deal(self.snapshot.places(), query.threads),
+            policy: query.policy,
+        };
+        let schema = Arc::new(self.schema.project(columns)?);
+        Ok(Arc::new(ScanExec::new(request, schema, Arc::clone(&self.snapshot), query)?))
+    }
+}
+
+/// What the session says about the query that is being planned.
+fn query_context(config: &SessionConfig) -> Result<Arc<QueryContext>> {
+    config.get_extension::<QueryContext>().ok_or_else(|| {
+        DataFusionError::Internal("a scan was planned outside of an engine's query".to_owned())
+    })
+}
