@@ -55,8 +55,8 @@ pub(crate) use state::session_state;
 use statement::{Parsed, classify};
 
 /// The catalog and schema that SQL names are looked up in.
-const CATALOG: &str = "rackscan";
-const SCHEMA: &str = "public";
+pub(crate) const CATALOG: &str = "rackscan";
+pub(crate) const SCHEMA: &str = "public";
 /// Rows of a batch between operators.
 const BATCH_ROWS: usize = 8192;
 

@@ -23,7 +23,7 @@ use crate::{
     limits::{CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT},
 };
 use rackscan_client::{
-    Cluster, FollowError, Follower, FollowerOptions, LinesOptions, Session, SessionOptions, TransactionError,
+    Cluster, Follower, FollowerOptions, LinesOptions, Session, SessionOptions, TransactionError,
     Written,
 };
 use rackscan_delta::replica::Replica;

@@ -3,10 +3,11 @@
 
 use super::ProgramBuilder;
 use crate::{
-    catalog::{Table, Tables},
-    session::{EngineOptions, session_state},
+    catalog::{StatementTables, Tables},
+    session::{CATALOG, EngineOptions, SCHEMA, session_state},
     snapshot::TableSnapshot,
     sql_text::SqlText,
+    table::Table,
 };
 use datafusion::{
     execution::SessionState,
@@ -56,9 +57,11 @@ fn table() -> Arc<Table> {
 }
 
 fn state(table: &Arc<Table>) -> SessionState {
-    let tables = Arc::new(Tables::default());
+    let tables = Tables::default();
     tables.insert("t", Arc::clone(table));
-    session_state(&EngineOptions::default(), &tables).unwrap()
+    let mut state = session_state(&EngineOptions::default()).unwrap();
+    state.register_catalog_list(StatementTables::catalog(tables.view(), None, (CATALOG, SCHEMA)).unwrap());
+    state
 }
 
 /// The filters that reach the table's scan in the optimised plan of `select key from t where {condition}`.

@@ -5,11 +5,11 @@
 
 use super::*;
 use crate::{
-    catalog::Table,
     exec::ScanExec,
     pushdown::ProgramBuilder,
     request::{ScanRequest, deal},
     snapshot::TableSnapshot,
+    table::Table,
 };
 use datafusion::{
     arrow::{
