@@ -21,6 +21,7 @@
 //!        |-- GET*: copies of slots, no message -------- registered memory
 //! ```
 //!
+//! A `Follower` reads what transactions write out of the feeds of all homes, one-sidedly.
 //! `direct` is one connection driven by one thread, for the laboratory and for replay.
 //! `local` reads the devices of nodes on the same host without asking them.
 //!
@@ -62,6 +63,6 @@ pub use page_buffer::PageBuffer;
 pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};
 pub use status::Echoed;
 pub use transaction::{
-    NoSuchOperations, Operations, ReadOutcome, ScanOutcome, Session, SessionOptions, TransactionError,
-    Written,
+    CaughtUp, FollowError, Follower, FollowerOptions, NoSuchOperations, Operations, ReadOutcome, ScanOutcome,
+    Session, SessionOptions, TransactionError, Written,
 };

@@ -69,6 +69,8 @@ pub const SESSION_MEMORY_BYTES_MIN: usize = 4 << 20;
 pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How often a read is begun again that a home could not go on with.
 pub const SESSION_ATTEMPTS_MAX: u32 = 4;
+/// How often who follows homes begins anew in one call.
+pub const FOLLOW_ATTEMPTS_MAX: u32 = 4;
 /// How often a scan reads a range whose keys come and go.
 pub const SESSION_SCANS_MAX: u32 = 8;
 /// Transactions of which a session tells homes that they are committed; of more than that they learn from each other.
@@ -118,6 +120,11 @@ const _: () = assert!(
         >= rackscan_ramp::limits::VALUE_BYTES_MAX + rackscan_ramp::limits::BESIDE_BYTES_MAX + (128 << 10)
 );
 const _: () = assert!(SESSION_MEMORY_BYTES_MIN >= LINES_MEMORY_BYTES_MIN);
+// Half of it holds what is read of a feed at once, with the feed's header.
+const _: () = assert!(
+    SESSION_MEMORY_BYTES_MIN / 2
+        >= rackscan_ramp::limits::FEED_READ_BYTES_MAX + rackscan_ramp::limits::FEED_HEADER_BYTES
+);
 const _: () = assert!(SETTLED_TOLD <= rackscan_ramp::limits::SETTLED_PER_PART_MAX);
 const _: () = assert!(PARCEL_KEY_BYTES + 4096 <= rackscan_format::limits::TRANSACT_BYTES_MAX);
 // What is told at once, with all pages of the call that reached the number, fits one message.

@@ -14,12 +14,16 @@
 //! - Rows only move forward: an older version never replaces a newer one.
 //! - The same records in any order of homes make the same rows.
 //!
+//! A scan has several pages, and a transaction may be prepared between two of them. So who has heard a scan has not heard all of a transaction: only its record in the feed says
+//! that, which comes once and has every item of that home. Transactions that only scans have told of are looked for in one more round.
+//!
 //! Why a round may not be enough: a feed that was read early in it may lack what was prepared, on another home, for a commit that was read late in it. Homes publish what they
 //! prepare before they say so, so the next round has it.
 
 use crate::identity::{NotARow, RowIdentity};
 use rackscan_format::ids::TableId;
 use rackscan_ramp::{
+    feed::Follow,
     item::{Key, Value},
     log::Record,
     message::{Found, HomeId, Part},
@@ -82,7 +86,7 @@ impl TableRows {
 struct Open {
     /// All its homes; `None` if only a scan has told of it.
     homes: Option<Vec<HomeId>>,
-    /// The homes whose items are here.
+    /// The homes whose records were read.
     heard: BTreeSet<HomeId>,
     items: Vec<(Key, Value)>,
 }
@@ -129,16 +133,14 @@ impl Replica {
     ///
     /// # Errors
     /// [`NotARow`]: a key that this release does not understand.
-    pub fn scanned(&mut self, home: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
+    pub fn scanned(&mut self, _: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
         for (key, Found { version, beside, .. }) in items {
             if version.stamp > Stamp::FIRST {
                 self.committed.insert(version.stamp, self.round);
                 self.apply(version.stamp, &key, version.value)?;
             }
             for prepared in beside {
-                let open = self.open.entry(prepared.stamp).or_default();
-                open.heard.insert(home);
-                open.items.push((key.clone(), prepared.value));
+                self.open.entry(prepared.stamp).or_default().items.push((key.clone(), prepared.value));
             }
         }
         Ok(())
@@ -154,10 +156,9 @@ impl Replica {
             Record::Prepare(Part { stamp, homes, items, .. }) => {
                 let open = self.open.entry(stamp).or_default();
                 open.homes = Some(homes);
-                // A scan may have told of these already.
-                if open.heard.insert(home) {
-                    open.items.extend(items);
-                }
+                open.heard.insert(home);
+                // Some of them a scan may have told of already.
+                open.items.extend(items);
                 Ok(())
             }
             Record::Put(part) => self.apply_part(part),
@@ -209,6 +210,26 @@ impl Replica {
         let Some((table, row)) = RowIdentity::of(key)? else { return Ok(()) };
         self.tables.entry(table).or_default().insert(row, RowVersion { stamp, value });
         Ok(())
+    }
+}
+
+impl Follow for Replica {
+    type Fault = NotARow;
+
+    fn begin_anew(&mut self) {
+        *self = Self::new();
+    }
+
+    fn scanned(&mut self, home: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
+        Replica::scanned(self, home, items)
+    }
+
+    fn record(&mut self, home: HomeId, record: Record) -> Result<(), NotARow> {
+        Replica::record(self, home, record)
+    }
+
+    fn round_ended(&mut self) -> Result<bool, NotARow> {
+        Replica::round_ended(self)
     }
 }
 

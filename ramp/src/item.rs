@@ -72,6 +72,10 @@ impl Fingerprint {
     }
 }
 
+/// What keys of the system begin with, such as those of rows of tables. Users' keys may not begin so: whoever takes keys from users refuses them, and whoever follows
+/// the feeds of homes is told of transactions that write a key of the system.
+pub const SYSTEM_PREFIX: &[u8] = b"\0";
+
 /// A key: bytes that their users give a meaning to. Clones share the bytes.
 #[derive(Clone)]
 pub struct Key {

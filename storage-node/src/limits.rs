@@ -126,6 +126,12 @@ pub const TRANSACTIONS_LOG_BYTES_MIN: u64 = 1 << 20;
 pub const TRANSIT_SHARE: u64 = 8;
 /// .. but so many bytes where half of the memory allows it: the largest request, while it is decoded.
 pub const TRANSIT_BYTES_WANTED: u64 = 2 * TRANSACT_PULLED_BYTES_MAX;
+/// What the feed has of a home's memory: one part in so many ..
+pub const FEED_SHARE: u64 = 8;
+/// .. but so many bytes at least ..
+pub const FEED_BYTES_MIN: u64 = 64 << 10;
+/// .. and at most: who was away for longer than it takes to fill them scans what there is instead.
+pub const FEED_BYTES_MAX: u64 = 256 << 20;
 /// What a request takes of it at least.
 pub const TRANSIT_BYTES_MIN: u64 = 512;
 /// Messages of one request about transactions.
@@ -226,5 +232,13 @@ const _: () = assert!(2 * ENDINGS_MAX <= REQUESTS_PER_CONNECTION_MAX);
 const _: () =
     assert!(LOG_WINDOW_BYTES > RECORD_BYTES_MAX as u64 && LOG_STEP_BYTES as u64 <= LOG_COMPACT_BYTES);
 const _: () = assert!(TRANSACTIONS_BYTES_MAX / 2 <= rackscan_fabric::limits::REGION_BYTES_MAX as u64);
+// The least memory of a home leaves something beside its feed and what requests hold, and a feed is one region with room for a ring.
+const _: () = assert!(FEED_BYTES_MIN * FEED_SHARE <= TRANSACTIONS_BYTES_MIN && FEED_SHARE > 2);
+const _: () = assert!(FEED_BYTES_MIN < FEED_BYTES_MAX);
+const _: () = assert!(FEED_BYTES_MAX <= rackscan_fabric::limits::REGION_BYTES_MAX as u64);
+const _: () = assert!(
+    FEED_BYTES_MIN.is_multiple_of(rackscan_fabric::limits::REGION_ALIGNMENT_BYTES as u64)
+        && FEED_BYTES_MIN > rackscan_ramp::limits::FEED_HEADER_BYTES as u64
+);
 // And so are withheld rows.
 const _: () = assert!(WITHHELD_BYTES_MAX <= BUFFER_BYTES_MAX);

@@ -53,8 +53,9 @@ pub(crate) struct Link {
     held_bytes: Option<usize>,
     /// The page cache, if the peer may read it.
     cache: Option<Target>,
-    /// The slots of the home of transactions, if the peer may read them.
-    home: Option<Target>,
+    /// The memory of the home of transactions, as far as the peer may read it.
+    slots: Option<Target>,
+    feed: Option<Target>,
     /// Boxes of either end, if the peer has asked for them.
     posts: Option<Box<Posts>>,
     /// Whether the home was asked over this connection.
@@ -72,6 +73,26 @@ pub(crate) fn remote(target: &Target) -> RemoteRegion {
     RemoteRegion { key: target.key, address: target.offset_bytes, length: target.length_bytes }
 }
 
+/// The names of what a peer may read of the home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GrantedHome {
+    pub(crate) slots: Target,
+    pub(crate) feed: Target,
+}
+
+/// Lets the peer read a region, if it may not yet.
+fn grant(
+    connection: &mut Connection,
+    granted: &mut Option<Target>,
+    region: &Region,
+) -> Result<Target, RegisterError> {
+    if let Some(granted) = granted {
+        return Ok(*granted);
+    }
+    let RemoteRegion { key, address, length } = connection.register(region, Access::Read)?;
+    Ok(*granted.insert(Target { key, offset_bytes: address, length_bytes: length }))
+}
+
 impl Link {
     pub(crate) fn new(connection: Connection, id: ConnectionId) -> Self {
         let gone = Arc::default();
@@ -83,7 +104,8 @@ impl Link {
             under_way: Vec::new(),
             held_bytes: None,
             cache: None,
-            home: None,
+            slots: None,
+            feed: None,
             posts: None,
             transacts: false,
             gone,
@@ -137,24 +159,14 @@ impl Link {
 
     /// Lets the peer read the page cache, and says by which name.
     pub(crate) fn grant_cache(&mut self, region: &Region) -> Result<Target, RegisterError> {
-        if let Some(granted) = self.cache {
-            return Ok(granted);
-        }
-        let RemoteRegion { key, address, length } = self.connection.register(region, Access::Read)?;
-        let granted = Target { key, offset_bytes: address, length_bytes: length };
-        self.cache = Some(granted);
-        Ok(granted)
+        grant(&mut self.connection, &mut self.cache, region)
     }
 
-    /// Lets the peer read the slots of the home, and says by which name.
-    pub(crate) fn grant_home(&mut self, region: &Region) -> Result<Target, RegisterError> {
-        if let Some(granted) = self.home {
-            return Ok(granted);
-        }
-        let RemoteRegion { key, address, length } = self.connection.register(region, Access::Read)?;
-        let granted = Target { key, offset_bytes: address, length_bytes: length };
-        self.home = Some(granted);
-        Ok(granted)
+    /// Lets the peer read the slots and the feed of the home, and says by which names.
+    pub(crate) fn grant_home(&mut self, slots: &Region, feed: &Region) -> Result<GrantedHome, RegisterError> {
+        let slots = grant(&mut self.connection, &mut self.slots, slots)?;
+        let feed = grant(&mut self.connection, &mut self.feed, feed)?;
+        Ok(GrantedHome { slots, feed })
     }
 
     /// Copies a part of our memory into the peer's.

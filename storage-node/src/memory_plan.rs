@@ -11,6 +11,7 @@
 //!
 //! transactions      as configured, or a sixteenth of the budget if cache and rest can spare it, taken before the rest is divided:
 //!   transit  1/8    requests being served, their records in batches of the log    (more where that is less than the largest request)
+//!   feed     1/8    what was written lately, for those who follow it            (a fabric region; bounded either way)
 //!   slots    half of what is left    newest versions where peers read them        (one fabric region)
 //!   versions the other half          all versions, with what is known of their transactions
 //! ```
@@ -29,8 +30,9 @@ use rackscan_fabric::{
 use crate::{
     config::Config,
     limits::{
-        BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES, INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX,
-        TRANSACTIONS_BYTES_MAX, TRANSACTIONS_BYTES_MIN, TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
+        BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES, FEED_BYTES_MAX, FEED_BYTES_MIN, FEED_SHARE,
+        INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX, TRANSACTIONS_BYTES_MAX, TRANSACTIONS_BYTES_MIN,
+        TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
     },
 };
 
@@ -88,6 +90,8 @@ pub(crate) struct TooSmall {
 pub(crate) struct HomePlan {
     /// Requests being served, and their records on their way to the log.
     pub(crate) transit_bytes: u64,
+    /// The region of the feed.
+    pub(crate) feed_bytes: usize,
     /// The region of the slots.
     pub(crate) slots_bytes: usize,
     /// All versions.
@@ -98,16 +102,18 @@ impl HomePlan {
     /// Divides the memory of a home.
     fn of(bytes: u64) -> Self {
         let transit_bytes = (bytes / TRANSIT_SHARE).max(TRANSIT_BYTES_WANTED.min(bytes / 2));
-        let half = (bytes - transit_bytes) / 2;
-        let slots_bytes = half - half % REGION_ALIGNMENT_BYTES as u64;
+        let whole = |bytes: u64| bytes - bytes % REGION_ALIGNMENT_BYTES as u64;
+        let feed_bytes = whole((bytes / FEED_SHARE).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX));
+        let half = bytes.saturating_sub(transit_bytes + feed_bytes) / 2;
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         // A value lies in a slot and among the versions, so they fill alike.
-        Self { transit_bytes, slots_bytes: size(slots_bytes), versions_bytes: size(half) }
+        let (slots_bytes, versions_bytes) = (size(whole(half)), size(half));
+        Self { transit_bytes, feed_bytes: size(feed_bytes), slots_bytes, versions_bytes }
     }
 
     /// All of it.
     pub(crate) fn bytes(&self) -> u64 {
-        self.transit_bytes + self.slots_bytes as u64 + self.versions_bytes as u64
+        self.transit_bytes + self.feed_bytes as u64 + self.slots_bytes as u64 + self.versions_bytes as u64
     }
 }
 
@@ -249,6 +255,9 @@ mod tests {
             assert!(plan.bytes() <= bytes && bytes - plan.bytes() <= 8192, "{plan:?} of {bytes}");
             assert!(plan.versions_bytes - plan.slots_bytes < REGION_ALIGNMENT_BYTES);
             assert!(plan.slots_bytes.is_multiple_of(REGION_ALIGNMENT_BYTES) && plan.slots_bytes > 0);
+            assert!(plan.feed_bytes.is_multiple_of(REGION_ALIGNMENT_BYTES));
+            let feed_bytes = plan.feed_bytes as u64;
+            assert!((FEED_BYTES_MIN..=FEED_BYTES_MAX).contains(&feed_bytes) && feed_bytes <= bytes / 8);
             let holds = plan.transit_bytes >= TRANSIT_BYTES_WANTED;
             assert_eq!(holds, bytes >= 2 * TRANSIT_BYTES_WANTED, "{plan:?}");
         }

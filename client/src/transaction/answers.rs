@@ -18,6 +18,7 @@ use rackscan_ramp::{
 
 use super::{
     Session, TransactionError,
+    follow::News,
     home::{Asked, Opened, Purpose},
     send::ends_with_its_transaction,
     wall_ms,
@@ -75,7 +76,7 @@ impl Session {
     }
 
     fn opened(&mut self, at: usize, region: Option<HomeRegion>) {
-        let Some(HomeRegion { slots, life }) = region else {
+        let Some(HomeRegion { slots, feed, life }) = region else {
             self.no_home(at, "it keeps no keys: give it memory for them in its configuration");
             return;
         };
@@ -85,7 +86,8 @@ impl Session {
             address,
             length,
         };
-        self.homes[at].opened = Some(Opened { life, slots: slots.map(remote), mapped });
+        let (slots, feed) = (slots.map(remote), feed.map(remote));
+        self.homes[at].opened = Some(Opened { life, slots, mapped, feed });
     }
 
     fn no_home(&mut self, at: usize, reason: &str) {
@@ -103,6 +105,7 @@ impl Session {
             let from = self.homes[at].id;
             match asked.purpose {
                 Purpose::Run(number) => self.happen(number, Happening::Reply { from, reply }),
+                Purpose::Follow(attempt) => self.follows(News::Reply { at, attempt, reply }),
                 Purpose::Ending(stamp) => {
                     let Some(ending) = self.endings.get_mut(&stamp) else { continue };
                     let messages = ending.heard(from, &reply);
@@ -220,12 +223,9 @@ impl Session {
                 halves(keys).map(|keys| Request::Among { lease, keys, stamps: stamps.clone() }).into()
             }
             _ => {
-                if let Purpose::Run(number) = purpose {
-                    let bytes_max = self.parts.answers.len() as u64;
-                    let home = self.homes[at].id;
-                    self.fail(number, TransactionError::TooLarge { home, bytes: needed_bytes, bytes_max });
-                }
-                return;
+                let (home, bytes_max) = (self.homes[at].id, self.parts.answers.len() as u64);
+                let error = TransactionError::TooLarge { home, bytes: needed_bytes, bytes_max };
+                return self.is_impossible(purpose, error);
             }
         };
         for part in parts {

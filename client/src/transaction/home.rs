@@ -26,6 +26,8 @@ use rackscan_ramp::{
 pub(super) enum Purpose {
     /// The transaction of this number.
     Run(u64),
+    /// This attempt to follow all homes.
+    Follow(u64),
     /// The home's memory.
     Open,
     /// A lease.
@@ -60,6 +62,8 @@ pub(super) struct Opened {
     pub(super) slots: Option<RemoteRegion>,
     /// Where the wire maps it here.
     pub(super) mapped: Option<RawSlice>,
+    /// The feed.
+    pub(super) feed: Option<RemoteRegion>,
 }
 
 impl Opened {
@@ -196,5 +200,11 @@ impl Parts {
     pub(super) fn of(memory_bytes: usize) -> Self {
         let large = memory_bytes / 8 * 3 / 4096 * 4096;
         Self { answers: 0..large, requests: large..2 * large, slots: 2 * large..memory_bytes }
+    }
+
+    /// For who follows feeds: questions are short, and pieces of feeds are read where others read slots.
+    pub(super) fn of_follower(memory_bytes: usize) -> Self {
+        let half = memory_bytes / 2 / 4096 * 4096;
+        Self { answers: 0..half, requests: half..half, slots: half..memory_bytes }
     }
 }

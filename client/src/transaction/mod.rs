@@ -21,6 +21,7 @@
 
 mod answers;
 mod error;
+mod follow;
 mod home;
 mod places;
 mod run;
@@ -52,6 +53,8 @@ use crate::{
     },
 };
 pub use error::TransactionError;
+use follow::News;
+pub use follow::{CaughtUp, FollowError, Follower, FollowerOptions};
 use home::{Home, Parts};
 use places::Places;
 use run::Run;
@@ -176,6 +179,8 @@ pub struct Session {
     missed_an_end: bool,
     /// Where slots are judged.
     slot: Vec<u8>,
+    /// What has come for who follows feeds, if that is what the session is for.
+    news: Option<VecDeque<News>>,
 }
 
 impl Session {
@@ -221,6 +226,7 @@ impl Session {
             events: Vec::new(),
             missed_an_end: false,
             slot: Vec::new(),
+            news: None,
         })
     }
 
@@ -288,11 +294,38 @@ impl Session {
     /// [`TransactionError`]; nothing was written unless it is [`TransactionError::Unknown`].
     pub fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Written, TransactionError> {
         let begun = Instant::now();
-        let deadline = begun + self.timeout;
         self.check_sizes(&items)?;
-        self.make_ready(items.iter().map(|(key, _)| key), deadline)?;
-        let homes = self.homes_of(items.iter().map(|(key, _)| key));
+        self.make_ready(items.iter().map(|(key, _)| key), begun + self.timeout)?;
         let stamp = self.clock.next(wall_ms());
+        self.write_as(stamp, items, begun)
+    }
+
+    /// As [`Session::write`], for keys or values that the transaction's own stamp is a part of: nobody else can write under such keys. All homes must be there, since none is known before.
+    ///
+    /// # Errors
+    /// As [`Session::write`].
+    pub fn write_stamped(
+        &mut self,
+        make: impl FnOnce(Stamp) -> Vec<(Key, Value)>,
+    ) -> Result<Written, TransactionError> {
+        let begun = Instant::now();
+        let ids = self.ids.clone();
+        self.make_homes_ready(&ids, begun + self.timeout)?;
+        let stamp = self.clock.next(wall_ms());
+        let items = make(stamp);
+        self.check_sizes(&items)?;
+        self.write_as(stamp, items, begun)
+    }
+
+    /// Writes under this stamp, at homes that are ready.
+    fn write_as(
+        &mut self,
+        stamp: Stamp,
+        items: Vec<(Key, Value)>,
+        begun: Instant,
+    ) -> Result<Written, TransactionError> {
+        let deadline = begun + self.timeout;
+        let homes = self.homes_of(items.iter().map(|(key, _)| key));
         self.begin(begun);
         let cluster = Dealt { homes: &self.homes, ids: &self.ids };
         let (coordinator, messages) = self.algorithm.begin_write(stamp, items, &[], &cluster)?;

@@ -14,7 +14,7 @@ use rackscan_ramp::{
     stamp::Stamp,
 };
 
-use super::{Session, TransactionError, home::Purpose};
+use super::{Session, TransactionError, follow::News, home::Purpose};
 use crate::LineEvent;
 
 /// A transaction on its way, and what it met.
@@ -111,6 +111,22 @@ impl Session {
         }
     }
 
+    /// So is what a request was for.
+    pub(super) fn is_impossible(&mut self, purpose: Purpose, error: TransactionError) {
+        match purpose {
+            Purpose::Run(number) => self.fail(number, error),
+            Purpose::Follow(attempt) => self.follows(News::Failed { attempt, error }),
+            _ => {}
+        }
+    }
+
+    /// Something has come for who follows feeds.
+    pub(super) fn follows(&mut self, news: News) {
+        if let Some(all) = &mut self.news {
+            all.push_back(news);
+        }
+    }
+
     /// A request was not sent, because the home is away.
     pub(super) fn unsent(&mut self, at: usize, purpose: Purpose, request: Option<Request>) {
         self.missed_an_end = true;
@@ -151,6 +167,9 @@ impl Session {
     fn heard(&mut self, event: LineEvent) {
         match event {
             LineEvent::Reply { node, tag, outcome } => self.replied(node, tag, outcome),
+            LineEvent::Read { node: at, is_done, .. } if self.news.is_some() => {
+                self.follows(News::Read { at, is_done });
+            }
             LineEvent::Read { node, tag, is_done } => self.slot_read(node, tag, is_done),
             LineEvent::Lost { node, .. } => self.lost(node),
             LineEvent::Back { node } => self.back(node),

@@ -135,11 +135,7 @@ impl Session {
                     self.homes[at].waiting.push_front(Waiting { purpose, request });
                     return;
                 }
-                Sent::Never(error) => {
-                    if let Purpose::Run(number) = purpose {
-                        self.fail(number, error);
-                    }
-                }
+                Sent::Never(error) => self.is_impossible(purpose, error),
                 Sent::Away => self.unsent(at, purpose, request),
             }
         }

@@ -26,7 +26,9 @@ use rackscan_format::{
     },
 };
 use rackscan_ramp::{
+    feed::Feed,
     home::{Home, Peer},
+    item::SYSTEM_PREFIX,
     limits::LOG_HEADER_BYTES,
     log::{LogWriter, Tail, read, recover},
     message::{Reply, Request as Asked},
@@ -37,6 +39,7 @@ use rackscan_ramp::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) const SLOTS_BYTES: usize = 1 << 20;
+pub(crate) const FEED_BYTES: usize = 64 << 10;
 
 pub(crate) fn key() -> ClusterKey {
     ClusterKey::from_bytes([9; 32])
@@ -177,6 +180,7 @@ struct Serving {
     listener: Listener,
     home: Home<Slots>,
     slots: Region,
+    feed: Region,
     log: Arc<Mutex<Vec<u8>>>,
     knobs: Arc<Knobs>,
     clients: Vec<Client>,
@@ -187,12 +191,14 @@ struct Serving {
 impl Serving {
     fn new(place: &Place, listener: Listener, life: u64, knobs: Arc<Knobs>) -> Self {
         let slots = Region::allocate(SLOTS_BYTES).expect("there is memory");
+        let feed = Region::allocate(FEED_BYTES).expect("there is memory");
         let log = place.log.lock().expect("no panic while it was locked");
         let start = Tail::from_header(&log).expect("a log");
         let (records, tail, _) = read(start, &log[LOG_HEADER_BYTES..]);
         let options = StoreOptions { budget_bytes: 64 << 20, life };
         let store = recover(options, Slots(slots.clone()), records).expect("a log of this home");
-        let home = Home::new(store, LogWriter::after(tail));
+        let fed = Feed::new(Slots(feed.clone()), life).expect("there is room for a ring");
+        let home = Home::new(store, LogWriter::after(tail)).feeding(fed, SYSTEM_PREFIX);
         drop(log);
         let (clients, askers) = (Vec::new(), HashMap::new());
         Self {
@@ -201,6 +207,7 @@ impl Serving {
             listener,
             home,
             slots,
+            feed,
             log: Arc::clone(&place.log),
             knobs,
             clients,
@@ -282,10 +289,12 @@ impl Serving {
             }
             _ if self.knobs.silent.load(Ordering::SeqCst) => {}
             Request::OpenHome => {
-                let slots = self.clients[at].connection.register(&self.slots, Access::Read).expect("room");
-                let RemoteRegion { key, address: offset_bytes, length: length_bytes } = slots;
-                let slots = Some(Target { key, offset_bytes, length_bytes });
-                self.say(at, id, Ok(Answer::Home(Some(HomeRegion { slots, life: self.life }))));
+                let [slots, feed] = [&self.slots, &self.feed].map(|memory| {
+                    let granted = self.clients[at].connection.register(memory, Access::Read).expect("room");
+                    let RemoteRegion { key, address: offset_bytes, length: length_bytes } = granted;
+                    Some(Target { key, offset_bytes, length_bytes })
+                });
+                self.say(at, id, Ok(Answer::Home(Some(HomeRegion { slots, feed, life: self.life }))));
             }
             Request::Transact { messages, target } => return self.transact(at, id, messages, target),
             other => panic!("not expected here: {other:?}"),
@@ -348,6 +357,7 @@ impl Serving {
             log.extend_from_slice(&batch.bytes);
             self.home.durable(batch.sequence);
         }
+        self.home.publish_feed();
         let mut answered = Vec::new();
         for (Peer(peer), reply) in self.home.take_replies() {
             if let Some(asker) = self.askers.get_mut(&peer) {

@@ -1,7 +1,7 @@
 //! Is what a replica knows after a round all or nothing of every transaction, and all that was acknowledged before?
 //!
-//! Real homes with feeds; transactions whose messages arrive in any order that their coordinators allow; a reader that reads one feed after the other, with
-//! messages arriving between any two, and that begins anew when it was away for too long. All from a seed.
+//! Real homes with feeds; transactions whose messages arrive in any order that their coordinators allow; a reader that scans page by page and reads one feed after the other, with
+//! messages arriving between any two pages and feeds, and that begins anew when it was away for too long. All from a seed.
 
 use super::*;
 use fastrand::Rng;
@@ -11,7 +11,7 @@ use rackscan_ramp::{
     feed::{Behind, Feed, FeedHeader, FeedReader},
     home::{Home, Peer},
     log::{LogWriter, Tail},
-    message::{Guard, KeyRange, Reply, Request},
+    message::{Guard, KeyRange, LeaseId, Reply, Request},
     slot::SlotVector,
     stamp::ClientId,
     store::{Store, StoreOptions},
@@ -52,24 +52,21 @@ impl Node {
         self.reader = FeedReader::at(tail, 1, FEED_BYTES);
     }
 
-    fn scan(&mut self) -> Vec<(Key, Found)> {
+    fn lease(&mut self) -> LeaseId {
         let [Reply::Leased { lease, .. }] = ask(self, Request::Lease { client: ClientId(99) })[..] else {
             panic!("no lease")
         };
-        let (mut items, mut after) = (Vec::new(), None);
-        loop {
-            let prefix = crate::identity::ROW_PREFIX.to_vec();
-            let mut replies =
-                ask(self, Request::Scan { lease, range: KeyRange { prefix, after, most: 7, values: true } });
-            let Some(Reply::Scanned { items: part, more }) = replies.pop() else { panic!("no scan") };
-            after = part.last().map(|(key, _)| key.clone());
-            items.extend(part);
-            if !more {
-                break;
-            }
-        }
-        ask(self, Request::Close { lease });
-        items
+        lease
+    }
+
+    /// Some of what is there, and whether there is more.
+    fn scan(&mut self, lease: LeaseId, after: Option<Key>) -> (Vec<(Key, Found)>, bool) {
+        let prefix = crate::identity::ROW_PREFIX.to_vec();
+        let range = KeyRange { prefix, after, most: 16, values: true };
+        let Some(Reply::Scanned { items, more }) = ask(self, Request::Scan { lease, range }).pop() else {
+            panic!("no scan")
+        };
+        (items, more)
     }
 
     fn read(&mut self, replica: &mut Replica) -> Result<(), Behind> {
@@ -196,11 +193,17 @@ impl World {
             self.some_steps(3);
         }
         for index in 0..self.nodes.len() {
-            let items = self.nodes[index].scan();
-            replica.scanned(HomeId(u16::try_from(index).unwrap()), items).unwrap();
-            self.some_steps(3);
+            let lease = self.nodes[index].lease();
+            let (mut after, mut more) = (None, true);
+            while more {
+                let items;
+                (items, more) = self.nodes[index].scan(lease, after.take());
+                after = items.last().map(|(key, _)| key.clone());
+                replica.scanned(self.nodes[index].id, items).unwrap();
+                self.some_steps(1);
+            }
+            ask(&mut self.nodes[index], Request::Close { lease });
         }
-        replica.round_ended().unwrap();
         replica
     }
 

@@ -41,6 +41,8 @@ mod in_one_piece {
 pub struct HomeRegion {
     /// Slots with the newest versions, for reading; places in it are counted from its beginning. `None` if the home has none.
     pub slots: Option<Target>,
+    /// Its feed, for reading: `rackscan_ramp::feed`. `None` if the home has none.
+    pub feed: Option<Target>,
     /// Which life of the home: slots of another one are never believed.
     pub life: u64,
 }

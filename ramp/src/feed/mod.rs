@@ -16,9 +16,13 @@
 //! - A checksum continues that of the record before (`log/frame`): what is torn, overwritten or of another life is no record.
 //! - A reader that was away for too long is told so; it never gets records with some left out.
 //! - Only the home writes. Readers write nothing, so any number of them costs a home nothing.
+//! - What is in a feed may not be durable yet. That is right: a reader counts a transaction when some home records its COMMIT, which none does before all
+//!   homes have voted for it, durably. That record itself may be seen before it is durable here, and lost; the votes decide, and they stay.
 
+mod follow;
 mod reader;
 
+pub use follow::Follow;
 pub use reader::{Behind, FeedHeader, FeedReader, Pieces};
 
 use crate::{

@@ -96,6 +96,12 @@ impl FeedReader {
         Self { life, tail: mark, capacity }
     }
 
+    /// Where it is, in bytes ever written: all before is read.
+    #[must_use]
+    pub fn offset_bytes(&self) -> u64 {
+        self.tail.offset_bytes
+    }
+
     /// What to copy, if there is anything new. A long feed is read in several turns.
     ///
     /// # Errors

@@ -25,7 +25,9 @@ use std::{
 use rackscan_fabric::{Region, RegionError};
 use rackscan_format::codec::{self, CodecError, Envelope};
 use rackscan_ramp::{
+    feed::Feed,
     home::Home,
+    item::SYSTEM_PREFIX,
     limits::LOG_HEADER_BYTES,
     log::{Cut, HeaderFault, LogWriter, RecoverError, Tail, recover},
     message::HomeId,
@@ -125,14 +127,14 @@ pub(crate) fn open(
         return Ok(None);
     };
     metrics.memory_taken(plan.bytes());
-    let region =
-        Region::allocate(plan.slots_bytes).map_err(|error: RegionError| StartError::Region(error))?;
+    let allocate = |bytes| Region::allocate(bytes).map_err(|error: RegionError| StartError::Region(error));
+    let (slots, feed) = (allocate(plan.slots_bytes)?, allocate(plan.feed_bytes)?);
     let life = next_life(folder)?;
     let path = folder.join(LOG);
     make(folder, &path)?;
     let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(os(&path, "opening it"))?;
     let options = StoreOptions { budget_bytes: plan.versions_bytes, life };
-    let (store, tail, cut) = read(&path, &file, options, RegionSlots(region.clone()))?;
+    let (store, tail, cut) = read(&path, &file, options, RegionSlots(slots.clone()))?;
     if let Some(cut) = cut {
         keep(folder, &file, &cut)?;
         file.cut(cut.offset_bytes).and_then(|()| file.sync_all()).map_err(os(&path, "cutting it"))?;
@@ -141,7 +143,7 @@ pub(crate) fn open(
             "the end of the log of transactions was cut off: it holds no whole record"
         );
     }
-    let home = Home::new(store, LogWriter::after(tail));
+    let home = feeding(Home::new(store, LogWriter::after(tail)), &feed, life);
     let status = home.store().status();
     tracing::info!(
         life,
@@ -150,9 +152,18 @@ pub(crate) fn open(
         log_bytes = tail.offset_bytes,
         "the home of transactions is ready"
     );
-    let shared = Arc::new(HomeShared::new(region, life, plan.transit_bytes, Arc::clone(lifecycle)));
+    let shared = Arc::new(HomeShared::new((slots, feed), life, plan.transit_bytes, Arc::clone(lifecycle)));
     shared.gauges.budget_bytes.store(plan.versions_bytes as u64, std::sync::atomic::Ordering::Relaxed);
     Ok(Some(Opened { home, shared, folder: folder.clone(), file, end_bytes: tail.offset_bytes }))
+}
+
+/// The home with an empty feed: who followed an earlier life is told so, and asks what there is.
+fn feeding(home: Home<RegionSlots>, feed: &Region, life: u64) -> Home<RegionSlots> {
+    match Feed::new(RegionSlots(feed.clone()), life) {
+        Some(feed) => home.feeding(feed, SYSTEM_PREFIX),
+        // There is no home with so little memory.
+        None => home,
+    }
 }
 
 impl Opened {

@@ -3,6 +3,7 @@
 //! Invariants
 //! - A batch is under way at most once: what is asked for meanwhile gathers in the next one.
 //! - While the log is exchanged nothing is added to it: what would add waits, reads go on.
+//! - Whoever follows the feed can see what a reply tells of before the reply leaves.
 //! - Nothing new is prepared while the disk, or what the configuration allows the log, is full; what is prepared still ends.
 
 use std::{
@@ -209,6 +210,9 @@ impl HomeService {
     pub(super) fn take_answers(&mut self) -> Vec<(Caller, Vec<Reply>)> {
         let mut answers: Vec<(Caller, Vec<Reply>)> = Vec::new();
         loop {
+            // Before anybody is told. A record that waits to be durable is there, too: whoever follows counts what is committed somewhere,
+            // and that is what all homes have prepared durably.
+            self.home.publish_feed();
             let replies = self.home.take_replies();
             if replies.is_empty() {
                 return answers;

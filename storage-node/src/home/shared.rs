@@ -22,7 +22,9 @@ use crate::lifecycle::Lifecycle;
 #[derive(Debug)]
 pub(crate) struct HomeShared {
     /// The slots.
-    pub(crate) region: Region,
+    pub(crate) slots: Region,
+    /// The feed.
+    pub(crate) feed: Region,
     /// Which life of the home.
     pub(crate) life: u64,
     pub(crate) gauges: Gauges,
@@ -37,11 +39,17 @@ pub(crate) struct HomeShared {
 }
 
 impl HomeShared {
-    pub(crate) fn new(region: Region, life: u64, transit_bytes: u64, lifecycle: Arc<Lifecycle>) -> Self {
+    /// The memory that peers may be granted is that of slots and of the feed.
+    pub(crate) fn new(
+        (slots, feed): (Region, Region),
+        life: u64,
+        transit_bytes: u64,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Self {
         let gauges = Gauges::default();
         let (held_bytes, waiting) = (AtomicU64::new(0), AtomicBool::new(false));
         let awaits_tick = AtomicBool::new(false);
-        Self { region, life, gauges, transit_bytes, held_bytes, waiting, lifecycle, awaits_tick }
+        Self { slots, feed, life, gauges, transit_bytes, held_bytes, waiting, lifecycle, awaits_tick }
     }
 
     /// What requests in progress may hold together, in bytes.
@@ -134,8 +142,8 @@ mod tests {
 
     #[test]
     fn what_requests_hold_is_bounded_and_comes_back() {
-        let region = Region::allocate(4096).unwrap();
-        let home = Arc::new(HomeShared::new(region, 1, 100, Arc::default()));
+        let memory = || Region::allocate(4096).unwrap();
+        let home = Arc::new(HomeShared::new((memory(), memory()), 1, 100, Arc::default()));
         let first = Charge::take(&home, 60).unwrap();
         assert!(Charge::take(&home, 41).is_none() && Charge::take(&home, u64::MAX).is_none());
         assert!(home.waiting.load(SeqCst));

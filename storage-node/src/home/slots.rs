@@ -1,9 +1,9 @@
-//! Where do slots lie? In a region that peers may be granted for reading.
+//! Where do slots lie, and the feed? Each in a region that peers may be granted for reading.
 
 use rackscan_fabric::Region;
 use rackscan_ramp::slot::SlotMemory;
 
-/// A region with slots.
+/// A region with slots, or with a feed.
 #[derive(Debug)]
 pub(crate) struct RegionSlots(pub(crate) Region);
 

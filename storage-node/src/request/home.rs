@@ -1,4 +1,4 @@
-//! How does a client come to read the slots of the home by itself?
+//! How does a client come to read the slots of the home, and its feed, by itself?
 
 use rackscan_format::message::{Answer, HomeRegion, Refusal, RefusalCode};
 
@@ -15,10 +15,13 @@ pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refus
         return Ok(Box::new(Answered(Some(Answer::Home(None)))));
     };
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
-    let granted = link.grant_home(&home.region).map_err(|error| {
-        Refusal::new(RefusalCode::Busy, format!("the slots of keys cannot be registered: {error}; ask again"))
+    let granted = link.grant_home(&home.slots, &home.feed).map_err(|error| {
+        Refusal::new(
+            RefusalCode::Busy,
+            format!("the memory of keys cannot be registered: {error}; ask again"),
+        )
     })?;
-    let region = HomeRegion { slots: Some(granted), life: home.life };
+    let region = HomeRegion { slots: Some(granted.slots), feed: Some(granted.feed), life: home.life };
     Ok(Box::new(Answered(Some(Answer::Home(Some(region))))))
 }
 

@@ -22,6 +22,7 @@ mod over_quota_scans_are_bounced;
 mod pages_are_cached_and_never_stale;
 mod process_equals_a_scan_at_home;
 mod requests_come_in_boxes;
+mod rows_are_followed;
 mod scratch_is_set_aside;
 mod support;
 mod tables_are_whole_or_absent;

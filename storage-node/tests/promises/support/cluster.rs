@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rackscan_client::{LinesOptions, NodeEndpoint};
 use rackscan_fabric::{Address, Wire};
 use rackscan_format::{
     ids::NodeId,
@@ -85,6 +86,18 @@ impl Cluster {
 
     pub(crate) fn stop_all(mut self) {
         self.nodes.drain(..).flatten().for_each(Running::stop);
+    }
+
+    /// How all nodes are reached, whether they are up or down.
+    pub(crate) fn lines(&self) -> LinesOptions {
+        let endpoint = |(id, address): (u16, &Address)| NodeEndpoint {
+            id: NodeId(id),
+            addresses: vec![address.clone()],
+        };
+        let nodes = (1..).zip(&self.addresses).map(endpoint).collect();
+        let key = self.homes.first().expect("there are nodes").key.clone();
+        let patience = Duration::from_secs(20);
+        LinesOptions { nodes, key, wire: None, memory_bytes: 4 << 20, patience, posts: false }
     }
 
     /// A client of a node, over the wire of this cluster.
