@@ -34,6 +34,7 @@ mod sql_text;
 mod table;
 mod trace;
 
+pub use changes::{RowChange, RowWriter};
 pub use catalog::{ColumnDescription, TableDescription, TableInfo};
 pub use error::EngineError;
 pub use exec::ScanError;
@@ -45,7 +46,7 @@ pub use report::{
 };
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;
-pub use session::{Engine, EngineOptions, QueryOutcome, QueryStream, SqlSession};
+pub use session::{Engine, EngineOptions, OneStatement, QueryOutcome, QueryStream, SqlSession};
 pub use trace::{TraceFile, TraceSink};
 
 /// The rows of an answer; re-exported so that callers agree with the engine on its version.

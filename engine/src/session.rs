@@ -50,7 +50,7 @@ use std::{
 };
 use tracing::Instrument;
 
-pub use changing::SqlSession;
+pub use changing::{OneStatement, SqlSession};
 pub(crate) use state::session_state;
 use statement::{Parsed, classify};
 

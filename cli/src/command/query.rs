@@ -7,6 +7,7 @@ use crate::{
     output::{RowPrinter, print_text},
     session::Session,
 };
+use rackscan_engine::{OneStatement, SqlSession};
 use std::{
     io::{BufWriter, Write, stdout},
     time::Duration,
@@ -31,7 +32,8 @@ fn answers(session: &Session, query: &Query, queries: Vec<rackscan_queries::Quer
         }
         let mut times = Vec::with_capacity(query.repeat as usize);
         for turn in 0..query.repeat {
-            times.push(answer(session, chosen.sql, &query.running, turn + 1 == query.repeat)?);
+            let print = turn + 1 == query.repeat;
+            times.push(answer(session, &mut SqlSession::default(), chosen.sql, &query.running, print)?);
         }
         if query.running.timing || query.repeat > 1 {
             report_times(&chosen.name(), &mut times);
@@ -57,16 +59,32 @@ pub(crate) fn selected(words: &[String]) -> Result<Vec<rackscan_queries::Query>,
     Ok(queries)
 }
 
-/// Runs one statement; prints its rows on standard output if `print`, then where its scans ran on standard error.
+/// Runs the statements of a text, in order, up to the first that fails; if `print`, prints the rows of each on standard output, and where its scans ran on
+/// standard error.
 pub(crate) fn answer(
     session: &Session,
+    sql_session: &mut SqlSession,
     sql: &str,
     running: &Running,
     print: bool,
 ) -> Result<Duration, Failure> {
     session.engine().set_policy(running.placement.into());
+    let mut elapsed = Duration::ZERO;
+    for statement in session.engine().statements(sql)? {
+        elapsed += answer_one(session, sql_session, statement, running, print)?;
+    }
+    Ok(elapsed)
+}
+
+fn answer_one(
+    session: &Session,
+    sql_session: &mut SqlSession,
+    statement: OneStatement,
+    running: &Running,
+    print: bool,
+) -> Result<Duration, Failure> {
     let elapsed = session.block_on(async {
-        let outcome = session.engine().sql(sql).await?;
+        let outcome = session.engine().answer(sql_session, statement).await?;
         if print {
             let mut printer =
                 RowPrinter::new(running.format, &outcome.schema, BufWriter::new(stdout().lock()));

@@ -1,6 +1,6 @@
 //! `rackscan shell`: SQL at a prompt, with history, statements over several lines, and a few commands of its own.
 
-use super::{query::answer, tables};
+use super::{query::answer, sql::given_up, tables};
 use crate::{
     args::{Format, PlacementArgument, Running, Shell},
     failure::Failure,
@@ -8,10 +8,11 @@ use crate::{
     shell::{Prompt, Typed},
 };
 use clap::ValueEnum;
+use rackscan_engine::SqlSession;
 use std::ops::ControlFlow;
 
 const HELP: &str = "\
-SQL ends with a semicolon and may span lines.
+SQL ends with a semicolon and may span lines. BEGIN, COMMIT and ROLLBACK put statements together.
   \\d               the tables
   \\d TABLE         the columns of one
   \\placement       where scans run; \\placement local|remote-fetch|remote-process|auto changes it
@@ -26,8 +27,9 @@ pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
     if prompt.is_interactive() {
         eprintln!("rackscan {}: \\? for help, \\q to leave", env!("CARGO_PKG_VERSION"));
     }
+    let mut sql_session = SqlSession::default();
     while let Some(typed) = prompt.read()? {
-        match act(session, &mut running, typed) {
+        match act(session, &mut sql_session, &mut running, typed) {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => break,
             Err(Failure::ClosedPipe) => return Err(Failure::ClosedPipe),
@@ -36,14 +38,19 @@ pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
             Err(failure) => return Err(failure),
         }
     }
-    Ok(())
+    given_up(&sql_session)
 }
 
-fn act(session: &Session, running: &mut Running, typed: Typed) -> Result<ControlFlow<()>, Failure> {
+fn act(
+    session: &Session,
+    sql_session: &mut SqlSession,
+    running: &mut Running,
+    typed: Typed,
+) -> Result<ControlFlow<()>, Failure> {
     match typed {
         Typed::Nothing => {}
         Typed::Sql(sql) => {
-            let elapsed = answer(session, &sql, running, true)?;
+            let elapsed = answer(session, sql_session, &sql, running, true)?;
             if running.timing {
                 eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
             }

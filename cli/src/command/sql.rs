@@ -1,4 +1,4 @@
-//! `rackscan sql`: one statement from the command line, a file or standard input.
+//! `rackscan sql`: statements from the command line, a file or standard input.
 
 use super::{compare::compare, query::answer, traced::traced};
 use crate::{
@@ -6,22 +6,37 @@ use crate::{
     failure::{Failure, at_path},
     session::Session,
 };
+use rackscan_engine::SqlSession;
 use std::io::Read;
 
-/// Runs the statement.
+/// Runs the statements; a transaction that they begin and do not end is given up.
 pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
     let text = statement(sql)?;
     let text = text.trim().trim_end_matches(';');
     if sql.compare_placements {
+        if !session.engine().only_reads(text)? {
+            let text = "--compare-placements runs a statement several times, expected one query";
+            return Err(Failure::Usage(text.to_owned()));
+        }
         return compare(session, text, 1, sql.running.format);
     }
     traced(session, &sql.tracing, || {
-        let elapsed = answer(session, text, &sql.running, true)?;
+        let mut sql_session = SqlSession::default();
+        let elapsed = answer(session, &mut sql_session, text, &sql.running, true)?;
         if sql.running.timing {
             eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
         }
-        Ok(())
+        given_up(&sql_session)
     })
+}
+
+/// An error if a transaction is open of which nobody will say any more that it is to be committed.
+pub(crate) fn given_up(sql_session: &SqlSession) -> Result<(), Failure> {
+    if sql_session.is_open() {
+        let text = "the transaction was begun and not committed: nothing of it was written; end it with COMMIT";
+        return Err(Failure::Runtime(text.to_owned()));
+    }
+    Ok(())
 }
 
 fn statement(sql: &Sql) -> Result<String, Failure> {

@@ -16,6 +16,7 @@
 mod statement;
 mod transaction;
 mod values;
+mod writer;
 
 use crate::{
     catalog::Tables,
@@ -23,7 +24,7 @@ use crate::{
     limits::{CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT},
 };
 use rackscan_client::{
-    Cluster, Follower, FollowerOptions, LinesOptions, Session, SessionOptions, TransactionError,
+    Cluster, FollowError, Follower, FollowerOptions, LinesOptions, Session, SessionOptions, TransactionError,
     Written,
 };
 use rackscan_delta::replica::Replica;
@@ -33,9 +34,10 @@ use rackscan_ramp::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use statement::{ChangeStatement, Verb};
+pub(crate) use statement::{ChangeStatement, Verb, quoted};
 pub(crate) use transaction::{Row, Transaction};
 pub(crate) use values::encoded;
+pub use writer::{RowChange, RowWriter};
 
 /// The engine's ways to the homes of all nodes.
 #[derive(Debug)]
@@ -49,6 +51,10 @@ pub(crate) struct Changes {
 struct Followed {
     follower: Option<Follower>,
     replica: Replica,
+    /// Whether all that was acknowledged was known here once.
+    was_whole: bool,
+    /// Nodes of this cluster keep no changed rows.
+    is_unchangeable: bool,
 }
 
 impl Changes {
@@ -58,6 +64,11 @@ impl Changes {
         Self { lines, followed: Mutex::default(), writer: Mutex::default() }
     }
 
+    /// What other connections to the homes are made with.
+    pub(crate) fn lines(&self) -> &LinesOptions {
+        &self.lines
+    }
+
     /// Lets `tables` know of everything that was acknowledged before this was called.
     pub(crate) async fn catch_up(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<(), EngineError> {
         let (changes, tables) = (Arc::clone(self), Arc::clone(tables));
@@ -65,7 +76,10 @@ impl Changes {
     }
 
     fn follow(&self, tables: &Tables) -> Result<(), EngineError> {
-        let Followed { follower, replica } = &mut *lock(&self.followed);
+        let Followed { follower, replica, was_whole, is_unchangeable } = &mut *lock(&self.followed);
+        if *is_unchangeable {
+            return Ok(());
+        }
         let follower = match follower {
             Some(follower) => follower,
             None => {
@@ -76,7 +90,17 @@ impl Changes {
         };
         match follower.catch_up(replica) {
             Ok(caught_up) => {
+                *was_whole = true;
                 tables.change(replica, caught_up.began_anew);
+                Ok(())
+            }
+            Err(FollowError::NoFeed { .. } | FollowError::Home(TransactionError::NoHome { .. })) => {
+                *is_unchangeable = true;
+                Ok(())
+            }
+            Err(error @ FollowError::Home(TransactionError::NodeDown { .. })) if *was_whole => {
+                // Where it matters, scans cannot do without the node either. Its devices may be read here without it.
+                tracing::warn!(%error, "what was written since this engine last heard of all homes is not seen");
                 Ok(())
             }
             Err(error) => Err(EngineError::Changes(error.to_string())),

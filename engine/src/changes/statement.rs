@@ -247,6 +247,7 @@ fn normal(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
-fn quoted(name: &str) -> String {
+/// A name as SQL that is looked up as it is.
+pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

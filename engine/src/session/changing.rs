@@ -10,20 +10,29 @@
 //! - A statement that fails has changed nothing, in no transaction.
 //! - An UPDATE or DELETE changes each row once; whoever joins a row with several others is told.
 
-use super::{Engine, QueryOutcome, Seen, formatted, lines, statement::Parsed};
+use super::{
+    Engine, QueryOutcome, Seen, formatted, lines,
+    statement::{Parsed, classify},
+};
 use crate::{
     catalog::Known,
-    changes::{ChangeStatement, Row, Transaction, Verb, encoded},
+    changes::{ChangeStatement, Row, RowWriter, Transaction, Verb, encoded, quoted},
     error::EngineError,
     report::QueryReport,
-    table::Table,
+    table::{PLACE_COLUMN, Table},
 };
 use datafusion::arrow::{
     array::{AsArray, RecordBatch, StringArray, UInt64Array},
     datatypes::{DataType, Field, Int64Type, Schema},
 };
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use rackscan_delta::identity::RowIdentity;
 use rackscan_format::row_place::RowPlace;
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
 
 /// Statements one after the other, among which there may be a transaction. Dropping it gives up a transaction that is open.
 #[derive(Debug, Default)]
@@ -39,7 +48,40 @@ impl SqlSession {
     }
 }
 
+/// One statement of a text that may have several.
+#[derive(Clone, Debug)]
+pub struct OneStatement(Statement);
+
 impl Engine {
+    /// The statements of a text, in order. None of them has been done.
+    ///
+    /// # Errors
+    /// When it is not SQL.
+    pub fn statements(&self, text: &str) -> Result<Vec<OneStatement>, EngineError> {
+        let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
+        let parsed = parsed.map_err(EngineError::from_datafusion)?;
+        if parsed.is_empty() {
+            return Err(EngineError::Syntax("the text is empty, expected a statement".to_owned()));
+        }
+        Ok(parsed.into_iter().map(OneStatement).collect())
+    }
+
+    /// Whether a text is one statement that only reads, so that it may be run again.
+    ///
+    /// # Errors
+    /// When it is no statement that is answered.
+    pub fn only_reads(&self, sql: &str) -> Result<bool, EngineError> {
+        Ok(matches!(self.statement(sql)?, Parsed::Query(_) | Parsed::Explain(..)))
+    }
+
+    /// As [`Engine::answer`], of a text.
+    ///
+    /// # Errors
+    /// Likewise, and when the text is not one statement.
+    pub async fn sql_in(&self, session: &mut SqlSession, sql: &str) -> Result<QueryOutcome, EngineError> {
+        self.answer(session, OneStatement(self.parse(sql)?)).await
+    }
+
     /// Answers one statement of a session.
     ///
     /// An INSERT, UPDATE or DELETE is answered by one row with the number of rows; COMMIT by one with the transaction's stamp.
@@ -47,9 +89,13 @@ impl Engine {
     /// # Errors
     /// As [`Engine::sql`]. A transaction that is open stays so, without what the statement would have changed; after a COMMIT that failed there is
     /// none, and the error says what became of it.
-    pub async fn sql_in(&self, session: &mut SqlSession, sql: &str) -> Result<QueryOutcome, EngineError> {
+    pub async fn answer(
+        &self,
+        session: &mut SqlSession,
+        statement: OneStatement,
+    ) -> Result<QueryOutcome, EngineError> {
         let started = Instant::now();
-        match self.statement(sql)? {
+        match classify(statement.0)? {
             Parsed::Query(statement) => {
                 let seen = self.seen(session).await?;
                 self.collect(*statement, started, seen).await
@@ -75,6 +121,57 @@ impl Engine {
                 Ok(said("rolled back", started))
             }
         }
+    }
+
+    /// The rows of a table that have one of these keys in a column of integers, by key.
+    ///
+    /// # Errors
+    /// As [`Engine::sql`].
+    pub async fn rows_with_keys(
+        &self,
+        table: &str,
+        column: &str,
+        keys: &[i64],
+    ) -> Result<BTreeMap<i64, Vec<RowIdentity>>, EngineError> {
+        let mut found: BTreeMap<i64, Vec<RowIdentity>> = BTreeMap::new();
+        if keys.is_empty() {
+            return Ok(found);
+        }
+        let mut seen = self.now().await?;
+        seen.placed = Some(table.to_owned());
+        let Some(Known::Whole(known)) = seen.view.get(table).cloned() else {
+            return Err(self.unknown_table(table));
+        };
+        let (first, last) = (keys.iter().min(), keys.iter().max());
+        let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        let (name, column) = (quoted(table), quoted(column));
+        let mut text = format!(
+            "SELECT {}, CAST({column} AS BIGINT) FROM {name} WHERE {column} IN ({})",
+            quoted(PLACE_COLUMN),
+            keys.join(", ")
+        );
+        if let (Some(first), Some(last)) = (first, last) {
+            // Zone maps know bounds.
+            text.push_str(&format!(" AND {column} BETWEEN {first} AND {last}"));
+        }
+        let outcome = self.collect(self.parse(&text)?, Instant::now(), seen).await?;
+        for batch in &outcome.batches {
+            let (places, keys) = (batch.column(0), batch.column(1));
+            let places = places.as_primitive::<Int64Type>().values();
+            for (place, key) in places.iter().zip(keys.as_primitive::<Int64Type>().values()) {
+                found.entry(*key).or_default().extend(known.identity(RowPlace::of_number(*place)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A way to write rows of the tables that there are now, beside all others.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub async fn row_writer(&self) -> Result<RowWriter, EngineError> {
+        let view = self.now().await?.view;
+        RowWriter::open(self.changes.lines(), view)
     }
 
     /// What the next statement sees.

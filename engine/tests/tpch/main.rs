@@ -2,6 +2,7 @@
 
 mod answers;
 mod bounced;
+mod changed;
 mod cluster;
 mod every_query;
 mod explained;

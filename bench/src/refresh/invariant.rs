@@ -1,0 +1,96 @@
+//! Is every order there with all of its lines, or not at all?
+//!
+//! One statement counts orders and lines of the keys that streams insert and delete, and what it finds is compared with what these streams write:
+//! an order that it sees has exactly its lines, and a line that it sees has its order.
+
+use super::RefreshError;
+use rackscan_datasets::refresh;
+use rackscan_engine::{
+    Engine,
+    arrow::{array::AsArray, datatypes::Int64Type},
+};
+use std::collections::BTreeMap;
+
+/// An order that was seen in part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "order {key} was seen {orders} times with {lines} lines, expected once with {expected} lines, or not at all: the answer was not read-atomic"
+)]
+pub struct Fracture {
+    /// Its key.
+    pub key: i64,
+    /// Rows of `orders` with it.
+    pub orders: i64,
+    /// Rows of `lineitem` with it.
+    pub lines: i64,
+    /// Lines that it has.
+    pub expected: i64,
+}
+
+/// The orders of some streams, and how many lines each has.
+#[derive(Clone, Debug, Default)]
+pub struct Expected {
+    lines: BTreeMap<i64, i64>,
+}
+
+impl Expected {
+    /// What streams insert and delete at a scale factor. Those that are to be deleted must be whole.
+    ///
+    /// # Errors
+    /// When there are no such streams, or the tables cannot be read.
+    pub async fn of(engine: &Engine, scale: f64, streams: &[u32]) -> Result<Self, RefreshError> {
+        let mut lines = BTreeMap::new();
+        let mut old = Vec::new();
+        for stream in streams {
+            let new = refresh::new_sales(scale, *stream)?;
+            lines.extend(new.map(|order| (order.key, i64::try_from(order.lines.len()).unwrap_or(i64::MAX))));
+            old.extend(refresh::old_sales(scale, *stream)?);
+        }
+        let counted = Self { lines: old.into_iter().map(|key| (key, 0)).collect() }.count(engine).await?;
+        lines.extend(counted.into_iter().map(|(key, (_, of_lines))| (key, of_lines)));
+        Ok(Self { lines })
+    }
+
+    /// Orders that it knows.
+    #[must_use]
+    pub fn orders(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Counts, in one statement; how many orders are there.
+    ///
+    /// # Errors
+    /// [`Fracture`], as a [`RefreshError`].
+    pub async fn check(&self, engine: &Engine) -> Result<u64, RefreshError> {
+        let mut there = 0;
+        for (key, (orders, lines)) in self.count(engine).await? {
+            let Some(expected) = self.lines.get(&key).copied() else { continue };
+            if (orders, lines) != (1, expected) {
+                return Err(Fracture { key, orders, lines, expected }.into());
+            }
+            there += 1;
+        }
+        Ok(there)
+    }
+
+    /// Rows of orders and of lines by key, of keys that have any.
+    async fn count(&self, engine: &Engine) -> Result<BTreeMap<i64, (i64, i64)>, RefreshError> {
+        let Some((first, last)) = self.lines.keys().next().zip(self.lines.keys().next_back()) else {
+            return Ok(BTreeMap::new());
+        };
+        let sql = format!(
+            "SELECT k, sum(o), sum(l) FROM (SELECT o_orderkey AS k, CAST(1 AS BIGINT) AS o, CAST(0 AS BIGINT) AS l FROM orders \
+             WHERE o_orderkey BETWEEN {first} AND {last} UNION ALL SELECT l_orderkey, CAST(0 AS BIGINT), CAST(1 AS BIGINT) FROM lineitem \
+             WHERE l_orderkey BETWEEN {first} AND {last}) AS both_tables GROUP BY k"
+        );
+        let mut counted = BTreeMap::new();
+        for batch in engine.sql(&sql).await?.batches {
+            let [keys, orders, lines] =
+                [0, 1, 2].map(|column| batch.column(column).as_primitive::<Int64Type>().values().clone());
+            let counts = keys.iter().zip(orders.iter().zip(lines.iter()));
+            let known = counts.filter(|(key, _)| self.lines.contains_key(key));
+            counted.extend(known.map(|(key, (orders, lines))| (*key, (*orders, *lines))));
+        }
+        Ok(counted)
+    }
+}

@@ -1,0 +1,188 @@
+//! How fast do TPC-H's refresh functions run, and what do queries cost meanwhile?
+//!
+//! RF1 inserts new orders with their lines, RF2 deletes old ones (TPC-H 2.27 and 2.28); each order with its lines is one transaction. A stream is a
+//! thread with connections of its own, which waits for each of its transactions.
+//!
+//! Invariants
+//! - Whatever ends a stream early, no order is there without its lines.
+
+mod interference;
+mod invariant;
+
+pub use interference::{InterferenceLine, InterferenceOptions, Step, run};
+pub use invariant::{Expected, Fracture};
+
+use rackscan_datasets::refresh::{self, RefreshFault, RefreshOrder};
+use rackscan_engine::{Engine, EngineError, RowChange, RowWriter};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+use tokio::runtime::Handle;
+
+/// Orders that RF2 looks for together.
+const SOUGHT_TOGETHER: usize = 128;
+
+/// A refresh function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// RF1.
+    NewSales,
+    /// RF2.
+    OldSales,
+}
+
+/// Why a refresh could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RefreshError {
+    /// There is no such refresh.
+    #[error(transparent)]
+    Fault(#[from] RefreshFault),
+    /// The engine could not do what was asked.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The system refuses a thread.
+    #[error("a thread of its own for stream {stream}: {source}")]
+    Thread {
+        /// The stream.
+        stream: u32,
+        /// What it says.
+        source: std::io::Error,
+    },
+    /// Rows were seen that no transaction has left so.
+    #[error(transparent)]
+    Fractured(#[from] Fracture),
+}
+
+/// What a stream did.
+#[derive(Clone, Debug, Default)]
+pub struct StreamOutcome {
+    /// Orders that were inserted or deleted, each by a transaction.
+    pub orders: u64,
+    /// Their lines.
+    pub lines: u64,
+    /// Orders that were to be deleted and not there.
+    pub absent: u64,
+    /// From the first transaction to the last.
+    pub elapsed: Duration,
+    /// How long each transaction took.
+    pub latencies: Vec<Duration>,
+}
+
+impl StreamOutcome {
+    /// The latency that this share of the transactions did not exceed; `None` of no transactions.
+    #[must_use]
+    pub fn latency(&mut self, share: f64) -> Option<Duration> {
+        self.latencies.sort_unstable();
+        let last = self.latencies.len().checked_sub(1)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a place in a list"
+        )]
+        let place = (last as f64 * share.clamp(0.0, 1.0)).round() as usize;
+        self.latencies.get(place).copied()
+    }
+}
+
+/// A stream of refreshes on the caller's thread.
+#[derive(Debug)]
+pub struct Refresher<'e> {
+    engine: &'e Engine,
+    runtime: Handle,
+    writer: RowWriter,
+    scale: f64,
+}
+
+impl<'e> Refresher<'e> {
+    /// A stream with connections of its own, over TPC-H tables that were loaded at this scale factor.
+    ///
+    /// # Errors
+    /// When the nodes cannot be reached.
+    pub fn open(engine: &'e Engine, runtime: Handle, scale: f64) -> Result<Self, RefreshError> {
+        let writer = runtime.block_on(engine.row_writer())?;
+        Ok(Self { engine, runtime, writer, scale })
+    }
+
+    /// Runs a function of this stream (from 1), until it is told to stop. `on_order` is called after each transaction.
+    ///
+    /// # Errors
+    /// The first transaction that fails; those before it are committed.
+    pub fn run(
+        &mut self,
+        function: Function,
+        stream: u32,
+        stop: &AtomicBool,
+        on_order: &dyn Fn(),
+    ) -> Result<StreamOutcome, RefreshError> {
+        let mut outcome = StreamOutcome::default();
+        let began = Instant::now();
+        match function {
+            Function::NewSales => {
+                for RefreshOrder { order, lines, .. } in refresh::new_sales(self.scale, stream)? {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let lines: Vec<_> = lines.into_iter().map(RowChange::Insert).collect();
+                    self.write(vec![RowChange::Insert(order)], lines, &mut outcome)?;
+                    on_order();
+                }
+            }
+            Function::OldSales => {
+                let keys: Vec<i64> = refresh::old_sales(self.scale, stream)?.collect();
+                for keys in keys.chunks(SOUGHT_TOGETHER) {
+                    self.delete(keys, stop, on_order, &mut outcome)?;
+                }
+            }
+        }
+        outcome.elapsed = began.elapsed();
+        Ok(outcome)
+    }
+
+    /// Deletes orders with their lines, each in a transaction.
+    fn delete(
+        &mut self,
+        keys: &[i64],
+        stop: &AtomicBool,
+        on_order: &dyn Fn(),
+        outcome: &mut StreamOutcome,
+    ) -> Result<(), RefreshError> {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let find = |table, column| self.runtime.block_on(self.engine.rows_with_keys(table, column, keys));
+        let (mut orders, mut lines) = (find("orders", "o_orderkey")?, find("lineitem", "l_orderkey")?);
+        let deleted = |rows: Option<Vec<_>>| -> Vec<RowChange> {
+            rows.into_iter().flatten().map(RowChange::Delete).collect()
+        };
+        for key in keys {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let (order, lines) = (deleted(orders.remove(key)), deleted(lines.remove(key)));
+            if order.is_empty() && lines.is_empty() {
+                outcome.absent += 1;
+            } else {
+                self.write(order, lines, outcome)?;
+            }
+            on_order();
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        orders: Vec<RowChange>,
+        lines: Vec<RowChange>,
+        outcome: &mut StreamOutcome,
+    ) -> Result<(), RefreshError> {
+        let count = lines.len() as u64;
+        let began = Instant::now();
+        self.writer.write(vec![("orders", orders), ("lineitem", lines)])?;
+        outcome.latencies.push(began.elapsed());
+        outcome.orders += 1;
+        outcome.lines += count;
+        Ok(())
+    }
+}
