@@ -11,6 +11,7 @@ pub mod fabric;
 pub mod inbox;
 mod peer;
 pub mod placement;
+pub mod refresh;
 pub mod tpch;
 
 pub use peer::{Peer, PeerEngine, PeerError};

@@ -5,6 +5,7 @@ mod bench_io;
 mod bench_placement;
 mod bench_query;
 mod bench_ramp;
+mod refresh;
 mod bench_scan;
 mod bench_tpch;
 mod kv;
@@ -18,6 +19,7 @@ pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
 pub(crate) use bench_ramp::{BenchRamp, BenchRampStress};
+pub(crate) use refresh::{BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
@@ -124,6 +126,8 @@ pub(crate) enum Command {
     Tables(Tables),
     /// Drop a table
     Drop(DropTable),
+    /// Run the refresh functions of TPC-H: insert or delete orders with their lines, each in a transaction
+    Refresh(Refresh),
     /// Keys and values, read and written in read-atomic transactions
     #[command(subcommand)]
     Kv(Kv),
@@ -265,14 +269,18 @@ pub(crate) struct Query {
 /// `rackscan sql`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rackscan sql \"SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode\"\n  \
-                        rackscan sql --file report.sql --format csv\n  echo 'SELECT 1' | rackscan sql -"
+    after_help = "INSERT, UPDATE and DELETE are read-atomic transactions, alone or together between BEGIN and COMMIT: visible on all nodes or on none. Who updates a row that \
+                  another transaction updates at the same time overwrites it.\n\n\
+                  Examples:\n  rackscan sql \"SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode\"\n  \
+                        rackscan sql --file report.sql --format csv\n  echo 'SELECT 1' | rackscan sql -\n  \
+                        rackscan sql \"UPDATE orders SET o_comment = 'late' WHERE o_orderkey = 7\"\n  \
+                        rackscan sql \"BEGIN; DELETE FROM lineitem WHERE l_orderkey = 7; DELETE FROM orders WHERE o_orderkey = 7; COMMIT\""
 )]
 pub(crate) struct Sql {
-    /// The statement; `-` reads standard input
+    /// The statements, separated by semicolons; `-` reads standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     pub(crate) statement: Option<String>,
-    /// Read the statement from a file
+    /// Read the statements from a file
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Run it under every placement, by turns, and print what each took instead of the rows

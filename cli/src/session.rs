@@ -101,6 +101,11 @@ impl Session {
         calibration_file(&self.file)
     }
 
+    /// For threads of our own that wait for the engine.
+    pub(crate) fn handle(&self) -> tokio::runtime::Handle {
+        self.runtime.handle().clone()
+    }
+
     pub(crate) fn block_on<T, E: Into<Failure>>(
         &self,
         work: impl Future<Output = Result<T, E>>,

@@ -7,6 +7,8 @@
 //!   |  sort               only where asked: runs in memory or spilled, merged per node
 //!   v  segment            rows of one node until a segment is full, then encoded
 //! load                    segments to the nodes, a bounded number in flight; published at the end
+//!
+//! refresh                 rows that come and go afterwards, as transactions
 //! ```
 //!
 //! Invariants
@@ -25,6 +27,7 @@ pub mod limits;
 mod load;
 mod options;
 pub mod parquet;
+pub mod refresh;
 mod segment;
 mod sort;
 mod stored;

@@ -30,6 +30,8 @@ pub const SPILLED_RUNS_MAX: usize = 512;
 pub const TPCH_SCALE_MIN: f64 = 0.001;
 /// The largest scale factor of TPC-H: the specification's own.
 pub const TPCH_SCALE_MAX: f64 = 100_000.0;
+/// Streams of refreshes of one load: each deletes a thousandth of the loaded orders, and dbgen's keys of the thousandth stream are of another kind.
+pub const REFRESH_STREAMS_MAX: u32 = 999;
 
 // Text offsets of a segment are 32 bits, also when the last text makes it full.
 const _: () = assert!(SEGMENT_TEXT_BYTES_MAX + TEXT_BYTES_MAX <= u32::MAX as usize);

@@ -10,6 +10,7 @@ use std::{str::FromStr, time::Instant};
 
 use arrow::{array::RecordBatch, datatypes::SchemaRef, error::ArrowError};
 use rackscan_client::Cluster;
+use rackscan_format::schema::ColumnDefinition;
 use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
     RegionGenerator, SupplierGenerator,
@@ -67,6 +68,16 @@ impl FromStr for SortBy {
 #[must_use]
 pub fn source(scale: f64) -> String {
     format!("tpch scale {scale}")
+}
+
+/// The columns of a table, as loads define them.
+///
+/// # Errors
+/// A name that is none of [`TABLES`].
+pub fn columns(table: &str) -> Result<Vec<ColumnDefinition>, LoadError> {
+    let generated = GENERATED.iter().find(|generated| generated.name == table);
+    let generated = generated.ok_or_else(|| unknown_table("the table", table))?;
+    Ok(generated.conversion()?.definitions())
 }
 
 /// Bytes of the `.tbl` files that hold the same rows. Exact at scale 1; elsewhere in proportion, which is within 5 % from scale
@@ -252,9 +263,13 @@ const GENERATED: [Generated; 8] = [
 ];
 
 impl Generated {
-    fn new_table<'t>(&'t self, scale: f64, sort_by: Option<&'t SortBy>) -> Result<NewTable<'t>, LoadError> {
+    fn conversion(&self) -> Result<Conversion, LoadError> {
         let schema = (self.schema)();
-        let conversion = Conversion::of(self.name, schema.fields().iter().map(AsRef::as_ref))?;
+        Conversion::of(self.name, schema.fields().iter().map(AsRef::as_ref))
+    }
+
+    fn new_table<'t>(&'t self, scale: f64, sort_by: Option<&'t SortBy>) -> Result<NewTable<'t>, LoadError> {
+        let conversion = self.conversion()?;
         Ok(NewTable {
             name: self.name,
             columns: conversion.definitions(),

@@ -47,6 +47,8 @@ pub struct TableInfo {
     pub nodes: usize,
     /// Its stored bytes.
     pub stored_bytes: u64,
+    /// Rows of its segments that were updated or deleted, and rows beside them that were inserted or updated.
+    pub changed_rows: u64,
     /// Where its rows came from.
     pub source: String,
     /// Why it cannot be queried, if it cannot.
@@ -199,6 +201,7 @@ impl Tables {
                 segments: 0,
                 nodes: 0,
                 stored_bytes: 0,
+                changed_rows: 0,
                 source: String::new(),
                 broken: Some(error.to_string()),
             },

@@ -213,14 +213,14 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Reads the catalog again, so that tables loaded or dropped since are seen.
+    /// Reads the catalog again, so that tables loaded or dropped since are seen, and rows that were changed.
     ///
     /// # Errors
     /// When it cannot be read; the engine then keeps the catalog it has.
     pub async fn refresh(&self) -> Result<(), EngineError> {
         let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
         self.tables.replace(&catalog);
-        Ok(())
+        self.changes.catch_up(&self.tables).await
     }
 
     /// All tables with everything that was acknowledged before this was called.

@@ -83,6 +83,7 @@ impl Table {
             segments: self.snapshot.stored().count(),
             nodes: definition.nodes.len(),
             stored_bytes: self.snapshot.stored_bytes(),
+            changed_rows: self.snapshot.rows_withheld() + self.snapshot.rows_beside(),
             source: definition.source.clone(),
             broken: None,
         }

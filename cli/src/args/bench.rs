@@ -1,6 +1,6 @@
 //! Which words does `rackscan bench` understand?
 
-use super::{BenchIo, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress, BenchScan, BenchTpch};
+use super::{BenchIo, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress, BenchRefresh, BenchScan, BenchTpch};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
 use std::path::PathBuf;
@@ -33,6 +33,10 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  rackscan bench ramp-stress\n  \
                             rackscan bench ramp-stress --algorithm ramp-small --over tcp --transactions 100000 --seed 7")]
     RampStress(Box<BenchRampStress>),
+    /// Queries while the refresh functions of TPC-H run at full rate, beside the same without; every order is looked at for being whole
+    #[command(after_help = "Examples:\n  rackscan bench refresh\n  \
+                            rackscan bench refresh --scale 0.1 --queries q01,q06,q15 --placement remote-process --streams 2")]
+    Refresh(BenchRefresh),
     /// Random reads of a device: by this process, by a storage node, and the wire between them alone
     #[command(after_help = "Examples:\n  rackscan bench io\n  \
                             rackscan bench io --sizes 4KiB --bridges reactor,static,dynamic --connections 1,4\n  \

@@ -14,6 +14,7 @@ use rackscan_datasets::{
     parquet,
     tpch::{self, SortBy},
 };
+use rackscan_engine::TableInfo;
 use rackscan_format::limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT};
 
 /// The scale that is loaded when a query needs TPC-H and there is none.
@@ -60,12 +61,27 @@ pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
     load_tpch(session, SCALE_DEFAULT, &default_shape(), &[])
 }
 
-/// Loads TPC-H at `scale` unless exactly that is there.
+/// The scale factor at which TPC-H's orders and lines were loaded; TPC-H is loaded if it is not there.
+pub(crate) fn tpch_scale(session: &Session) -> Result<f64, Failure> {
+    ensure_tpch(session)?;
+    let there = session.engine().tables();
+    let source = |name: &str| there.iter().find(|table| table.name == name).map(|table| table.source.as_str());
+    let both = source("orders").filter(|orders| source("lineitem") == Some(*orders));
+    let parsed = both.and_then(|source| source.strip_prefix("tpch scale ")).and_then(|scale| scale.parse().ok());
+    parsed.ok_or_else(|| {
+        Failure::Runtime(
+            "tables orders and lineitem are not of one load of TPC-H; load it with `rackscan load tpch`".to_owned(),
+        )
+    })
+}
+
+/// Loads TPC-H at `scale` unless exactly that is there, unchanged.
 pub(crate) fn ensure_tpch_at(session: &Session, scale: f64) -> Result<(), Failure> {
     let there = session.engine().tables();
     let source = tpch::source(scale);
-    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && table.source == source))
-    {
+    // Refreshed tables are others than those that figures are of.
+    let is_it = |table: &TableInfo| table.source == source && table.changed_rows == 0;
+    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && is_it(table))) {
         return Ok(());
     }
     load_tpch(session, scale, &default_shape(), &[])

@@ -1,0 +1,61 @@
+//! Which words do `rackscan refresh` and `rackscan bench refresh` understand?
+
+use super::{Format, PlacementArgument};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// `rackscan refresh`
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "A stream inserts (rf1) or deletes (rf2) a thousandth of the orders that were loaded. Each is done once: go on with --first.\n\n\
+                  Examples:\n  rackscan refresh rf1\n  rackscan refresh rf2\n  rackscan refresh rf1 --streams 4 --first 2"
+)]
+pub(crate) struct Refresh {
+    /// rf1 inserts new orders, rf2 deletes old ones
+    #[arg(value_enum)]
+    pub(crate) function: RefreshFunction,
+    /// Streams, each a thread that waits for its transactions
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) streams: u32,
+    /// The first stream: those before it were done already
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) first: u32,
+    /// How to print what was done
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+/// A refresh function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RefreshFunction {
+    /// New sales
+    Rf1,
+    /// Old sales
+    Rf2,
+}
+
+/// `rackscan bench refresh`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchRefresh {
+    /// The scale factor; other data in the data folder is replaced
+    #[arg(long, default_value_t = 1.0, value_parser = super::scale)]
+    pub(crate) scale: f64,
+    /// Which queries, by comma
+    #[arg(long, value_delimiter = ',', value_name = "QUERY", default_value = "q01,q06")]
+    pub(crate) queries: Vec<String>,
+    /// Turns without and with refreshes; medians count
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+    /// Streams that refresh at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) streams: u32,
+    /// The first stream: those before it were done already
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) first: u32,
+    /// Where scans run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) placement: PlacementArgument,
+    /// Append the JSON lines to this file; the table is standard output then
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
