@@ -18,7 +18,7 @@ pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires, FabricWire};
 pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
-pub(crate) use bench_ramp::{BenchRamp, BenchRampStress};
+pub(crate) use bench_ramp::{BenchRamp, BenchRampStress, HomesArguments};
 pub(crate) use refresh::{BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;

@@ -87,7 +87,6 @@ impl StreamOutcome {
 }
 
 /// A stream of refreshes on the caller's thread.
-#[derive(Debug)]
 pub struct Refresher<'e> {
     engine: &'e Engine,
     runtime: Handle,

@@ -18,6 +18,9 @@ pub(crate) struct HomesArguments {
     /// Where they keep their logs; removed again
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,
+    /// Where the nodes listen for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
+    #[arg(long, value_name = "DEVICE@ADDRESS")]
+    pub(crate) verbs: Option<String>,
 }
 
 /// `rackscan bench ramp`

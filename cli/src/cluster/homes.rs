@@ -23,6 +23,8 @@ pub(crate) struct HomeOptions {
     pub(crate) nodes: u16,
     /// Memory for transactions of each.
     pub(crate) transactions_bytes: u64,
+    /// The adapter that all of them listen on, too, each at the port that it has for tcp: `DEVICE@ADDRESS`.
+    pub(crate) verbs: Option<String>,
 }
 
 /// The nodes.
@@ -35,13 +37,13 @@ pub(crate) struct HomeNodes {
 impl HomeNodes {
     /// Makes a folder and starts the nodes.
     pub(crate) fn start(options: &HomeOptions) -> Result<Self, Failure> {
-        let HomeOptions { folder, nodes, transactions_bytes } = options;
+        let HomeOptions { folder, nodes, transactions_bytes, verbs } = options;
         fs::create_dir_all(folder).map_err(at_path(folder))?;
         let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
         let root = folder.join(format!("rackscan-keys-{}", std::process::id()));
         let shape = Shape { nodes: *nodes, devices: 1, device_size: "64MiB".to_owned() };
         let file = create(&root, &shape)?;
-        let file = with_memory(&file, *transactions_bytes)?;
+        let file = shaped(&file, *transactions_bytes, verbs.as_deref())?;
         let lifelines = super::start_for_command(&file)?;
         if lifelines.is_none() {
             return Err(Failure::Runtime(format!("{}: other nodes listen there", root.display())));
@@ -70,9 +72,10 @@ impl HomeNodes {
         lifelines.start_again(&self.file, node)
     }
 
-    /// Whether nodes of this host can be reached by a wire without more.
-    pub(crate) fn has_wire(wire: Wire) -> bool {
-        matches!(wire, Wire::Shm | Wire::Tcp)
+    /// Whether the nodes listen on a wire.
+    pub(crate) fn has_wire(&self, wire: Wire) -> bool {
+        let mut members = self.file.members.iter();
+        members.all(|member| member.config.listen.iter().any(|address| address.wire() == wire))
     }
 }
 
@@ -96,8 +99,12 @@ impl Drop for HomeNodes {
     }
 }
 
-/// The same nodes with so much memory for transactions, and none for pages.
-fn with_memory(file: &ClusterFile, transactions_bytes: u64) -> Result<ClusterFile, Failure> {
+/// The same nodes with so much memory for transactions, and none for pages; they listen on an adapter, too, if there is one.
+fn shaped(
+    file: &ClusterFile,
+    transactions_bytes: u64,
+    verbs: Option<&str>,
+) -> Result<ClusterFile, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::Runtime(format!("{}: {error}", file.path.display()));
     let text = fs::read_to_string(&file.path).map_err(at_path(&file.path))?;
     let mut table: toml::Table = toml::from_str(&text).map_err(|error| wrong(&error))?;
@@ -108,6 +115,11 @@ fn with_memory(file: &ClusterFile, transactions_bytes: u64) -> Result<ClusterFil
         node.insert("memory_budget".to_owned(), size(MEMORY_BYTES + transactions_bytes));
         node.insert("cache".to_owned(), size(0));
         node.insert("scan_workers".to_owned(), toml::Value::Integer(1));
+        if let (Some(place), Some(listen)) = (verbs, node.get_mut("listen").and_then(toml::Value::as_array_mut)) {
+            let port = listen.iter().find_map(|address| address.as_str()?.strip_prefix("tcp:")?.rsplit_once(':'));
+            let address = port.map(|(_, port)| toml::Value::String(format!("verbs:{place}:{port}")));
+            listen.extend(address);
+        }
     }
     let text = toml::to_string(&table).map_err(|error| wrong(&error))?;
     fs::write(&file.path, text).map_err(at_path(&file.path))?;

@@ -6,7 +6,7 @@
 
 use super::bench::write_lines;
 use crate::{
-    args::{BenchRamp, BenchRampStress},
+    args::{BenchRamp, BenchRampStress, HomesArguments},
     cluster::{HomeNodes, HomeOptions},
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
@@ -61,7 +61,7 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
         stop: &stop,
     };
     let value_bytes = u64::from(asked.keys) * u64::from(asked.value_bytes);
-    let mut host = Host::start(asked.homes.nodes, &asked.homes.folder, value_bytes)?;
+    let mut host = Host::start(&asked.homes, value_bytes)?;
     let bar = progress::turns();
     let outcome = sweep(&plan, &mut host, &mut |step| {
         bar.set_length(step.total as u64);
@@ -139,10 +139,11 @@ struct Host {
 }
 
 impl Host {
-    fn start(nodes: u16, folder: &std::path::Path, value_bytes: u64) -> Result<Self, Failure> {
+    fn start(homes: &HomesArguments, value_bytes: u64) -> Result<Self, Failure> {
+        let HomesArguments { nodes, folder, verbs } = homes.clone();
         let each = value_bytes * BYTES_PER_VALUE_BYTE / u64::from(nodes.max(1));
         let transactions_bytes = each.max(TRANSACTIONS_BYTES_MIN);
-        let options = HomeOptions { folder: folder.to_owned(), nodes, transactions_bytes };
+        let options = HomeOptions { folder, nodes, transactions_bytes, verbs };
         let nodes = HomeNodes::start(&options)?;
         let (endpoints, key) = (nodes.file().endpoints(), nodes.file().key()?);
         Ok(Self { nodes, endpoints, key })
@@ -151,10 +152,10 @@ impl Host {
 
 impl TransactionHost for Host {
     fn begin(&mut self, series: &Series) -> Result<(), String> {
-        if HomeNodes::has_wire(wire_of(series.wire)) {
+        if self.nodes.has_wire(wire_of(series.wire)) {
             return Ok(());
         }
-        Err(format!("nodes of this command have no wire {}, expected shm or tcp", series.wire))
+        Err(format!("nodes of this command have no wire {}, expected shm or tcp, or verbs with --verbs", series.wire))
     }
 
     fn place(&self, _series: &Series) -> String {
@@ -261,8 +262,8 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
         operations: asked.operations,
         wire: kind(Wire::from(asked.over)),
     };
-    if !HomeNodes::has_wire(wire_of(series.wire)) {
-        return Err(Failure::Usage(format!("--over {}: expected shm or tcp", series.wire)));
+    if series.wire == WireKind::Verbs && asked.homes.verbs.is_none() {
+        return Err(Failure::Usage("--over verbs: name the adapter with --verbs, or expected shm or tcp".to_owned()));
     }
     let kills = asked.between_kills;
     let options = Stress {
@@ -282,7 +283,7 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
         stop: &stop,
     };
     let bytes = u64::from(asked.keys) * u64::from(value_bytes.most);
-    let Host { nodes, endpoints, key } = Host::start(asked.homes.nodes, &asked.homes.folder, bytes)?;
+    let Host { nodes, endpoints, key } = Host::start(&asked.homes, bytes)?;
     let nodes = Mutex::new(nodes);
     let session = |_: u32| open(&endpoints, &key, &series);
     let mut chaos = |strike: Strike| {
