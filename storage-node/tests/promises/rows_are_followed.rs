@@ -65,8 +65,13 @@ fn item(row: RowIdentity, bytes: &[u8]) -> (Key, Value) {
     (row.key(TABLE).expect("keys of rows are short"), Value::new(bytes).expect("a short value"))
 }
 
+/// Long enough that scans have several pages.
+fn bytes_of(stamp: Stamp) -> Vec<u8> {
+    stamp.to_bytes().repeat(50)
+}
+
 fn write(session: &mut Session) -> Stamp {
-    let make = |stamp: Stamp| rows_of(stamp).map(|row| item(row, &stamp.to_bytes())).collect();
+    let make = |stamp: Stamp| rows_of(stamp).map(|row| item(row, &bytes_of(stamp))).collect();
     let written = session.write_stamped(make).expect("all nodes are up");
     assert_eq!(written.untold, []);
     written.stamp
@@ -91,7 +96,7 @@ fn check(replica: &Replica, acknowledged: &[Stamp]) -> usize {
     let mut inserted: BTreeMap<Stamp, u32> = BTreeMap::new();
     let mut updated: BTreeMap<Stamp, u32> = BTreeMap::new();
     for (row, version) in replica.table(TABLE).into_iter().flat_map(|rows| rows.rows()) {
-        assert_eq!(version.value.bytes(), Some(&version.stamp.to_bytes()[..]), "{row}");
+        assert_eq!(version.value.bytes(), Some(&bytes_of(version.stamp)[..]), "{row}");
         let counts = if matches!(row, RowIdentity::Stored { .. }) { &mut updated } else { &mut inserted };
         *counts.entry(version.stamp).or_default() += 1;
     }
@@ -132,7 +137,7 @@ fn transactions_over_four_nodes_are_seen_wholly_or_not_at_all_while_others_write
         let cluster = started(4, wire);
         let (acknowledged, at_work) = (Mutex::new(Vec::new()), AtomicUsize::new(WRITERS));
         let (mut follower, mut replica) = (follower(&cluster), Replica::new());
-        let (mut looks, mut rounds, mut seen) = (0, 0, Vec::new());
+        let (mut looks, mut scans, mut rounds, mut seen) = (0, 1, 0, Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..WRITERS {
                 scope.spawn(|| {
@@ -145,11 +150,12 @@ fn transactions_over_four_nodes_are_seen_wholly_or_not_at_all_while_others_write
                 });
             }
             while at_work.load(SeqCst) > 0 {
-                if looks % 50 == 49 {
-                    // Scans that are under way while others write.
-                    follower = self::follower(&cluster);
-                }
                 let before = acknowledged.lock().expect("nobody panicked").clone();
+                if before.len() > 10 * scans {
+                    // Scans that are under way while others write.
+                    scans += 1;
+                    follower.begin_anew();
+                }
                 rounds += follower.catch_up(&mut replica).expect("all nodes are up").rounds;
                 seen.push(check(&replica, &before));
                 looks += 1;

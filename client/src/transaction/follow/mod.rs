@@ -198,6 +198,11 @@ impl Follower {
         self.session.homes()
     }
 
+    /// Lets the next call begin anew: who was told something is gone, or another one is to be told.
+    pub fn begin_anew(&mut self) {
+        self.feeds.clear();
+    }
+
     /// Tells everything that was acknowledged before this was called, always to the same `follow`. When it succeeds, what was told is read-atomic. Without news it costs a copy
     /// of each feed's header and one system call where memory is mapped, and one small read for each other node.
     ///
