@@ -29,6 +29,7 @@ use rackscan_client::{
 };
 use rackscan_delta::replica::Replica;
 use rackscan_ramp::{
+    algorithm::Algorithm,
     item::{Key, SYSTEM_PREFIX, Value},
     stamp::Stamp,
 };
@@ -118,15 +119,24 @@ impl Changes {
             let session = match &mut *writer {
                 Some(session) => session,
                 None => {
-                    let options =
-                        SessionOptions { timeout: CHANGES_TIMEOUT, ..SessionOptions::new(changes.lines.clone()) };
-                    writer.insert(Session::open(options).map_err(EngineError::Catalog)?)
+                    writer.insert(writing(&changes.lines)?)
                 }
             };
             session.write_stamped(items).map_err(EngineError::from)
         })
         .await
     }
+}
+
+/// A session that writes rows.
+fn writing(lines: &LinesOptions) -> Result<Session, EngineError> {
+    let options = SessionOptions {
+        timeout: CHANGES_TIMEOUT,
+        // Who follows feeds needs no list of all rows of a transaction beside each of them.
+        algorithm: Algorithm::Small,
+        ..SessionOptions::new(lines.clone())
+    };
+    Session::open(options).map_err(EngineError::Catalog)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,10 +7,9 @@ use super::transaction::{Row, Transaction};
 use crate::{
     catalog::{Known, Moment, View},
     error::EngineError,
-    limits::CHANGES_TIMEOUT,
     table::Table,
 };
-use rackscan_client::{LinesOptions, Session, SessionOptions, Written};
+use rackscan_client::{LinesOptions, Session, Written};
 use rackscan_delta::{
     identity::RowIdentity,
     row::{Datum, encode},
@@ -35,8 +34,7 @@ pub struct RowWriter {
 
 impl RowWriter {
     pub(crate) fn open(lines: &LinesOptions, view: Arc<View>) -> Result<Self, EngineError> {
-        let options = SessionOptions { timeout: CHANGES_TIMEOUT, ..SessionOptions::new(lines.clone()) };
-        Ok(Self { session: Session::open(options).map_err(EngineError::Catalog)?, view })
+        Ok(Self { session: super::writing(lines)?, view })
     }
 
     fn table(&self, name: &str) -> Result<&Arc<Table>, EngineError> {
