@@ -18,6 +18,9 @@ use rackscan_ramp::{
 };
 use std::fmt;
 
+/// What all keys begin with that are not for users: rows, and what is derived from them. Who follows both asks homes to feed these.
+pub const SYSTEM_PREFIX: &[u8] = b"\0";
+
 /// What the keys of all rows of tables begin with.
 pub const ROW_PREFIX: &[u8] = b"\0r";
 
@@ -74,6 +77,12 @@ impl RowIdentity {
     #[must_use]
     pub fn key(self, table: TableId) -> Option<Key> {
         let mut bytes = table_prefix(table).to_vec();
+        self.append_to(&mut bytes);
+        Key::new(&bytes).ok()
+    }
+
+    /// Adds what stands in keys behind the table: kind, place or transaction, number.
+    pub(crate) fn append_to(self, bytes: &mut Vec<u8>) {
         match self {
             Self::Stored { segment, row } => {
                 bytes.push(0);
@@ -87,7 +96,6 @@ impl RowIdentity {
                 bytes.extend_from_slice(&number.to_be_bytes());
             }
         }
-        Key::new(&bytes).ok()
     }
 
     /// Table and row of a key; `None` for a key that is for something else.
@@ -98,27 +106,31 @@ impl RowIdentity {
         let Some(rest) = key.bytes().strip_prefix(ROW_PREFIX) else { return Ok(None) };
         parse(rest).map(Some).ok_or_else(|| NotARow { key: key.clone() })
     }
+
+    /// The identity of which exactly these bytes are what [`Self::append_to`] adds.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        match kind {
+            0 => {
+                let (segment, rest) = rest.split_first_chunk()?;
+                let row = u32::from_be_bytes(rest.try_into().ok()?);
+                Some(Self::Stored { segment: SegmentId(u32::from_be_bytes(*segment)), row })
+            }
+            1 => {
+                let (time, rest) = rest.split_first_chunk()?;
+                let (client, rest) = rest.split_first_chunk()?;
+                let client = ClientId(u32::from_be_bytes(*client));
+                let by = Stamp { time: u64::from_be_bytes(*time), client };
+                Some(Self::Inserted { by, number: u32::from_be_bytes(rest.try_into().ok()?) })
+            }
+            _ => None,
+        }
+    }
 }
 
 fn parse(bytes: &[u8]) -> Option<(TableId, RowIdentity)> {
     let (table, rest) = bytes.split_first_chunk()?;
-    let (kind, rest) = rest.split_first()?;
-    let row = match kind {
-        0 => {
-            let (segment, rest) = rest.split_first_chunk()?;
-            let row = u32::from_be_bytes(rest.try_into().ok()?);
-            RowIdentity::Stored { segment: SegmentId(u32::from_be_bytes(*segment)), row }
-        }
-        1 => {
-            let (time, rest) = rest.split_first_chunk()?;
-            let (client, rest) = rest.split_first_chunk()?;
-            let client = ClientId(u32::from_be_bytes(*client));
-            let by = Stamp { time: u64::from_be_bytes(*time), client };
-            RowIdentity::Inserted { by, number: u32::from_be_bytes(rest.try_into().ok()?) }
-        }
-        _ => return None,
-    };
-    Some((TableId(u32::from_be_bytes(*table)), row))
+    Some((TableId(u32::from_be_bytes(*table)), RowIdentity::from_bytes(rest)?))
 }
 
 #[cfg(test)]

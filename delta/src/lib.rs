@@ -7,14 +7,17 @@
 //! statement -> rows with their identities -> items of one transaction -> homes            [identity], [row]
 //! homes -> their feeds -> [replica]: committed anywhere counts everywhere -> rows of a table beside its segments
 //! those rows -> [layer]: what segments do not have any more, and [run]s: segments in memory -> scans
+//! changed rows -> entries of indexes, pairs and sums, in the same transaction -> seen with them or not at all     [derived]
 //! ```
 //!
 //! Pure: neither wires nor disks nor clocks, and it does not know how rows are scanned.
 
 #![forbid(unsafe_code)]
 
+pub mod derived;
 pub mod identity;
 pub mod layer;
+pub mod limits;
 pub mod replica;
 pub mod row;
 pub mod run;

@@ -13,6 +13,7 @@
 //! - What was acknowledged before a round began is visible after it.
 //! - Rows only move forward: an older version never replaces a newer one.
 //! - The same records in any order of homes make the same rows.
+//! - What is derived from rows ([`crate::derived`]) is in all of this like rows. Feeds must tell of it: [`crate::identity::SYSTEM_PREFIX`].
 //!
 //! A scan has several pages, and a transaction may be prepared between two of them. So who has heard a scan has not heard all of a transaction: only its record in the feed says
 //! that, which comes once and has every item of that home. Transactions that only scans have told of are looked for in one more round.
@@ -20,7 +21,10 @@
 //! Why a round may not be enough: a feed that was read early in it may lack what was prepared, on another home, for a commit that was read late in it. Homes publish what they
 //! prepare before they say so, so the next round has it.
 
-use crate::identity::{NotARow, RowIdentity};
+use crate::{
+    derived::{DerivedItems, DerivedView},
+    identity::{NotARow, RowIdentity},
+};
 use rackscan_format::ids::TableId;
 use rackscan_ramp::{
     feed::Follow,
@@ -95,6 +99,8 @@ struct Open {
 #[derive(Debug, Default)]
 pub struct Replica {
     tables: BTreeMap<TableId, TableRows>,
+    /// What is derived from rows, as visible as they are.
+    derived: DerivedItems,
     open: HashMap<Stamp, Open>,
     /// Committed ones of which not all items may have been read, and in which round that was learnt.
     committed: HashMap<Stamp, u64>,
@@ -124,9 +130,16 @@ impl Replica {
         self.tables.get_mut(&table).map(|rows| std::mem::take(&mut rows.changed)).unwrap_or_default()
     }
 
-    /// Forgets a table, because it is gone.
+    /// What is derived from these rows.
+    #[must_use]
+    pub fn derived(&self) -> DerivedView<'_> {
+        DerivedView::new(&self.derived, &self.tables)
+    }
+
+    /// Forgets a table, because it is gone, and what was derived from it.
     pub fn forget(&mut self, table: TableId) {
         self.tables.remove(&table);
+        self.derived.forget(table);
     }
 
     /// What a home has of rows, found by a scan that began after its feed was marked.
@@ -207,7 +220,10 @@ impl Replica {
 
     fn apply(&mut self, stamp: Stamp, key: &Key, value: Value) -> Result<(), NotARow> {
         // A transaction may write more than rows.
-        let Some((table, row)) = RowIdentity::of(key)? else { return Ok(()) };
+        let Some((table, row)) = RowIdentity::of(key)? else {
+            self.derived.apply(stamp, key, value);
+            return Ok(());
+        };
         self.tables.entry(table).or_default().insert(row, RowVersion { stamp, value });
         Ok(())
     }

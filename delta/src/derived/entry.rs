@@ -1,0 +1,188 @@
+//! What does a derived item's key say, and what is under it?
+//!
+//! | bytes of a key | |
+//! |---|---|
+//! | 0..2 | 0 and `i`: of an index, `f`: of a pair (a foreign key), `a`: of a sum (an aggregate) |
+//! | 2..6 | the id of what it is derived by |
+//! | 6.. | the value by which it is found (`sortable`) |
+//! | then 1 | the role: 0 parent, 1 child; 0 what a segment has, 1 what is now; 0 in an index |
+//! | then 9 or 17 | the row's identity, as in its own key |
+//!
+//! Under keys of sums lies an [`Amount`]: the sum 16, rows 8, little-endian. Under the others nothing.
+//!
+//! Invariants
+//! - Entries of one derivation are in the order of their values, those of one value parents first, then by identity.
+//! - All entries of one value begin alike, and nothing else begins so: a value is found by a prefix, a range between two keys.
+
+use super::{DerivedFault, DerivedId, sortable};
+use crate::{identity::RowIdentity, row::Datum};
+use rackscan_ramp::item::{Key, Oversize, Value};
+use std::ops::Bound;
+
+/// Bytes of an amount.
+const AMOUNT_BYTES: usize = 24;
+
+/// What an entry says of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// It has this value.
+    Indexed,
+    /// It is the one that has this key.
+    Parent,
+    /// It belongs to the one that has this key.
+    Child,
+    /// Its segment has this amount of it, which does not count any more: the amount is negative.
+    Stored,
+    /// It has this amount.
+    Present,
+}
+
+impl Role {
+    const ALL: [Self; 5] = [Self::Indexed, Self::Parent, Self::Child, Self::Stored, Self::Present];
+
+    fn letter(self) -> u8 {
+        match self {
+            Self::Indexed => b'i',
+            Self::Parent | Self::Child => b'f',
+            Self::Stored | Self::Present => b'a',
+        }
+    }
+
+    fn byte(self) -> u8 {
+        match self {
+            Self::Indexed | Self::Parent | Self::Stored => 0,
+            Self::Child | Self::Present => 1,
+        }
+    }
+
+    /// What the keys of entries begin with that have this role in a derivation, or another role there.
+    pub(super) fn prefix(self, by: DerivedId) -> Vec<u8> {
+        [&[0, self.letter()][..], &by.0.to_be_bytes()].concat()
+    }
+}
+
+/// Where a row is found by a value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// What it is derived by.
+    pub by: DerivedId,
+    /// What it says of the row.
+    pub role: Role,
+    /// The value.
+    pub value: Datum,
+    /// The row.
+    pub row: RowIdentity,
+}
+
+impl Entry {
+    /// Its key.
+    ///
+    /// # Errors
+    /// [`Oversize`]: a text that no key has room for.
+    pub fn key(&self) -> Result<Key, Oversize> {
+        let mut bytes = self.role.prefix(self.by);
+        sortable::append(&self.value, &mut bytes);
+        bytes.push(self.role.byte());
+        self.row.append_to(&mut bytes);
+        Key::new(&bytes)
+    }
+
+    /// The entry of a key; `None` for a key that is for something else.
+    ///
+    /// # Errors
+    /// [`DerivedFault::NotAnEntry`].
+    pub fn of(key: &Key) -> Result<Option<Self>, DerivedFault> {
+        let Some((letter, rest)) = key.bytes().strip_prefix(b"\0").and_then(<[u8]>::split_first) else {
+            return Ok(None);
+        };
+        if !Role::ALL.iter().any(|role| role.letter() == *letter) {
+            return Ok(None);
+        }
+        parse(*letter, rest).map(Some).ok_or_else(|| DerivedFault::NotAnEntry { key: key.clone() })
+    }
+}
+
+fn parse(letter: u8, bytes: &[u8]) -> Option<Entry> {
+    let (id, mut rest) = bytes.split_first_chunk()?;
+    let value = sortable::take(&mut rest)?;
+    let (byte, rest) = rest.split_first()?;
+    let role = Role::ALL.into_iter().find(|role| (role.letter(), role.byte()) == (letter, *byte))?;
+    let row = RowIdentity::from_bytes(rest)?;
+    Some(Entry { by: DerivedId(u32::from_be_bytes(*id)), role, value, row })
+}
+
+/// The keys of entries of which the values are in a range: what they are not less than, and what they are less than. `prefix` is that of all entries.
+#[must_use]
+pub(super) fn span(prefix: &[u8], from: Bound<&Datum>, to: Bound<&Datum>) -> (Vec<u8>, Vec<u8>) {
+    let key = |value: Option<&Datum>, is_behind: bool| {
+        let mut key = prefix.to_vec();
+        if let Some(value) = value {
+            sortable::append(value, &mut key);
+        }
+        if is_behind {
+            key.push(sortable::ABOVE_ALL);
+        }
+        key
+    };
+    let from = match from {
+        Bound::Included(value) => key(Some(value), false),
+        Bound::Excluded(value) => key(Some(value), true),
+        Bound::Unbounded => key(None, false),
+    };
+    let to = match to {
+        Bound::Included(value) => key(Some(value), true),
+        Bound::Excluded(value) => key(Some(value), false),
+        Bound::Unbounded => key(None, true),
+    };
+    (from, to)
+}
+
+/// What rows add to a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// The unscaled sum.
+    pub sum: i128,
+    /// How many rows: a group without any is none.
+    pub rows: i64,
+}
+
+impl Amount {
+    /// Both together; `None` if that is too large.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Option<Self> {
+        Some(Self { sum: self.sum.checked_add(other.sum)?, rows: self.rows.checked_add(other.rows)? })
+    }
+
+    /// What takes this away; `None` if that is too large.
+    #[must_use]
+    pub fn negated(self) -> Option<Self> {
+        Some(Self { sum: self.sum.checked_neg()?, rows: self.rows.checked_neg()? })
+    }
+
+    /// As the value of an item.
+    ///
+    /// # Errors
+    /// Never: values may be longer.
+    pub(super) fn value(self) -> Result<Value, Oversize> {
+        let mut bytes = [0; AMOUNT_BYTES];
+        bytes[..16].copy_from_slice(&self.sum.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.rows.to_le_bytes());
+        Value::new(&bytes)
+    }
+
+    /// The amount in an item's bytes.
+    ///
+    /// # Errors
+    /// [`DerivedFault::Amount`].
+    pub(super) fn of(key: &Key, bytes: &[u8]) -> Result<Self, DerivedFault> {
+        let amount = bytes.split_first_chunk().and_then(|(sum, rest)| {
+            let (sum, rows) = (i128::from_le_bytes(*sum), i64::from_le_bytes(rest.try_into().ok()?));
+            Some(Self { sum, rows })
+        });
+        amount.ok_or_else(|| DerivedFault::Amount {
+            key: key.clone(),
+            found: bytes.len(),
+            expected: AMOUNT_BYTES,
+        })
+    }
+}

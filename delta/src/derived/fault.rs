@@ -1,0 +1,123 @@
+//! What can be wrong with what is derived?
+
+use crate::identity::RowIdentity;
+use rackscan_format::codec::CodecError;
+use rackscan_ramp::{
+    item::{Key, Oversize},
+    stamp::Stamp,
+};
+
+/// Why nothing is derived, or nothing is answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DerivedFault {
+    /// A definition that does not fit its table.
+    #[error("{name:?}: {what} is {found}, expected {expected}")]
+    Definition {
+        /// The definition's name.
+        name: String,
+        /// What is wrong.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// A definition whose bytes are none.
+    #[error("the definition {key} cannot be read: {why}")]
+    Unreadable {
+        /// Its key.
+        key: Key,
+        /// Why.
+        why: CodecError,
+    },
+    /// A definition of another layout.
+    #[error("the definition {key} has layout {found:?}, expected {expected}: written by a newer version?")]
+    Layout {
+        /// Its key.
+        key: Key,
+        /// Its version; none if it has no bytes.
+        found: Option<u8>,
+        /// The version of this release.
+        expected: u8,
+    },
+    /// A definition has no bytes of its own: it is no structure that can be written.
+    #[error("{name:?} cannot be written: {why}")]
+    Unwritable {
+        /// The definition's name.
+        name: String,
+        /// Why.
+        why: CodecError,
+    },
+    /// A value that no key has room for.
+    #[error("{name:?}: {row} has a value that is too long to be found by, {why}")]
+    Oversize {
+        /// The definition's name.
+        name: String,
+        /// The row.
+        row: String,
+        /// By how much.
+        why: Oversize,
+    },
+    /// A row with fewer or more values than its table has columns.
+    #[error("{name:?}: {row} with {found} values, expected {expected}")]
+    Length {
+        /// The definition's name.
+        name: String,
+        /// The row.
+        row: RowIdentity,
+        /// Its values.
+        found: usize,
+        /// Columns of its table.
+        expected: usize,
+    },
+    /// A change of a stored row without what its segment has of it.
+    #[error(
+        "{name:?}: {row} has changed, and what its segment has of it is not given: a sum over segments has it"
+    )]
+    NotStored {
+        /// The definition's name.
+        name: String,
+        /// The row.
+        row: RowIdentity,
+    },
+    /// A sum or a product that is too large.
+    #[error("{name:?}: {what} does not fit 128 bits: divide the sum by a group or a range")]
+    Overflow {
+        /// The definition's name.
+        name: String,
+        /// Of what.
+        what: String,
+    },
+    /// A key that begins like those of entries and is none.
+    #[error(
+        "the key {key} begins as those of derived items do, and names no entry: written by a newer version?"
+    )]
+    NotAnEntry {
+        /// The key.
+        key: Key,
+    },
+    /// An amount whose bytes are none.
+    #[error("the entry {key} has {found} bytes, expected {expected}")]
+    Amount {
+        /// The key.
+        key: Key,
+        /// Bytes found.
+        found: usize,
+        /// Bytes of an amount.
+        expected: usize,
+    },
+    /// An entry of a transaction of which the row is not there: what was read does not belong together.
+    #[error(
+        "the entry {key} of {entry} is newer than its {row}, which is of {found}: it was not read atomically"
+    )]
+    Torn {
+        /// The entry's key.
+        key: Key,
+        /// The transaction that wrote it.
+        entry: Stamp,
+        /// The row.
+        row: RowIdentity,
+        /// The transaction that wrote the row as it was found; the first stamp if it was not found.
+        found: Stamp,
+    },
+}

@@ -1,0 +1,38 @@
+//! What is written with a row, so that whoever sees the one sees the other?
+//!
+//! ```text
+//! changed rows, with what they were -> [Derived::maintain] -> items -> written by the transaction that writes the rows
+//! homes -> replica, or a read of keys -> [DerivedView] -> rows by a value; parents and children; sums by group
+//! ```
+//!
+//! | | a row has entries under | which answers |
+//! |---|---|---|
+//! | [`Index`] | the value of a column | which rows have values in a range |
+//! | [`Pair`] | the key that parents and children share | which rows belong together |
+//! | [`Sum`] | the value of a group's column, with an amount | what the amounts of each group add up to |
+//!
+//! Entries tell of rows beside segments. Segments have zones and key filters; what they add to a sum is its base.
+//!
+//! Invariants
+//! - Every change of a row writes all entries of what it becomes. So an entry counts if and only if it has the stamp of its row's newest version: what an
+//!   overlapping transaction left behind counts nowhere, although nothing keeps updates from getting lost.
+//! - An entry that is newer than its row is never seen by those who read atomically, and is a fault where it is found ([`DerivedFault::Torn`]).
+//! - Sums are exact: integers and unscaled decimals in 128 bits, and what does not fit is a fault.
+//! - The same changes make the same items, in any order of the changes.
+
+mod definition;
+mod entry;
+mod fault;
+mod maintain;
+mod sortable;
+mod view;
+
+pub use definition::{DEFINITION_PREFIX, Derived, DerivedId, Factor, Index, Pair, Sum, Within};
+pub use entry::{Amount, Entry, Role};
+pub use fault::DerivedFault;
+pub use maintain::RowChange;
+pub(crate) use view::DerivedItems;
+pub use view::{DerivedView, Family};
+
+#[cfg(test)]
+mod tests;

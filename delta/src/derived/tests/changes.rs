@@ -1,0 +1,221 @@
+//! Lines that are inserted, updated and deleted by transactions that overlap, with an index of their suppliers or a sum of what those earned in a quarter.
+
+use super::{lines, table, world::Workload};
+use crate::{
+    derived::{Amount, Derived, Entry, Factor, Index, Role, RowChange, Sum, Within},
+    identity::RowIdentity,
+    replica::Replica,
+    row::{Datum, decode, encode},
+};
+use fastrand::Rng;
+use rackscan_format::{
+    ids::{ColumnId, SegmentId},
+    schema::TableDefinition,
+};
+use rackscan_ramp::{
+    item::{Key, Value},
+    stamp::Stamp,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
+
+/// Rows that were loaded.
+const STORED: u32 = 6;
+const SUPPLIERS: i64 = 4;
+/// Days of which some are within the quarter.
+pub(super) const QUARTER: (i64, i64) = (100, 190);
+
+pub(super) fn index() -> Index {
+    Index { id: super::ID, name: "by supplier".to_owned(), table: lines().id, column: ColumnId(1) }
+}
+
+/// What Q15 of TPC-H adds up: price x (1 - discount), of a quarter, by supplier.
+pub(super) fn revenue() -> Sum {
+    Sum {
+        id: super::ID,
+        name: "revenue".to_owned(),
+        table: lines().id,
+        group: ColumnId(1),
+        factors: vec![Factor::Column(ColumnId(2)), Factor::OneMinus(ColumnId(3))],
+        within: Some(Within { column: ColumnId(4), from: QUARTER.0, until: QUARTER.1 }),
+    }
+}
+
+type Row = Option<Vec<Datum>>;
+
+/// A row as its segment has it; none for an inserted one.
+fn stored(row: RowIdentity) -> Row {
+    let RowIdentity::Stored { row, .. } = row else { return None };
+    let mut random = Rng::with_seed(row.into());
+    Some(values(&mut random, -1))
+}
+
+fn values(random: &mut Rng, order: i64) -> Vec<Datum> {
+    let integer = Datum::Integer;
+    vec![
+        integer(order),
+        integer(random.i64(1..=SUPPLIERS)),
+        integer(random.i64(90_000..10_000_000)),
+        integer(random.i64(0..=10)),
+        integer(random.i64(80..220)),
+    ]
+}
+
+/// The workload; what it derives decides what is checked.
+pub(super) struct Changes {
+    table: TableDefinition,
+    derived: Derived,
+    /// The newest version of each row that was acknowledged, and its transaction.
+    known: BTreeMap<RowIdentity, (Stamp, Row)>,
+    open: BTreeMap<Stamp, Vec<(RowIdentity, Row)>>,
+}
+
+impl Changes {
+    pub(super) fn new(derived: Derived) -> Self {
+        let row = |row| (RowIdentity::Stored { segment: SegmentId(0), row }, (Stamp::FIRST, None));
+        let known = (0..STORED).map(row).collect();
+        Self { table: table(&lines()), derived, known, open: BTreeMap::new() }
+    }
+
+    /// Rows that somebody sees beside segments.
+    fn rows(&self, seen: &Replica) -> BTreeMap<RowIdentity, Row> {
+        let rows = seen.table(self.table.id).into_iter().flat_map(crate::replica::TableRows::rows);
+        let values = |value: &Value| value.bytes().map(|bytes| decode(&self.table, bytes).unwrap());
+        rows.map(|(row, version)| (row, values(&version.value))).collect()
+    }
+
+    fn check_index(&self, seen: &Replica, index: &Index) -> Result<(), String> {
+        let supplier = |(row, values): (RowIdentity, Row)| Some((row, values?.swap_remove(1)));
+        let rows: BTreeMap<RowIdentity, Datum> = self.rows(seen).into_iter().filter_map(supplier).collect();
+        let (one, three) = (Datum::Integer(1), Datum::Integer(3));
+        let ranges = [
+            (Bound::Unbounded, Bound::Unbounded),
+            (Bound::Included(&three), Bound::Included(&three)),
+            (Bound::Excluded(&one), Bound::Excluded(&three)),
+        ];
+        for (from, to) in ranges {
+            let found = seen.derived().rows_in(index, from, to).map_err(|fault| fault.to_string())?;
+            let is_in = |value: &Datum| {
+                let Datum::Integer(value) = value else { return false };
+                match (from, to) {
+                    (Bound::Unbounded, _) => true,
+                    (Bound::Included(_), _) => *value == 3,
+                    (Bound::Excluded(_), _) => *value == 2,
+                }
+            };
+            let expected: BTreeSet<RowIdentity> =
+                rows.iter().filter(|(_, value)| is_in(value)).map(|(row, _)| *row).collect();
+            let answered: BTreeSet<RowIdentity> = found.iter().map(|(_, row)| *row).collect();
+            if let Some(row) = expected.difference(&answered).next() {
+                return Err(format!("{row} is not in the index"));
+            }
+            if let Some((value, row)) = found.iter().find(|(value, row)| rows.get(row) != Some(value)) {
+                return Err(format!("the index has {row} with {value:?}, which it has not"));
+            }
+            if found.len() != expected.len() {
+                return Err(format!("the index has {} rows twice", found.len() - expected.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Said otherwise than in the code that is tested.
+    fn revenue(values: &[Datum]) -> Option<(i64, i128)> {
+        let number = |column: usize| match values[column] {
+            Datum::Integer(value) => value,
+            _ => panic!("{values:?}"),
+        };
+        let is_within = number(4) >= QUARTER.0 && number(4) < QUARTER.1;
+        is_within.then(|| (number(1), i128::from(number(2)) * (100 - i128::from(number(3)))))
+    }
+
+    fn check_sum(&self, seen: &Replica, sum: &Sum) -> Result<(), String> {
+        let mut base: BTreeMap<i64, (i128, i64)> = BTreeMap::new();
+        let mut visible = base.clone();
+        let rows = self.rows(seen);
+        let add = |to: &mut BTreeMap<i64, (i128, i64)>, values: &Row| {
+            if let Some((group, revenue)) = values.as_ref().and_then(|values| Self::revenue(values)) {
+                let total = to.entry(group).or_default();
+                *total = (total.0 + revenue, total.1 + 1);
+            }
+        };
+        for row in (0..STORED).map(|row| RowIdentity::Stored { segment: SegmentId(0), row }) {
+            add(&mut base, &stored(row));
+            if !rows.contains_key(&row) {
+                add(&mut visible, &stored(row));
+            }
+        }
+        rows.values().for_each(|values| add(&mut visible, values));
+        let changes = seen.derived().sums_in(sum, Bound::Unbounded, Bound::Unbounded);
+        for (group, Amount { sum, rows }) in changes.map_err(|fault| fault.to_string())? {
+            let Datum::Integer(group) = group else { panic!("{group:?}") };
+            let total = base.entry(group).or_default();
+            *total = (total.0 + sum, total.1 + rows);
+        }
+        base.retain(|_, total| *total != (0, 0));
+        if base == visible {
+            return Ok(());
+        }
+        Err(format!("the revenue is {base:?}, but visible lines add up to {visible:?}"))
+    }
+}
+
+impl Workload for Changes {
+    fn begin(&mut self, random: &mut Rng, stamp: Stamp) -> Vec<(Key, Value)> {
+        let mut changed: BTreeMap<RowIdentity, Row> = BTreeMap::new();
+        let all: Vec<RowIdentity> = self.known.keys().copied().collect();
+        for _ in 0..random.usize(1..4) {
+            let row = all[random.usize(0..all.len())];
+            changed.insert(row, (random.u8(0..4) > 0).then(|| values(random, 1)));
+        }
+        for number in 0..random.u32(0..3) {
+            changed.insert(RowIdentity::Inserted { by: stamp, number }, Some(values(random, 2)));
+        }
+        let mut items = Vec::new();
+        for (row, after) in &changed {
+            let value = after
+                .as_ref()
+                .map_or(Value::DELETED, |values| Value::new(&encode(&self.table, values).unwrap()).unwrap());
+            items.push((row.key(self.table.id).unwrap(), value));
+            let stored = stored(*row);
+            // What is acknowledged; somebody else may be about to change it.
+            let before = self.known.get(row).and_then(|(_, values)| values.as_deref());
+            let change = RowChange { row: *row, stored: stored.as_deref(), before, after: after.as_deref() };
+            items.extend(self.derived.maintain(&self.table, &[change]).unwrap());
+        }
+        self.open.insert(stamp, changed.into_iter().collect());
+        items
+    }
+
+    fn keys(&self, items: &[(Key, Value)]) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for (key, _) in items {
+            keys.push(key.clone());
+            let Ok(Some((_, row))) = RowIdentity::of(key) else { continue };
+            for role in [Role::Indexed, Role::Stored, Role::Present] {
+                let entry = |supplier| Entry { by: super::ID, role, value: Datum::Integer(supplier), row };
+                keys.extend((1..=SUPPLIERS).map(|supplier| entry(supplier).key().unwrap()));
+            }
+        }
+        keys
+    }
+
+    fn ended(&mut self, stamp: Stamp) {
+        for (row, values) in self.open.remove(&stamp).unwrap() {
+            let known = self.known.entry(row).or_default();
+            if known.0 < stamp {
+                *known = (stamp, values);
+            }
+        }
+    }
+
+    fn check(&self, seen: &Replica) -> Result<(), String> {
+        match &self.derived {
+            Derived::Index(index) => self.check_index(seen, index),
+            Derived::Sum(sum) => self.check_sum(seen, sum),
+            Derived::Pair(_) => panic!("not of this workload"),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Homes, writers and readers of which the messages arrive in any order, from a seed.
+//!
+//! Readers are of two kinds: those who read keys by the algorithm that wrote them, and one that follows all feeds. Both look at what they found through a replica, so one check judges
+//! both.
+
+use crate::{identity::SYSTEM_PREFIX, replica::Replica};
+use fastrand::Rng;
+use rackscan_ramp::{
+    algorithm::{Algorithm, Cluster, Coordinator, Event, Message, Outcome, Step},
+    feed::{Feed, FeedHeader, FeedReader},
+    home::{Home, Peer},
+    item::{Key, Value, Version},
+    log::{LogWriter, Tail},
+    message::{Found, HomeId, LeaseId, Reply, Request, home_of},
+    slot::SlotVector,
+    stamp::{ClientId, Stamp},
+    store::{Store, StoreOptions},
+};
+use std::collections::BTreeSet;
+
+const HOMES: u16 = 3;
+const FEED_BYTES: usize = 64 + (256 << 10);
+const FLIGHTS: usize = 6;
+
+/// What is written, and what must hold of what is read.
+pub(super) trait Workload {
+    /// All items of the next transaction.
+    fn begin(&mut self, random: &mut Rng, stamp: Stamp) -> Vec<(Key, Value)>;
+    /// All keys that this or a later transaction may write for the same rows: whoever reads one of them reads all.
+    fn keys(&self, items: &[(Key, Value)]) -> Vec<Key> {
+        items.iter().map(|(key, _)| key.clone()).collect()
+    }
+    /// A transaction was acknowledged.
+    fn ended(&mut self, stamp: Stamp);
+    /// Whether what somebody sees belongs together; if not, what does not.
+    fn check(&self, seen: &Replica) -> Result<(), String>;
+}
+
+/// What readers found.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    pub(super) reads: usize,
+    pub(super) second_rounds: usize,
+    pub(super) rounds_max: usize,
+    pub(super) anomalies: Vec<String>,
+}
+
+struct Node {
+    id: HomeId,
+    home: Home<SlotVector>,
+    reader: FeedReader,
+    lease: LeaseId,
+}
+
+impl Node {
+    fn new(id: u16) -> Self {
+        let options = StoreOptions { budget_bytes: 64 << 20, life: 1 };
+        let store = Store::new(options, SlotVector::zeroed(4096));
+        let feed = Feed::new(SlotVector::zeroed(FEED_BYTES), 1).unwrap();
+        let home = Home::new(store, LogWriter::after(Tail::START)).feeding(feed, SYSTEM_PREFIX);
+        let reader = FeedReader::at(Tail::START, 1, FEED_BYTES);
+        let mut node = Self { id: HomeId(id), home, reader, lease: LeaseId::default() };
+        let [Reply::Leased { lease, .. }] = node.ask(Request::Lease { client: ClientId(99) })[..] else {
+            panic!("no lease")
+        };
+        node.lease = lease;
+        node
+    }
+
+    /// A log that is durable at once, and a feed that is published before anybody is told.
+    fn ask(&mut self, request: Request) -> Vec<Reply> {
+        self.home.request(Peer(0), request);
+        if let Some(batch) = self.home.log_mut().take_batch() {
+            self.home.durable(batch.sequence);
+        }
+        self.home.publish_feed();
+        self.home.take_replies().into_iter().map(|(_, reply)| reply).collect()
+    }
+
+    fn read(&mut self, replica: &mut Replica) {
+        let memory = self.home.feed_memory().unwrap().as_slice();
+        let header = FeedHeader::of(memory.first_chunk().unwrap());
+        if let Some(pieces) = self.reader.wanted(header).unwrap() {
+            let bytes = [&memory[pieces.first.clone()], &memory[pieces.second.clone()]].concat();
+            for record in self.reader.take(&bytes, header).unwrap() {
+                replica.record(self.id, record).unwrap();
+            }
+        }
+    }
+}
+
+struct Places<'a>(&'a [Node]);
+
+impl Cluster for Places<'_> {
+    fn home(&self, key: &Key) -> HomeId {
+        let homes: Vec<HomeId> = self.0.iter().map(|node| node.id).collect();
+        home_of(key.fingerprint(), &homes)
+    }
+
+    fn lease(&self, home: HomeId) -> LeaseId {
+        self.0[usize::from(home.0)].lease
+    }
+}
+
+/// A transaction on its way; `writes` is its stamp if it is no read.
+struct Flight {
+    coordinator: Coordinator,
+    to_send: Vec<Message>,
+    to_hear: Vec<(HomeId, Reply)>,
+    writes: Option<Stamp>,
+}
+
+struct World<'w, W> {
+    random: Rng,
+    algorithm: Algorithm,
+    workload: &'w mut W,
+    nodes: Vec<Node>,
+    flights: Vec<Flight>,
+    /// What readers ask for.
+    known: BTreeSet<Key>,
+    time: u64,
+    stats: Stats,
+}
+
+impl<W: Workload> World<'_, W> {
+    fn begin(&mut self) {
+        self.time += 1;
+        let stamp = Stamp { time: self.time, client: ClientId(self.random.u32(1..4)) };
+        let reads = !self.known.is_empty() && self.random.u8(0..3) == 0;
+        let (coordinator, to_send) = if reads {
+            let keys: Vec<Key> = self.known.iter().cloned().collect();
+            self.algorithm.begin_read(stamp, &keys, &Places(&self.nodes)).unwrap()
+        } else {
+            let items = self.workload.begin(&mut self.random, stamp);
+            self.known.extend(self.workload.keys(&items));
+            self.algorithm.begin_write(stamp, items, &[], &Places(&self.nodes)).unwrap()
+        };
+        let writes = (!reads).then_some(stamp);
+        self.flights.push(Flight { coordinator, to_send, to_hear: Vec::new(), writes });
+    }
+
+    /// A message arrives, or an answer.
+    fn step(&mut self) {
+        if self.flights.len() < FLIGHTS {
+            self.begin();
+        }
+        let index = self.random.usize(0..self.flights.len());
+        let flight = &mut self.flights[index];
+        let which = self.random.usize(0..flight.to_send.len() + flight.to_hear.len());
+        if which < flight.to_send.len() {
+            let Message { to, request } = flight.to_send.swap_remove(which);
+            let replies = self.nodes[usize::from(to.0)].ask(request);
+            flight.to_hear.extend(replies.into_iter().map(|reply| (to, reply)));
+            return;
+        }
+        let (from, reply) = flight.to_hear.swap_remove(which - flight.to_send.len());
+        let Step { messages, outcome } = flight.coordinator.step(Event::Reply { from, reply });
+        flight.to_send.extend(messages);
+        if let Some(outcome) = outcome {
+            let flight = self.flights.swap_remove(index);
+            self.ended(flight.writes, outcome);
+        }
+    }
+
+    fn ended(&mut self, writes: Option<Stamp>, outcome: Outcome) {
+        match (writes, outcome) {
+            (Some(stamp), Outcome::Committed { .. }) => self.workload.ended(stamp),
+            (None, Outcome::Read { items, rounds }) => {
+                self.stats.reads += 1;
+                self.stats.second_rounds += usize::from(rounds > 1);
+                let seen = seen(items);
+                self.check(&seen);
+            }
+            other => panic!("nothing fails here: {other:?}"),
+        }
+    }
+
+    fn check(&mut self, seen: &Replica) {
+        self.stats.anomalies.extend(self.workload.check(seen).err());
+    }
+
+    fn some_steps(&mut self, most: usize) {
+        for _ in 0..self.random.usize(0..=most) {
+            self.step();
+        }
+    }
+
+    /// Reads all feeds, while messages arrive, until what is there belongs together.
+    fn follow(&mut self, replica: &mut Replica) {
+        for round in 1.. {
+            for index in 0..self.nodes.len() {
+                self.nodes[index].read(replica);
+                if round == 1 {
+                    self.some_steps(4);
+                }
+            }
+            if replica.round_ended().unwrap() {
+                self.stats.rounds_max = self.stats.rounds_max.max(round);
+                break;
+            }
+        }
+        self.check(replica);
+    }
+}
+
+/// What somebody sees who has read these versions.
+fn seen(items: Vec<(Key, Version)>) -> Replica {
+    let mut seen = Replica::new();
+    let found = |version| Found { version, beside: Vec::new(), place: None };
+    let items = items.into_iter().map(|(key, version)| (key, found(version))).collect();
+    seen.scanned(HomeId(0), items).unwrap();
+    seen
+}
+
+/// One run of a workload.
+pub(super) fn run<W: Workload>(algorithm: Algorithm, workload: &mut W, seed: u64) -> Stats {
+    let mut world = World {
+        random: Rng::with_seed(seed),
+        algorithm,
+        workload,
+        nodes: (0..HOMES).map(Node::new).collect(),
+        flights: Vec::new(),
+        known: BTreeSet::new(),
+        time: 0,
+        stats: Stats::default(),
+    };
+    let mut replica = Replica::new();
+    for _ in 0..12 {
+        world.some_steps(60);
+        world.follow(&mut replica);
+    }
+    world.stats
+}
+
+/// Runs of many seeds, of workloads that begin anew: what all readers found.
+pub(super) fn runs<W: Workload>(algorithm: Algorithm, cases: u64, workload: impl Fn() -> W) -> Stats {
+    let first = std::env::var("RACKSCAN_SEED").ok();
+    let first = first
+        .and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok())
+        .unwrap_or(0xde_71ed);
+    let cases = std::env::var("RACKSCAN_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
+    let mut all = Stats::default();
+    for seed in first..first + cases {
+        let stats = run(algorithm, &mut workload(), seed);
+        all.reads += stats.reads;
+        all.second_rounds += stats.second_rounds;
+        all.rounds_max = all.rounds_max.max(stats.rounds_max);
+        let of_seed = |anomaly| format!("{algorithm}, RACKSCAN_SEED={seed:#x} RACKSCAN_CASES=1: {anomaly}");
+        all.anomalies.extend(stats.anomalies.into_iter().map(of_seed));
+    }
+    all
+}
+
+/// That nobody who reads by RAMP, or follows what it writes, ever sees what does not belong together.
+pub(super) fn all_is_well_by_ramp<W: Workload>(workload: impl Fn() -> W) {
+    for algorithm in [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid] {
+        let stats = runs(algorithm, 40, &workload);
+        assert_eq!(stats.anomalies.first(), None, "one of {}", stats.anomalies.len());
+        assert!(stats.reads > 0 && stats.rounds_max > 1, "{algorithm}: {stats:?}: nobody met a write");
+        assert!(stats.second_rounds > 0, "{algorithm}: {stats:?}: nobody met a write");
+    }
+}
