@@ -282,6 +282,7 @@ pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, ex
         Answer::Home(_) => "a home of transactions",
         Answer::Posts { .. } => "boxes",
         Answer::Transacted { .. } => "messages of a transaction",
+        Answer::LogKept(_) | Answer::CopyOfLog { .. } => "a copy of a log",
         Answer::Done => "done",
         Answer::Transferred { .. } => "the end of a raw request",
     };
@@ -308,6 +309,8 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::OpenHome => "open home",
         Request::OpenPosts { .. } => "open posts",
         Request::Transact { .. } => "transact",
+        Request::KeepLog(_) => "keep log",
+        Request::CopyOfLog(_) => "copy of log",
         Request::Stop => "stop",
     }
 }

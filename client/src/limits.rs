@@ -67,6 +67,8 @@ pub const LINES_BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub const SESSION_MEMORY_BYTES_MIN: usize = 4 << 20;
 /// How long a transaction may take unless the caller says otherwise.
 pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// How long a home that is busy is not asked again.
+pub const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// How often a read is begun again that a home could not go on with.
 pub const SESSION_ATTEMPTS_MAX: u32 = 4;
 /// How often who follows homes begins anew in one call.

@@ -70,6 +70,8 @@ pub const RAW_BYTES_MAX: u32 = PAGE_BYTES_MAX;
 pub const PAGE_READS_MAX: usize = 5200;
 /// Bytes of a transaction's messages that travel in one message of the fabric; longer ones travel beside it.
 pub const TRANSACT_BYTES_MAX: usize = 48 * 1024;
+/// Bytes of a log of transactions that are kept, or given back, at a time.
+pub const KEPT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a refusal's text; the sender cuts it.
 pub const REFUSAL_BYTES_MAX: usize = 2048;
 

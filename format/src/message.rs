@@ -13,6 +13,7 @@
 
 mod bounds;
 mod bridge;
+mod copies;
 mod cost;
 mod page_read;
 mod raw;
@@ -21,6 +22,7 @@ mod status;
 mod transact;
 
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
+pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
 pub use page_read::PageRead;
 pub use raw::{RawRead, RawWrite, ScratchArea};
@@ -193,6 +195,10 @@ pub enum Request {
         /// The requester's boxes.
         replies: Target,
     },
+    /// Keep this part of a node's log of transactions, and tell what you have of it. [`Answer::LogKept`].
+    KeepLog(KeepLog),
+    /// What do you keep of this node's log? [`Answer::CopyOfLog`].
+    CopyOfLog(CopyOfLog),
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
 }
@@ -253,6 +259,15 @@ pub enum Answer {
     Posts {
         /// The node's boxes, of the same shape.
         requests: Target,
+    },
+    /// To [`Request::KeepLog`], when it is on the disk.
+    LogKept(LogKept),
+    /// To [`Request::CopyOfLog`].
+    CopyOfLog {
+        /// What there is, if there is anything whole.
+        held: Option<CopyHeld>,
+        /// Bytes written into the target.
+        written_bytes: u64,
     },
     /// To requests that only succeed or fail.
     Done,

@@ -16,11 +16,12 @@
 //! - remote-fetch: `bridge/reactor` -> `serve` -> `request/fetch` -> the device's ring -> one-sided write -> reply.
 //! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` -> one-sided write -> reply.
 //! - transaction: `request/transact` -> `home/access` -> `home/service` -> `home/writer` -> mail -> reply.
+//! - copy of a log: `home/service` -> `peers/copier` -> another node's `request/keep_log` -> `copies` -> `peers` -> mail -> `home/copying`.
 //! - end of a transaction without its client: `home/endings` -> `peers` -> another node's `request/transact` -> `peers` -> mail -> `home/endings`.
 //! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` -> `store/publish` -> `store/catalog_file`.
 //!
 //! Invariants
-//! - Nodes talk to each other only if they are told of each other (`peers`), and only about transactions.
+//! - Nodes talk to each other only if they are told of each other (`peers`), and only about transactions and their logs.
 //! - Requests are stateless, but for transactions: what a client leaves behind when it dies is at most a load, leases and locks, which die with it, and
 //!   what it has prepared, which its homes end.
 //! - All memory is divided at start (`memory_plan`); every queue has its bound in [`limits`].
@@ -32,6 +33,7 @@
 mod bridge;
 mod cache;
 mod config;
+mod copies;
 mod cpu_share;
 mod error;
 mod home;

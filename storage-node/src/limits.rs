@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use rackscan_format::limits::{
-    FETCH_PAGES_MAX, KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
-    WITHHELD_BYTES_MAX,
+    FETCH_PAGES_MAX, KEPT_BYTES_MAX, KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX,
+    SECTOR_BYTES, WITHHELD_BYTES_MAX,
 };
 use rackscan_ramp::limits::{
     KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, RECORD_BYTES_MAX, REPLY_BYTES_MAX, UNSETTLED_MAX,
@@ -160,8 +160,22 @@ pub const PEERS_RETRY: Duration = Duration::from_secs(5);
 pub const ERRANDS_MAX: usize = 1024;
 /// How long another node may be silent while it owes replies.
 pub const PEER_PATIENCE: Duration = Duration::from_secs(10);
-/// Registered memory of each connection to another node, in bytes. What is said about transactions fits messages.
-pub const PEER_MEMORY_BYTES: usize = rackscan_client::limits::LINES_MEMORY_BYTES_MIN;
+/// Registered memory of each connection to another node, in bytes: a piece of the log on its way there, or back, and what is said about transactions, which
+/// fits messages.
+pub const PEER_MEMORY_BYTES: usize = KEPT_BYTES_MAX + rackscan_client::limits::LINES_MEMORY_BYTES_MIN;
+/// Other nodes that keep a copy of a node's log.
+pub const LOG_COPIES: usize = 2;
+/// How long an acknowledgement waits for a copy; then it goes without, until the copy has caught up.
+pub const COPY_PATIENCE: Duration = Duration::from_secs(2);
+/// How often a node that has lost its log looks whether those that may have it are there.
+pub const SEEK_PERIOD: Duration = Duration::from_millis(200);
+/// Parts of copies that wait for their thread.
+pub const KEEPING_QUEUE_MAX: usize = 64;
+/// Of a home's memory, one part in so many is for copies of logs on their way, where nodes know each other: half of it for those kept here, half for the
+/// home's own batches, which slower nodes have yet to get ..
+pub const COPIES_SHARE: u64 = 8;
+/// .. but no more than this.
+pub const COPIES_BYTES_MAX: u64 = 4 << 20;
 /// Commands that wait for the thread of the log: a batch under way, the one before a snapshot, the snapshot, the switch.
 pub const LOG_QUEUE_MAX: usize = 4;
 /// Bytes of a log below which it is not replaced by a shorter one.
@@ -228,6 +242,9 @@ const _: () = assert!(TRANSACT_REPLY_BYTES_MAX as u64 <= TRANSACT_ANSWER_BYTES_M
 const _: () = assert!(READ_KEYS_MAX as u64 * KEY_BYTES_MAX as u64 <= TRANSACT_PULLED_BYTES_MAX);
 // What is asked about all of them at one node fits its connection, with what they are told in the end.
 const _: () = assert!(2 * ENDINGS_MAX <= REQUESTS_PER_CONNECTION_MAX);
+// A piece of a copy is staged whole.
+const _: () = assert!(KEPT_BYTES_MAX <= BUFFER_BYTES_MAX && PEER_MEMORY_BYTES.is_multiple_of(4096));
+const _: () = assert!(2 * KEPT_BYTES_MAX as u64 <= COPIES_BYTES_MAX);
 // A record that begins in a window is whole in the next one.
 const _: () =
     assert!(LOG_WINDOW_BYTES > RECORD_BYTES_MAX as u64 && LOG_STEP_BYTES as u64 <= LOG_COMPACT_BYTES);

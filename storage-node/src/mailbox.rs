@@ -17,6 +17,7 @@ use rackscan_ramp::message::Reply;
 use rustix::event::EventfdFlags;
 
 use crate::{
+    copies::Kept,
     home::{Asked, Caller, Report},
     limits::MAILBOX_MAX,
     peers::PeerReport,
@@ -39,6 +40,8 @@ pub(crate) enum Mail {
     HungUp(Vec<u64>),
     /// A scan has ended.
     Scanned(TaskIndex, Box<ScanResult>),
+    /// The thread of copies of logs has done something for one of this reactor's requests.
+    Kept(TaskIndex, Result<Kept, Refusal>),
     /// To the first reactor: messages for the home.
     Transact(Asked),
     /// The home has answered one of this reactor's requests.
@@ -49,6 +52,8 @@ pub(crate) enum Mail {
     Log(Report),
     /// To the first reactor: the thread that talks to other nodes.
     Peers(PeerReport),
+    /// To the first reactor: the home, which was fetched from other nodes, is there.
+    Arrived,
 }
 
 /// The mail of one reactor, and the bell by which it wakes.

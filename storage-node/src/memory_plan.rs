@@ -10,6 +10,7 @@
 //! wires      1/16   the inboxes of the reactors, and what each connection has of its own
 //!
 //! transactions      as configured, or a sixteenth of the budget if cache and rest can spare it, taken before the rest is divided:
+//!   copies   1/8    where nodes know each other: pieces of logs on their way to copies and from homes, at most 4 MiB; of what is left:
 //!   transit  1/8    requests being served, their records in batches of the log    (more where that is less than the largest request)
 //!   feed     1/8    what was written lately, for those who follow it            (a fabric region; bounded either way)
 //!   slots    half of what is left    newest versions where peers read them        (one fabric region)
@@ -30,9 +31,9 @@ use rackscan_fabric::{
 use crate::{
     config::Config,
     limits::{
-        BUFFER_BYTES_MAX, CONNECTION_BYTES, ECHO_BYTES, FEED_BYTES_MAX, FEED_BYTES_MIN, FEED_SHARE,
-        INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX, TRANSACTIONS_BYTES_MAX, TRANSACTIONS_BYTES_MIN,
-        TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
+        BUFFER_BYTES_MAX, CONNECTION_BYTES, COPIES_BYTES_MAX, COPIES_SHARE, ECHO_BYTES, FEED_BYTES_MAX,
+        FEED_BYTES_MIN, FEED_SHARE, INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX, TRANSACTIONS_BYTES_MAX,
+        TRANSACTIONS_BYTES_MIN, TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
     },
 };
 
@@ -88,6 +89,8 @@ pub(crate) struct TooSmall {
 /// Bytes for each use of a home of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HomePlan {
+    /// Pieces of logs on their way, half of them to copies here.
+    pub(crate) copies_bytes: u64,
     /// Requests being served, and their records on their way to the log.
     pub(crate) transit_bytes: u64,
     /// The region of the feed.
@@ -99,8 +102,10 @@ pub(crate) struct HomePlan {
 }
 
 impl HomePlan {
-    /// Divides the memory of a home.
-    fn of(bytes: u64) -> Self {
+    /// Divides the memory of a home; whether logs are copied.
+    fn of(bytes: u64, copies: bool) -> Self {
+        let copies_bytes = if copies { COPIES_BYTES_MAX.min(bytes / COPIES_SHARE) } else { 0 };
+        let bytes = bytes - copies_bytes;
         let transit_bytes = (bytes / TRANSIT_SHARE).max(TRANSIT_BYTES_WANTED.min(bytes / 2));
         let whole = |bytes: u64| bytes - bytes % REGION_ALIGNMENT_BYTES as u64;
         let feed_bytes = whole((bytes / FEED_SHARE).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX));
@@ -108,12 +113,13 @@ impl HomePlan {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         // A value lies in a slot and among the versions, so they fill alike.
         let (slots_bytes, versions_bytes) = (size(whole(half)), size(half));
-        Self { transit_bytes, feed_bytes: size(feed_bytes), slots_bytes, versions_bytes }
+        Self { copies_bytes, transit_bytes, feed_bytes: size(feed_bytes), slots_bytes, versions_bytes }
     }
 
     /// All of it.
     pub(crate) fn bytes(&self) -> u64 {
-        self.transit_bytes + self.feed_bytes as u64 + self.slots_bytes as u64 + self.versions_bytes as u64
+        let regions = self.feed_bytes as u64 + self.slots_bytes as u64;
+        self.copies_bytes + self.transit_bytes + regions + self.versions_bytes as u64
     }
 }
 
@@ -154,7 +160,7 @@ impl MemoryPlan {
         Ok(Self {
             budget_bytes,
             cache_bytes,
-            home: (home_bytes > 0).then(|| HomePlan::of(home_bytes)),
+            home: (home_bytes > 0).then(|| HomePlan::of(home_bytes, !config.peers.is_empty())),
             staging_bytes: if maps_all_memory(config) { 2 * BUFFER_BYTES_MAX } else { staging_bytes },
             append_bytes: whole_buffers(part(APPEND_PARTS) / reactors),
             scan_page_bytes: whole_buffers(scan_worker / 2),
@@ -251,7 +257,10 @@ mod tests {
     #[test]
     fn a_home_holds_slots_and_versions_alike_and_the_largest_request_where_it_can() {
         for bytes in [TRANSACTIONS_BYTES_MIN, (5 << 20) + 4097, 32 << 20, 1 << 30, TRANSACTIONS_BYTES_MAX] {
-            let plan = HomePlan::of(bytes);
+            let copied = HomePlan::of(bytes, true);
+            assert!(copied.bytes() <= bytes && bytes - copied.bytes() <= 8192, "{copied:?} of {bytes}");
+            assert_eq!(copied.copies_bytes, (bytes / 8).min(4 << 20));
+            let plan = HomePlan::of(bytes, false);
             assert!(plan.bytes() <= bytes && bytes - plan.bytes() <= 8192, "{plan:?} of {bytes}");
             assert!(plan.versions_bytes - plan.slots_bytes < REGION_ALIGNMENT_BYTES);
             assert!(plan.slots_bytes.is_multiple_of(REGION_ALIGNMENT_BYTES) && plan.slots_bytes > 0);

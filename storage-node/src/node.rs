@@ -25,9 +25,10 @@ use crate::{
     bridge::{BridgeIo, Core, Intake, NodeParts, Reactor, ReactorParts},
     cache::NodeCache,
     config::Config,
+    copies::Keeping,
     cpu_share::CpuShare,
     error::{StartError, Stopped},
-    home::{self, HomeAccess, HomeService},
+    home::{self, FirstHome, HomeAccess},
     lifecycle::Lifecycle,
     limits::{BUFFER_BYTES_MAX, ECHO_BYTES},
     mailbox::Mailbox,
@@ -84,6 +85,7 @@ impl Node {
         handle.others.push(thread);
         let mailboxes = make_mailboxes(&config)?;
         lifecycle.watch_over(mailboxes.clone());
+        let keeping = start_keeping(&mut handle, &config, opened.as_ref())?;
         let home = opened.as_ref().map(home::Opened::shared);
         let mut service = start_home(&mut handle, &config, &key, opened, &mailboxes)?;
         let inboxes = make_inboxes(&config)?;
@@ -101,6 +103,7 @@ impl Node {
             store,
             cache,
             home,
+            keeping,
             metrics,
             scans,
             lifecycle,
@@ -227,6 +230,19 @@ fn make_cache(
     Ok(cache)
 }
 
+/// The thread that keeps copies of other nodes' logs, if there are any.
+fn start_keeping(
+    handle: &mut NodeHandle,
+    config: &Config,
+    opened: Option<&home::Opened>,
+) -> Result<Option<Keeping>, StartError> {
+    let Some(opened) = opened else { return Ok(None) };
+    let started = Keeping::start(config, opened.copies_bytes() / 2, &handle.lifecycle)?;
+    let (keeping, thread) = started.unzip();
+    handle.others.extend(thread);
+    Ok(keeping)
+}
+
 /// The thread of the home's log and the one that talks to other homes, if there is a home.
 fn start_home(
     handle: &mut NodeHandle,
@@ -234,12 +250,13 @@ fn start_home(
     key: &ClusterKey,
     opened: Option<home::Opened>,
     mailboxes: &[Arc<Mailbox>],
-) -> Result<Option<HomeService>, StartError> {
+) -> Result<Option<FirstHome>, StartError> {
     let (Some(opened), Some(first)) = (opened, mailboxes.first()) else { return Ok(None) };
-    let started = peers::start(config, key, opened.shared(), Arc::clone(first), &handle.lifecycle)?;
+    let shared = (opened.shared(), opened.copies_bytes() / 2);
+    let started = peers::start(config, key, shared, Arc::clone(first), &handle.lifecycle)?;
     let (peers, thread) = started.unzip();
     handle.others.extend(thread);
-    let (service, thread) = opened.start(config, Arc::clone(first), &handle.lifecycle, peers)?;
+    let (service, thread) = opened.start(config, key, Arc::clone(first), &handle.lifecycle, peers)?;
     handle.others.push(thread);
     Ok(Some(service))
 }

@@ -14,7 +14,8 @@ use crate::{
     bridge::Core,
     metrics::Metrics,
     request::{
-        append, cache, catalog, drop, echo, fetch, home, posts, process, publish, raw, status, stop, transact,
+        append, cache, catalog, copy_of_log, drop, echo, fetch, home, keep_log, posts, process, publish, raw,
+        status, stop, transact,
     },
     task::{Place, Work},
 };
@@ -66,6 +67,8 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::OpenPosts { boxes, body_bytes_max, replies } => {
             posts::open(core, place, boxes, body_bytes_max, &replies)
         }
+        Request::KeepLog(request) => keep_log::start(core, request),
+        Request::CopyOfLog(request) => copy_of_log::start(core, request),
         Request::Stop => stop::start(),
     }
 }
@@ -90,6 +93,8 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::OpenHome => ("open home", None, None),
         Request::Transact { .. } => ("transact", None, None),
         Request::OpenPosts { .. } => ("open posts", None, None),
+        Request::KeepLog(_) => ("keep log", None, None),
+        Request::CopyOfLog(_) => ("copy of log", None, None),
         Request::Stop => ("stop", None, None),
     };
     let counter: fn(&Metrics) -> &AtomicU64 = match request {

@@ -14,7 +14,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::message::Reply;
 
-use crate::{bridge::Core, mailbox::TaskIndex, scan_pool::ScanResult};
+use crate::{bridge::Core, copies::Kept, mailbox::TaskIndex, scan_pool::ScanResult};
 
 /// How far a request is.
 #[derive(Debug)]
@@ -79,6 +79,11 @@ pub(crate) trait Work {
     /// The home of transactions has answered, all at once.
     fn answered(&mut self, replies: Vec<Reply>) {
         let _ = replies;
+    }
+
+    /// A copy of a log is kept, or read.
+    fn kept(&mut self, outcome: Result<Kept, Refusal>) {
+        let _ = outcome;
     }
 
     /// A catalog change has ended.

@@ -19,7 +19,7 @@ use rackscan_fabric::{Connection, Event, Operation, PostError, RemoteRegion};
 use rackscan_format::{
     codec::CodecError,
     ids::RequestId,
-    message::{LoadReport, Parcel, ReplyMessage, Request, RequestMessage, Target},
+    message::{CopyOfLog, KeepLog, LoadReport, Parcel, ReplyMessage, Request, RequestMessage, Target},
 };
 
 use super::{
@@ -333,7 +333,9 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         Request::Catalog { target, .. }
         | Request::Fetch { target, .. }
         | Request::ReadRaw { target, .. }
+        | Request::CopyOfLog(CopyOfLog { target, .. })
         | Request::Echo { target, .. } => (Some(target), None, &mut []),
+        Request::KeepLog(KeepLog { bytes, .. }) => (None, Some(bytes), &mut []),
         Request::Append { source, .. } | Request::WriteRaw { source, .. } => (Some(source), None, &mut []),
         Request::Status
         | Request::OpenHome

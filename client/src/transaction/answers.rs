@@ -4,6 +4,8 @@
 //! - Nothing a home says is believed before it has been parsed: one that talks nonsense is lost.
 //! - Every answer is noted, whoever asked: epochs, stamps and places are true for all. The transaction hears what was for it.
 
+use std::time::Instant;
+
 use rackscan_fabric::RemoteRegion;
 use rackscan_format::{
     codec,
@@ -23,6 +25,7 @@ use super::{
     send::ends_with_its_transaction,
     wall_ms,
 };
+use crate::limits::BUSY_PAUSE;
 
 impl Session {
     pub(super) fn replied(&mut self, at: usize, tag: u64, outcome: Result<Answer, Box<Refusal>>) {
@@ -189,7 +192,9 @@ impl Session {
         let Asked { purpose, request, .. } = asked;
         match (refusal.code, purpose) {
             (RefusalCode::Busy, _) => {
-                self.homes[at].waiting.push_front(super::home::Waiting { purpose, request });
+                let home = &mut self.homes[at];
+                home.waiting.push_front(super::home::Waiting { purpose, request });
+                home.rests_until = Some(Instant::now() + BUSY_PAUSE);
             }
             (RefusalCode::TargetTooSmall, _) => self.ask_for_less(at, purpose, request, refusal.needed_bytes),
             (_, Purpose::Open | Purpose::Lease) => self.no_home(at, &refusal.text),

@@ -113,6 +113,8 @@ pub(super) struct Home {
     /// What the lease was moved to.
     advanced: Epoch,
     pub(super) waiting: VecDeque<Waiting>,
+    /// Until then it is not asked again: it said that it is busy.
+    pub(super) rests_until: Option<Instant>,
     pub(super) asked: Vec<Asked>,
     /// The request whose answer may be written.
     pub(super) answer_of: Option<u64>,
@@ -136,6 +138,7 @@ impl Home {
             movable: Epoch::default(),
             advanced: Epoch::default(),
             waiting: VecDeque::new(),
+            rests_until: None,
             asked: Vec::new(),
             answer_of: None,
             source_of: None,

@@ -149,7 +149,8 @@ impl Session {
 
     /// Waits until something has happened, or the deadline, and deals with it.
     pub(super) fn wait(&mut self, deadline: Instant) {
-        self.take_events(Wait::Until(deadline));
+        let rests = self.homes.iter().filter_map(|home| home.rests_until).min();
+        self.take_events(Wait::Until(rests.map_or(deadline, |rests| rests.min(deadline))));
         (0..self.homes.len()).for_each(|at| self.pump(at));
     }
 

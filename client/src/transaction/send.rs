@@ -120,6 +120,10 @@ impl Session {
 
     /// Sends what waits for a home, as far as that can be now.
     pub(super) fn pump(&mut self, at: usize) {
+        if self.homes[at].rests_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        self.homes[at].rests_until = None;
         while let Some(waiting) = self.homes[at].waiting.pop_front() {
             let Waiting { purpose, request } = waiting;
             if let Purpose::Run(number) = purpose

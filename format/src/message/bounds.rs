@@ -1,10 +1,11 @@
 //! How many parts and bytes may a request have? Whoever decodes one looks here before anything is done with it.
 
-use super::{Parcel, Request};
+use super::{KeepLog, Parcel, Request};
 use crate::{
     codec::CodecError,
     limits::{
-        CACHE_USED_MAX, FETCH_PAGES_MAX, RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
+        CACHE_USED_MAX, FETCH_PAGES_MAX, KEPT_BYTES_MAX, RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX,
+        WITHHELD_HERE_BYTES_MAX,
     },
 };
 
@@ -25,6 +26,13 @@ pub(super) fn check(request: &Request) -> Result<(), CodecError> {
         Request::CacheUsed { places } => parts("a list of used places", places.len(), CACHE_USED_MAX),
         Request::Transact { messages: Parcel::Here(here), .. } => {
             bytes("a transaction", here.len(), TRANSACT_BYTES_MAX)
+        }
+        Request::KeepLog(KeepLog { bytes: Parcel::Here(here), .. }) => {
+            bytes("a log", here.len(), TRANSACT_BYTES_MAX)
+        }
+        Request::KeepLog(KeepLog { bytes: Parcel::Beside(source), .. }) => {
+            let length = usize::try_from(source.length_bytes).unwrap_or(usize::MAX);
+            bytes("a log", length, KEPT_BYTES_MAX)
         }
         Request::Process { withheld: Some(Parcel::Here(here)), .. } => {
             bytes("withheld rows", here.len(), WITHHELD_HERE_BYTES_MAX)

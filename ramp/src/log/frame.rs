@@ -31,8 +31,8 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-const CHECKSUM_AT: usize = 4;
-const SEQUENCE_AT: usize = 8;
+pub(super) const CHECKSUM_AT: usize = 4;
+pub(super) const SEQUENCE_AT: usize = 8;
 
 /// Where a log goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +46,7 @@ pub struct Tail {
 }
 
 const MAGIC: [u8; 8] = *b"RKSRAMP\x01";
+const SALT_AT: usize = 16;
 
 /// Bytes that do not begin a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,6 +111,13 @@ impl Tail {
             return Err(HeaderFault::Checksum { found, expected });
         }
         Ok(Self { offset_bytes: LOG_HEADER_BYTES as u64, sequence, checksum: expected })
+    }
+
+    /// The number that tells a log from others, if it begins as logs do.
+    #[must_use]
+    pub fn salt(log: &[u8]) -> Option<u32> {
+        Self::from_header(log).ok()?;
+        Cursor::over(log.get(SALT_AT..)?).u32()
     }
 }
 

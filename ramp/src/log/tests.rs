@@ -2,7 +2,8 @@
 //! over and torn at every granularity; and stores that are made anew.
 
 use super::{
-    Batch, Cut, Damage, HeaderFault, LogWriter, Record, RecoverError, Tail, read, recover, snapshot_records,
+    Batch, Cut, Damage, Follower, HeaderFault, LogWriter, Record, RecoverError, Tail, read, recover,
+    snapshot_records,
 };
 use crate::{
     item::{Fingerprint, Key, Metadata, Value},
@@ -278,4 +279,50 @@ proptest! {
         let again = recover(options, memory(), records).unwrap();
         prop_assert_eq!(again.snapshot(), store.snapshot());
     }
+}
+
+/// What one look finds: where the log goes on, and whether anything is wrong behind.
+fn look(bytes: &[u8]) -> (Tail, bool) {
+    let (_, tail, cut) = read(Tail::START, bytes);
+    (tail, cut.is_some())
+}
+
+#[test]
+fn a_log_that_comes_in_pieces_ends_where_one_look_finds_its_end() {
+    let whole = batch(&sample()).bytes;
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 0x10;
+    let swapped = [&whole[..], &whole[..]].concat();
+    for bytes in [&whole[..], &flipped, &swapped, &whole[..whole.len() - 3]] {
+        for piece_bytes in [1, 2, 7, 17, 18, 64, 1000] {
+            let mut follower = Follower::after(Tail::START);
+            let damaged = bytes.chunks(piece_bytes).find_map(|piece| follower.whole(piece)).is_some();
+            let (tail, cut) = look(bytes);
+            assert_eq!(follower.tail(), tail, "pieces of {piece_bytes}");
+            let is_short = !damaged && follower.through_bytes() > tail.offset_bytes;
+            assert_eq!(damaged || is_short, cut, "pieces of {piece_bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_piece_that_does_not_follow_is_refused_as_a_whole() {
+    let (first, second) = (batch(&sample()[..2]).bytes, batch(&sample()[2..4]).bytes);
+    let mut follower = Follower::after(Tail::START);
+    follower.take(&first[..first.len() - 3]).unwrap();
+    let before = follower;
+    let piece = [&first[first.len() - 3..], &second[..]].concat();
+    assert!(matches!(follower.take(&piece), Err(Damage::Sequence { found: 1, expected: 3 })));
+    assert_eq!(follower, before, "not even what is right of it");
+    follower.take(&piece[..3]).unwrap();
+    assert_eq!(follower.through_bytes(), first.len() as u64);
+    let too_long = [0xff; 17];
+    assert!(matches!(follower.take(&too_long), Err(Damage::Length { .. })));
+}
+
+#[test]
+fn a_log_has_a_number_if_it_begins_as_logs_do() {
+    let (header, _) = Tail::header(9, 0xABCD_0123);
+    assert_eq!(Tail::salt(&header), Some(0xABCD_0123));
+    assert_eq!((Tail::salt(&header[..20]), Tail::salt(&[7; 24])), (None, None));
 }

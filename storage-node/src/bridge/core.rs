@@ -24,6 +24,7 @@ use super::io::BridgeIo;
 use crate::{
     cache::NodeCache,
     config::Config,
+    copies::Keeping,
     cpu_share::CpuShare,
     home::{HomeAccess, HomeShared},
     lifecycle::Lifecycle,
@@ -50,6 +51,8 @@ pub(crate) struct NodeParts {
     pub(crate) cache: Option<NodeCache>,
     /// What all know of the home of transactions, if the node keeps keys.
     pub(crate) home: Option<Arc<HomeShared>>,
+    /// The way to the copies of other nodes' logs, if some are kept here.
+    pub(crate) keeping: Option<Keeping>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) scans: Arc<ScanQueue>,
     pub(crate) cpu_share: CpuShare,

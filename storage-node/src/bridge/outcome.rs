@@ -51,7 +51,15 @@ pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
         Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => bytes.len() as u64,
         Ok(Answer::Transacted { messages: Parcel::Beside(target) }) => target.length_bytes,
-        Ok(Answer::Status(_) | Answer::Cache(_) | Answer::Home(_) | Answer::Posts { .. } | Answer::Done)
+        Ok(Answer::CopyOfLog { written_bytes, .. }) => *written_bytes,
+        Ok(
+            Answer::Status(_)
+            | Answer::Cache(_)
+            | Answer::Home(_)
+            | Answer::Posts { .. }
+            | Answer::LogKept(_)
+            | Answer::Done,
+        )
         | Err(_) => 0,
     }
 }

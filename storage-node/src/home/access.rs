@@ -12,7 +12,7 @@ use std::{
 
 use rackscan_ramp::message::{Reply, Request};
 
-use super::{service::HomeService, writer::Report};
+use super::{arrival::Arrival, service::HomeService, writer::Report};
 use crate::{
     mailbox::{Mail, Mailbox, TaskIndex},
     peers::PeerReport,
@@ -61,8 +61,19 @@ enum Way {
     None,
     /// Here.
     Here(Box<HomeService>),
+    /// It comes here.
+    Awaited(Arc<Arrival>),
     /// With the first reactor.
     There(Arc<Mailbox>),
+}
+
+/// What the first reactor is given.
+#[derive(Debug)]
+pub(crate) enum FirstHome {
+    /// The home.
+    Here(Box<HomeService>),
+    /// The place where it will be left.
+    Awaited(Arc<Arrival>),
 }
 
 /// A reactor's way to the home.
@@ -83,12 +94,13 @@ impl HomeAccess {
     /// The way of the reactor with this number. The first one is given the home, if the node keeps keys.
     pub(crate) fn new(
         number: u16,
-        home: Option<HomeService>,
+        home: Option<FirstHome>,
         keeps_keys: bool,
         reactors: Vec<Arc<Mailbox>>,
     ) -> Self {
         let way = match (home, reactors.first()) {
-            (Some(home), _) => Way::Here(Box::new(home)),
+            (Some(FirstHome::Here(home)), _) => Way::Here(home),
+            (Some(FirstHome::Awaited(arrival)), _) => Way::Awaited(arrival),
             (None, Some(first)) if keeps_keys => Way::There(Arc::clone(first)),
             (None, _) => Way::None,
         };
@@ -109,7 +121,8 @@ impl HomeAccess {
         }
         let asked = Asked { caller, connection, messages };
         match &mut self.way {
-            Way::None => {}
+            // Nobody is let in before the home is there.
+            Way::None | Way::Awaited(_) => {}
             Way::Here(_) => self.asked(asked),
             Way::There(first) => first.send(Mail::Transact(asked)),
         }
@@ -119,6 +132,16 @@ impl HomeAccess {
     /// Nobody waits for the replies to this request any more.
     pub(crate) fn forget(&mut self, caller: Caller) {
         self.callers.remove(&caller);
+    }
+
+    /// The home that was awaited is there.
+    pub(crate) fn arrived(&mut self) {
+        if let Way::Awaited(arrival) = &self.way
+            && let Some(home) = arrival.take()
+        {
+            home.shared.came();
+            self.way = Way::Here(home);
+        }
     }
 
     /// A reactor asks.
@@ -140,7 +163,7 @@ impl HomeAccess {
     pub(crate) fn left(&mut self, connection: ConnectionId) {
         match &self.way {
             Way::There(first) => first.send(Mail::Left(connection)),
-            Way::Here(_) | Way::None => self.with_home(|home| home.left(connection)),
+            Way::Here(_) | Way::None | Way::Awaited(_) => self.with_home(|home| home.left(connection)),
         }
     }
 
@@ -180,6 +203,15 @@ impl HomeAccess {
             } else if let Some(reactor) = self.reactors.get(caller.reactor()) {
                 reactor.send(Mail::Answered(caller, replies));
             }
+        }
+    }
+}
+
+impl Drop for HomeAccess {
+    /// A home that comes now comes too late.
+    fn drop(&mut self) {
+        if let Way::Awaited(arrival) = &self.way {
+            arrival.close();
         }
     }
 }

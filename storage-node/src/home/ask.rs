@@ -62,8 +62,10 @@ impl HomeService {
                 replies.iter().for_each(|reply| self.heard_of(about, from, reply));
                 return;
             }
+            PeerReport::Copied(copy, sequence) => return self.copied(copy, sequence),
             PeerReport::Back(home) => self.endings.back(home),
             PeerReport::Tick => {
+                self.look_at_copies();
                 let store = self.home.store();
                 let unsettled = store.unsettled().map(|(stamp, of)| (stamp, of.homes.as_slice()));
                 self.endings.look_for_old(Instant::now(), unsettled, standing(store));
@@ -106,7 +108,9 @@ impl HomeService {
 
     /// Asks to be told when time has gone by, if that may bring anything further.
     pub(super) fn ask_for_tick(&self) {
-        let waits = !self.endings.is_empty() || self.home.store().unsettled().next().is_some();
+        let waits = !self.endings.is_empty()
+            || self.durability.waits()
+            || self.home.store().unsettled().next().is_some();
         if waits && self.peers.is_some() {
             self.shared.awaits_tick.store(true, SeqCst);
         }

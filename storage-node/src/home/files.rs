@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `transactions.log` | the log, `rackscan_ramp::log`; behind it zeroes where disk space was taken ahead |
 //! | `transactions.log.new` | a successor being written; never read |
+//! | `transactions.log.fetched` | a copy that is being fetched from another node, `recovery`; never read before it is whole |
 //! | `transactions.log.cut` | bytes that were cut off the log because they are no whole records, one cut behind the other |
 //! | `transactions.life` | the number of the home's life, sealed |
 //!
@@ -30,26 +31,25 @@ use rackscan_ramp::{
     item::SYSTEM_PREFIX,
     limits::LOG_HEADER_BYTES,
     log::{Cut, HeaderFault, LogWriter, RecoverError, Tail, recover},
-    message::HomeId,
     store::StoreOptions,
 };
 
 use super::{
     log_file::{Folder, LogFile},
     reader::LogReader,
-    service::HomeService,
     shared::HomeShared,
     slots::RegionSlots,
-    writer::{LogThread, random, salt},
+    writer::{LogThread, number_of, random, salt},
 };
 use crate::{
     config::Config, error::StartError, lifecycle::Lifecycle, mailbox::Mailbox, memory_plan::HomePlan,
-    metrics::Metrics, peers::PeerWay,
+    metrics::Metrics,
 };
 
 const LOG: &str = "transactions.log";
 const LOG_NEW: &str = "transactions.log.new";
 const LOG_CUT: &str = "transactions.log.cut";
+const LOG_FETCHED: &str = "transactions.log.fetched";
 const LIFE: &str = "transactions.life";
 const LIFE_NEW: &str = "transactions.life.new";
 
@@ -87,6 +87,16 @@ pub enum HomeFileError {
         /// What versions may take.
         budget_bytes: usize,
     },
+    /// Other nodes keep copies, and none is what it should be.
+    #[error(
+        "{file}: the log is lost, and no copy in other nodes is whole: {reason}; put the best of them in its place by hand"
+    , file = file.display())]
+    Copies {
+        /// The log's file.
+        file: PathBuf,
+        /// What was found.
+        reason: String,
+    },
     /// Not the number of a life.
     #[error("{file}: {source}; remove it: the count then begins at a random number", file = file.display())]
     Life {
@@ -97,18 +107,42 @@ pub enum HomeFileError {
     },
 }
 
-fn os(file: &Path, action: &'static str) -> impl Fn(io::Error) -> HomeFileError {
+pub(super) fn os(file: &Path, action: &'static str) -> impl Fn(io::Error) -> HomeFileError {
     move |source| HomeFileError::Os { file: file.to_owned(), action, source }
 }
 
-/// A home that was read from its files, and has no thread yet.
+/// What a home is made with.
+#[derive(Debug)]
+pub(super) struct Setting {
+    pub(super) folder: PathBuf,
+    options: StoreOptions,
+    slots: Region,
+    feed: Region,
+}
+
+/// A home that was read from its files.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) home: Home<RegionSlots>,
+    pub(super) file: File,
+    /// Where its log ends.
+    pub(super) end: Tail,
+    /// The log's number.
+    pub(super) number: u32,
+}
+
+/// What is ready before any thread is: the home, or, where its log is lost and other nodes may have a copy, all but that.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    home: Home<RegionSlots>,
-    shared: Arc<HomeShared>,
-    folder: PathBuf,
-    file: File,
-    end_bytes: u64,
+    pub(super) shared: Arc<HomeShared>,
+    pub(super) setting: Setting,
+    pub(super) found: Option<Found>,
+    pub(super) copies_bytes: u64,
+}
+
+/// Where the log of a configuration's node is.
+pub(crate) fn log_file(config: &Config) -> PathBuf {
+    config.data_dir.join(LOG)
 }
 
 /// Reads or makes a home, if the node is to keep keys.
@@ -119,10 +153,10 @@ pub(crate) fn open(
     metrics: &Metrics,
 ) -> Result<Option<Opened>, StartError> {
     let folder = &config.data_dir;
+    let path = folder.join(LOG);
     let Some(plan) = plan else {
-        if folder.join(LOG).exists() {
-            let file = folder.join(LOG);
-            tracing::warn!(file = %file.display(), "a log of transactions is left alone: the node keeps no keys");
+        if path.exists() {
+            tracing::warn!(file = %path.display(), "a log of transactions is left alone: the node keeps no keys");
         }
         return Ok(None);
     };
@@ -130,31 +164,59 @@ pub(crate) fn open(
     let allocate = |bytes| Region::allocate(bytes).map_err(|error: RegionError| StartError::Region(error));
     let (slots, feed) = (allocate(plan.slots_bytes)?, allocate(plan.feed_bytes)?);
     let life = next_life(folder)?;
-    let path = folder.join(LOG);
-    make(folder, &path)?;
-    let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(os(&path, "opening it"))?;
-    let options = StoreOptions { budget_bytes: plan.versions_bytes, life };
-    let (store, tail, cut) = read(&path, &file, options, RegionSlots(slots.clone()))?;
-    if let Some(cut) = cut {
-        keep(folder, &file, &cut)?;
-        file.cut(cut.offset_bytes).and_then(|()| file.sync_all()).map_err(os(&path, "cutting it"))?;
-        tracing::warn!(
-            file = %path.display(), offset = cut.offset_bytes, bytes = cut.bytes, damage = %cut.damage, kept = LOG_CUT,
-            "the end of the log of transactions was cut off: it holds no whole record"
-        );
-    }
-    let home = feeding(Home::new(store, LogWriter::after(tail)), &feed, life);
-    let status = home.store().status();
-    tracing::info!(
-        life,
-        keys = status.keys,
-        in_doubt = status.in_doubt,
-        log_bytes = tail.offset_bytes,
-        "the home of transactions is ready"
-    );
-    let shared = Arc::new(HomeShared::new((slots, feed), life, plan.transit_bytes, Arc::clone(lifecycle)));
+    let regions = (slots.clone(), feed.clone());
+    let shared = Arc::new(HomeShared::new(regions, life, plan.transit_bytes, Arc::clone(lifecycle)));
     shared.gauges.budget_bytes.store(plan.versions_bytes as u64, std::sync::atomic::Ordering::Relaxed);
-    Ok(Some(Opened { home, shared, folder: folder.clone(), file, end_bytes: tail.offset_bytes }))
+    let options = StoreOptions { budget_bytes: plan.versions_bytes, life };
+    let setting = Setting { folder: folder.clone(), options, slots, feed };
+    // Whether it is a new node or one that has lost its log, others know.
+    let has_keepers = config.peers.iter().any(|peer| peer.node != config.node);
+    let is_awaited = has_keepers && !path.try_exists().map_err(os(&path, "looking for it"))?;
+    let found = if is_awaited { None } else { Some(setting.recover()?) };
+    Ok(Some(Opened { shared, setting, found, copies_bytes: plan.copies_bytes }))
+}
+
+impl Setting {
+    /// The home that the log makes, which is an empty one if there is none.
+    pub(super) fn recover(&self) -> Result<Found, HomeFileError> {
+        let Self { folder, options, slots, feed } = self;
+        let path = folder.join(LOG);
+        make(folder, &path)?;
+        let opening = OpenOptions::new().read(true).write(true).open(&path);
+        let mut file = opening.map_err(os(&path, "opening it"))?;
+        let (store, end, cut) = read(&path, &file, *options, RegionSlots(slots.clone()))?;
+        if let Some(cut) = cut {
+            keep(folder, &file, &cut)?;
+            file.cut(cut.offset_bytes).and_then(|()| file.sync_all()).map_err(os(&path, "cutting it"))?;
+            tracing::warn!(
+                file = %path.display(), offset = cut.offset_bytes, bytes = cut.bytes, damage = %cut.damage, kept = LOG_CUT,
+                "the end of the log of transactions was cut off: it holds no whole record"
+            );
+        }
+        let number = number_of(&file).map_err(os(&path, "reading it"))?;
+        let home = feeding(Home::new(store, LogWriter::after(end)), feed, options.life);
+        let status = home.store().status();
+        tracing::info!(
+            life = options.life,
+            keys = status.keys,
+            in_doubt = status.in_doubt,
+            log_bytes = end.offset_bytes,
+            "the home of transactions is ready"
+        );
+        Ok(Found { home, file, end, number })
+    }
+
+    /// The file that a log is fetched into.
+    pub(super) fn fetched(&self) -> PathBuf {
+        self.folder.join(LOG_FETCHED)
+    }
+
+    /// Makes what was fetched, and is durable, the log.
+    pub(super) fn adopt(&self) -> Result<(), HomeFileError> {
+        let path = self.folder.join(LOG);
+        let adopted = fs::rename(self.fetched(), &path).and_then(|()| File::open(&self.folder)?.sync_all());
+        adopted.map_err(os(&path, "putting it in place"))
+    }
 }
 
 /// The home with an empty feed: who followed an earlier life is told so, and asks what there is.
@@ -172,22 +234,25 @@ impl Opened {
         Arc::clone(&self.shared)
     }
 
-    /// Starts the thread of the log, which reports to the first reactor.
-    pub(crate) fn start(
-        self,
-        config: &Config,
-        first: Arc<Mailbox>,
-        lifecycle: &Arc<Lifecycle>,
-        peers: Option<PeerWay>,
-    ) -> Result<(HomeService, JoinHandle<()>), StartError> {
-        let Self { home, shared, folder, file, end_bytes } = self;
-        let folder = Folder::new(&folder, LOG, LOG_NEW);
-        let name = format!("n{}", config.node);
-        let (log, thread) = LogThread::start(&name, folder, file, end_bytes, first, Arc::clone(lifecycle))?;
-        let most_bytes = config.transactions_log.map_or(u64::MAX, |bytes| bytes.0);
-        let who = (HomeId(config.node.0), peers);
-        Ok((HomeService::new(home, shared, Arc::clone(lifecycle), log, most_bytes, who), thread))
+    /// Bytes of memory for pieces of logs: on their way to copies kept here, and of its own on their way to others.
+    pub(crate) fn copies_bytes(&self) -> u64 {
+        self.copies_bytes
     }
+}
+
+/// The thread of a log.
+pub(super) fn start_log(
+    setting: &Setting,
+    found: &Found,
+    config: &Config,
+    first: Arc<Mailbox>,
+    lifecycle: &Arc<Lifecycle>,
+) -> Result<(LogThread, JoinHandle<()>), StartError> {
+    let folder = Folder::new(&setting.folder, LOG, LOG_NEW);
+    let name = format!("n{}", config.node);
+    let file =
+        found.file.try_clone().map_err(|source| StartError::Os { action: "share the log's file", source })?;
+    LogThread::start(&name, folder, file, found.end.offset_bytes, first, Arc::clone(lifecycle))
 }
 
 /// Counts on.

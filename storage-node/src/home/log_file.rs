@@ -15,7 +15,7 @@ use std::{
 use rustix::fs::FallocateFlags;
 
 /// The file of a log.
-pub(super) trait LogFile {
+pub(crate) trait LogFile {
     /// Reads exactly these bytes.
     fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<()>;
     /// Writes all of them, or fails having written some.
@@ -43,7 +43,7 @@ pub(super) trait LogFolder {
 }
 
 /// Whether this means that there is no more space, and not that the disk is broken.
-pub(super) fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge

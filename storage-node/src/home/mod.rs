@@ -9,6 +9,7 @@
 //! - `access`: how a request of any reactor reaches the home, and its replies the request.
 //! - `service`: the home in the first reactor. `clients`: what clients leave there. `endings`, `orphans`: how it is ended; `ask`: how others are asked for that. `slots`: where peers read by themselves.
 //! - `writer`: the thread of the log. `compaction`: how it makes a shorter one. `log_file`: the file below it. `durability`: what counts as durable.
+//! - `copying`: how other nodes come to have copies of the log. `recovery`: how the log comes back from them if it is lost, and `arrival` how its home then comes to the first reactor.
 //! - `files`: which files there are, and what a start makes of them. `reader`: a log, piece by piece.
 //! - `shared`: what all reactors know of the home.
 //!
@@ -17,9 +18,11 @@
 //! - Nothing is acknowledged that is not durable ([`durability`]); nothing that is on the disk is changed but what was never acknowledged.
 
 mod access;
+mod arrival;
 mod ask;
 mod clients;
 mod compaction;
+mod copying;
 mod durability;
 mod endings;
 mod files;
@@ -28,14 +31,15 @@ mod log_file;
 mod memory_disk;
 mod orphans;
 mod reader;
+mod recovery;
 mod service;
 mod shared;
 mod slots;
 mod writer;
 
-pub(crate) use access::{Asked, Caller, HomeAccess, is_answered};
+pub(crate) use access::{Asked, Caller, FirstHome, HomeAccess, is_answered};
 pub use files::HomeFileError;
-pub(crate) use files::{Opened, open};
-pub(crate) use service::HomeService;
+pub(crate) use files::{Opened, log_file, open};
+pub(crate) use log_file::{LogFile, is_full};
 pub(crate) use shared::{Charge, HomeShared};
 pub(crate) use writer::Report;

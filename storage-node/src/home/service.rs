@@ -54,7 +54,7 @@ pub(crate) struct HomeService {
     pub(super) shared: Arc<HomeShared>,
     lifecycle: Arc<Lifecycle>,
     log: LogThread,
-    durability: Durability,
+    pub(super) durability: Durability,
     clients: Clients,
     pub(super) id: HomeId,
     /// The way to other nodes, if this one is told of any.
@@ -85,7 +85,8 @@ impl HomeService {
         (id, peers): (HomeId, Option<PeerWay>),
     ) -> Self {
         let mut home = home;
-        let durability = Durability::new(home.log_mut().sequence(), 0, 0);
+        let copies = peers.as_ref().map_or(0, |peers| peers.keepers().len());
+        let durability = Durability::new(home.log_mut().sequence(), copies);
         let mut endings = Endings::new(id, Instant::now());
         for (stamp, transaction) in home.store().unsettled() {
             // Their coordinators may live: whoever ends them asks the other homes first.
@@ -168,8 +169,7 @@ impl HomeService {
                 if std::mem::take(&mut self.disk_full) {
                     tracing::info!("the log of transactions has room again");
                 }
-                self.durability.here(sequence);
-                self.home.durable(self.durability.acknowledged());
+                self.filed(sequence);
             }
             Report::Full(reason) => {
                 if !std::mem::replace(&mut self.disk_full, true) {
@@ -184,7 +184,7 @@ impl HomeService {
                 self.shorten_after = Instant::now() + LOG_COMPACT_RETRY;
                 self.go_on();
             }
-            Report::Switched(log) => {
+            Report::Switched(log, number) => {
                 let sequence = log.sequence();
                 if let Err(waiting) = self.home.replace_log(log) {
                     let why = format!(
@@ -193,6 +193,7 @@ impl HomeService {
                     self.lifecycle.fail(&why);
                 }
                 self.durability.here(sequence);
+                self.log_replaced(number);
                 self.go_on();
             }
         }
@@ -274,6 +275,8 @@ impl HomeService {
     fn write(&mut self) {
         if let Some(batch) = self.home.log_mut().take_batch() {
             self.under_way += 1;
+            let batch = Arc::new(batch);
+            self.copy(&batch);
             self.log.ask(Command::Write(batch));
         }
     }

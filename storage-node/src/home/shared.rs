@@ -6,7 +6,7 @@
 //! - Every request that the home is asked for holds some, so the first reactor knows when it may end.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{
         AtomicBool, AtomicU64,
         Ordering::{Relaxed, SeqCst},
@@ -14,7 +14,7 @@ use std::sync::{
 };
 
 use rackscan_fabric::Region;
-use rackscan_format::message::HomeStatus;
+use rackscan_format::message::{HomeStatus, Refusal, RefusalCode};
 
 use crate::lifecycle::Lifecycle;
 
@@ -36,6 +36,10 @@ pub(crate) struct HomeShared {
     lifecycle: Arc<Lifecycle>,
     /// Whether the home wants to be told when some time has gone by.
     pub(crate) awaits_tick: AtomicBool,
+    /// Why the home is not there yet; `None` once it is.
+    absence: Mutex<Option<String>>,
+    /// Whether it is there.
+    present: AtomicBool,
 }
 
 impl HomeShared {
@@ -49,7 +53,43 @@ impl HomeShared {
         let gauges = Gauges::default();
         let (held_bytes, waiting) = (AtomicU64::new(0), AtomicBool::new(false));
         let awaits_tick = AtomicBool::new(false);
-        Self { slots, feed, life, gauges, transit_bytes, held_bytes, waiting, lifecycle, awaits_tick }
+        let (absence, present) = (Mutex::default(), AtomicBool::new(false));
+        Self {
+            slots,
+            feed,
+            life,
+            gauges,
+            transit_bytes,
+            held_bytes,
+            waiting,
+            lifecycle,
+            awaits_tick,
+            absence,
+            present,
+        }
+    }
+
+    /// The home is there.
+    pub(super) fn came(&self) {
+        self.present.store(true, SeqCst);
+    }
+
+    /// The home is not there yet, because of this.
+    pub(super) fn is_awaited(&self, reason: String) {
+        *self.absence.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+
+    /// Whether the home takes requests; if not, why not.
+    ///
+    /// # Errors
+    /// The refusal of a request that needs it.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        if self.present.load(SeqCst) {
+            return Ok(());
+        }
+        let reason = self.absence.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let text = format!("the node's keys are not there yet: it {}; ask again", reason.unwrap_or_default());
+        Err(Refusal::new(RefusalCode::Busy, text))
     }
 
     /// What requests in progress may hold together, in bytes.
@@ -106,6 +146,7 @@ macro_rules! gauges {
         pub(crate) struct Gauges {
             $(pub(crate) $name: AtomicU64,)*
             pub(crate) log_full: AtomicBool,
+            pub(crate) log_copies: AtomicU64,
         }
 
         impl Gauges {
@@ -114,7 +155,7 @@ macro_rules! gauges {
                 HomeStatus {
                     $($name: self.$name.load(Relaxed),)*
                     log_full: self.log_full.load(Relaxed),
-                    log_copies: 0,
+                    log_copies: u16::try_from(self.log_copies.load(Relaxed)).unwrap_or(u16::MAX),
                 }
             }
         }

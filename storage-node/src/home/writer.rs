@@ -21,6 +21,7 @@ use std::{
 };
 
 use rackscan_ramp::{
+    limits::LOG_HEADER_BYTES,
     log::{Batch, LogWriter, Tail},
     store::Snapshot,
 };
@@ -30,6 +31,7 @@ use super::{
     log_file::{Folder, LogFile, LogFolder, is_full},
 };
 use crate::{
+    copies::successor,
     error::StartError,
     lifecycle::Lifecycle,
     limits::{LOG_QUEUE_MAX, LOG_RETRY, LOG_STEP_BYTES},
@@ -40,7 +42,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum Command {
     /// To make a batch durable.
-    Write(Batch),
+    Write(Arc<Batch>),
     /// To write a shorter log that begins with this snapshot, of the moment when the log ended at this tail.
     Shorten(Box<Snapshot>, Tail),
     /// To go on with the shorter log: no batch comes before this is reported.
@@ -58,8 +60,8 @@ pub(crate) enum Report {
     Shortened,
     /// There is no shorter log; the old one goes on.
     NotShortened,
-    /// The log is the shorter one, which goes on here.
-    Switched(LogWriter),
+    /// The log is the shorter one, which has this number and goes on here.
+    Switched(LogWriter, u32),
 }
 
 /// The home's way to the thread.
@@ -120,7 +122,7 @@ pub(super) struct Writing<F: LogFolder, R> {
     /// Up to where there is disk space.
     reserved_bytes: u64,
     /// Batches that the disk has no room for.
-    waiting: VecDeque<Batch>,
+    waiting: VecDeque<Arc<Batch>>,
     compaction: Option<Compaction<F::File>>,
     report: R,
 }
@@ -226,7 +228,8 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         if !self.waiting.is_empty() {
             return self.stays_long(&"the disk is full");
         }
-        match salt().and_then(|salt| Compaction::begin(&self.folder, snapshot, tail, salt)) {
+        let number = number_of(&self.file).and_then(|before| Ok(successor(before, salt()?)));
+        match number.and_then(|number| Compaction::begin(&self.folder, snapshot, tail, number)) {
             Ok(compaction) => self.compaction = Some(compaction),
             Err(error) => self.stays_long(&error),
         }
@@ -272,7 +275,13 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
             us,
             "the log of transactions is shorter"
         );
-        (self.report)(Report::Switched(log));
+        let number = number_of(&self.file).map_err(|error| {
+            Fatal(format!(
+                "log of transactions {}: reading its beginning failed: {error}",
+                self.folder.name()
+            ))
+        })?;
+        (self.report)(Report::Switched(log, number));
         Ok(())
     }
 
@@ -287,6 +296,13 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         tracing::warn!(file = self.folder.name(), reason = %why, "the log of transactions stays as long as it is");
         (self.report)(Report::NotShortened);
     }
+}
+
+/// What tells the log in a file from others.
+pub(super) fn number_of(file: &impl LogFile) -> io::Result<u32> {
+    let mut header = [0; LOG_HEADER_BYTES];
+    file.read_at(&mut header, 0)?;
+    Tail::salt(&header).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it begins as no log does"))
 }
 
 fn receive(orders: &Receiver<Command>, time: Duration) -> Result<Command, TryRecvError> {

@@ -2,16 +2,19 @@
 //!
 //! ```text
 //! home (first reactor) -- errands, a bounded queue and a bell --> this thread -- lines --> other nodes
-//!        \<------------------------ mail: replies, who is back, ticks ----------/
+//!        |-- batches of its log, shared, and the same bell ----------/ (outlet, copier)
+//!        \<------------------------ mail: replies, copies, who is back, ticks --/
 //! ```
 //!
 //! Invariants
 //! - The first reactor never waits for this thread, nor for another node: what finds no room or nobody there is not sent, and whoever wants it sent
 //!   says it again when a node is back, or at the next tick.
-//! - Errands are about what may be said twice.
+//! - Errands are about what may be said twice. Of the log, what is not taken in time is read from its file.
 //! - Nothing that another node says is believed before it has been parsed; one that talks nonsense, or belongs to another cluster, is hung up on.
 //! - The thread sleeps while there is nothing to do; a node that is told of no others has no such thread.
 
+mod copier;
+mod outlet;
 mod thread;
 
 use std::{
@@ -24,19 +27,23 @@ use std::{
 
 use rackscan_client::{LineBell, LinesOptions, NodeEndpoint};
 use rackscan_fabric::ClusterKey;
+use rackscan_format::ids::NodeId;
 use rackscan_ramp::{
+    log::{Batch, Tail},
     message::{HomeId, Reply, Request},
     stamp::Stamp,
 };
 
 use crate::{
     config::Config,
+    copies::keepers,
     error::StartError,
-    home::HomeShared,
+    home::{HomeShared, log_file},
     lifecycle::Lifecycle,
     limits::{ERRANDS_MAX, PEER_MEMORY_BYTES, PEER_PATIENCE},
     mailbox::Mailbox,
 };
+use outlet::Outlet;
 use thread::PeersThread;
 
 /// Something to be said to another home.
@@ -62,6 +69,8 @@ pub(crate) enum PeerReport {
         /// What it says.
         replies: Vec<Reply>,
     },
+    /// The copy of the log with this number has all records up to there.
+    Copied(usize, u64),
     /// A node can be reached again.
     Back(HomeId),
     /// Some time has gone by since the home asked to be told.
@@ -77,6 +86,9 @@ pub(crate) struct PeerWay {
     errands: Option<SyncSender<Errand>>,
     /// There once the thread has lines.
     bell: SharedBell,
+    outlet: Arc<Outlet>,
+    /// Which nodes keep copies of the log, in the order in which copies are numbered.
+    keepers: Vec<NodeId>,
 }
 
 impl PeerWay {
@@ -87,6 +99,28 @@ impl PeerWay {
         {
             self.ring();
         }
+    }
+
+    /// Which nodes keep copies of the log: copies are numbered in this order.
+    pub(crate) fn keepers(&self) -> &[NodeId] {
+        &self.keepers
+    }
+
+    /// The home's log is this one from now on, and all of it is in its file.
+    pub(crate) fn log_begins(&self, number: u32, end: Tail) {
+        self.outlet.begin(number, end);
+        self.ring();
+    }
+
+    /// A batch of the log, which ends there now, is to be copied.
+    pub(crate) fn copy(&self, batch: &Arc<Batch>, end: Tail) {
+        self.outlet.add(batch, end);
+        self.ring();
+    }
+
+    /// All records up to this one are in the log's file.
+    pub(crate) fn filed(&self, sequence: u64) {
+        self.outlet.filed(sequence);
     }
 
     fn ring(&self) {
@@ -104,32 +138,46 @@ impl Drop for PeerWay {
     }
 }
 
-/// Starts the thread that talks to the other nodes, if there are any; it reports to `mailbox`, and ends with the way to it.
-pub(crate) fn start(
-    config: &Config,
-    key: &ClusterKey,
-    home: Arc<HomeShared>,
-    mailbox: Arc<Mailbox>,
-    lifecycle: &Arc<Lifecycle>,
-) -> Result<Option<(PeerWay, JoinHandle<()>)>, StartError> {
+/// The other nodes of a configuration.
+pub(crate) fn others(config: &Config) -> Vec<NodeEndpoint> {
     let others = config.peers.iter().filter(|peer| peer.node != config.node);
-    let nodes: Vec<NodeEndpoint> =
-        others.map(|peer| NodeEndpoint { id: peer.node, addresses: peer.addresses.clone() }).collect();
-    if nodes.is_empty() {
-        return Ok(None);
-    }
-    let (errands, queue) = sync_channel(ERRANDS_MAX);
-    let bell = SharedBell::default();
-    let options = LinesOptions {
+    others.map(|peer| NodeEndpoint { id: peer.node, addresses: peer.addresses.clone() }).collect()
+}
+
+/// How other nodes are talked to.
+pub(crate) fn lines_options(nodes: Vec<NodeEndpoint>, key: &ClusterKey) -> LinesOptions {
+    LinesOptions {
         nodes,
         key: key.clone(),
         wire: None,
         memory_bytes: PEER_MEMORY_BYTES,
         patience: PEER_PATIENCE,
         posts: false,
-    };
+    }
+}
+
+/// Starts the thread that talks to the other nodes, if there are any; it reports to `mailbox`, and ends with the way to it. Of batches of the log that
+/// were handed over it keeps about so many bytes in memory.
+pub(crate) fn start(
+    config: &Config,
+    key: &ClusterKey,
+    (home, shared_bytes): (Arc<HomeShared>, u64),
+    mailbox: Arc<Mailbox>,
+    lifecycle: &Arc<Lifecycle>,
+) -> Result<Option<(PeerWay, JoinHandle<()>)>, StartError> {
+    let nodes = others(config);
+    if nodes.is_empty() {
+        return Ok(None);
+    }
+    let (errands, queue) = sync_channel(ERRANDS_MAX);
+    let bell = SharedBell::default();
+    let keepers = keepers(config.node, nodes.iter().map(|node| node.id));
+    let outlet = Arc::new(Outlet::new(log_file(config), shared_bytes));
     let thread = PeersThread {
-        options,
+        node: config.node,
+        keepers: keepers.clone(),
+        outlet: Arc::clone(&outlet),
+        options: lines_options(nodes, key),
         cluster: config.cluster.0,
         errands: queue,
         bell: Arc::clone(&bell),
@@ -144,5 +192,5 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new().name(format!("n{}-peers", config.node)).spawn(run);
     let thread =
         thread.map_err(|source| StartError::Os { action: "start a thread for other nodes", source })?;
-    Ok(Some((PeerWay { errands: Some(errands), bell }, thread)))
+    Ok(Some((PeerWay { errands: Some(errands), bell, outlet, keepers }, thread)))
 }

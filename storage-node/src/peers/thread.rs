@@ -13,18 +13,23 @@ use std::{
     time::Instant,
 };
 
-use rackscan_client::{LineError, LineEvent, Lines, LinesOptions};
+use rackscan_client::{LineError, LineEvent, Lines, LinesOptions, limits::LINES_MEMORY_BYTES_MIN};
 use rackscan_device::Wait;
 use rackscan_format::{
     codec,
-    message::{Answer, Parcel, Request as NodeRequest},
+    ids::NodeId,
+    message::{Answer, Parcel, Request as NodeRequest, Target},
 };
 use rackscan_ramp::{
     message::{HomeId, Reply},
     stamp::Stamp,
 };
 
-use super::{Errand, PeerReport, SharedBell};
+use super::{
+    Errand, PeerReport, SharedBell,
+    copier::{Copied, Copier, NotAsked},
+    outlet::Outlet,
+};
 use crate::{
     home::HomeShared,
     limits::{PEERS_RETRY, PEERS_TICK},
@@ -33,6 +38,10 @@ use crate::{
 
 /// What it is given.
 pub(super) struct PeersThread {
+    pub(super) node: NodeId,
+    /// Which nodes keep copies of the home's log.
+    pub(super) keepers: Vec<NodeId>,
+    pub(super) outlet: Arc<Outlet>,
     pub(super) options: LinesOptions,
     pub(super) cluster: u64,
     pub(super) errands: Receiver<Errand>,
@@ -66,12 +75,24 @@ impl PeersThread {
     /// Waits before the next attempt; what is to be said meanwhile is said later.
     fn wait(&self) -> Result<(), Over> {
         let until = Instant::now() + PEERS_RETRY;
-        loop {
-            match self.errands.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        let mut tick_at = Instant::now() + PEERS_TICK;
+        while Instant::now() < until {
+            match self.errands.recv_timeout(tick_at.saturating_duration_since(Instant::now())) {
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => {
+                    tick_at += PEERS_TICK;
+                    self.tick();
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(Over),
             }
+        }
+        Ok(())
+    }
+
+    /// Tells the home that time has gone by, if it wants to know.
+    fn tick(&self) {
+        if self.home.awaits_tick.swap(false, SeqCst) {
+            self.mailbox.send(Mail::Peers(PeerReport::Tick));
         }
     }
 }
@@ -85,26 +106,32 @@ struct Talking<'t> {
     asked: HashMap<u64, (usize, Stamp)>,
     tags: u64,
     tick_at: Instant,
+    copier: Copier,
 }
 
 impl<'t> Talking<'t> {
     fn new(with: &'t PeersThread, lines: Lines) -> Self {
-        let homes = with.options.nodes.iter().map(|node| HomeId(node.id.0)).collect();
-        Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at: Instant::now() + PEERS_TICK }
+        let nodes = &with.options.nodes;
+        let homes = nodes.iter().map(|node| HomeId(node.id.0)).collect();
+        let position = |keeper: &NodeId| nodes.iter().position(|node| node.id == *keeper);
+        let keepers: Vec<usize> = with.keepers.iter().filter_map(position).collect();
+        let copier = Copier::new(with.node, Arc::clone(&with.outlet), &keepers);
+        let tick_at = Instant::now() + PEERS_TICK;
+        Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at, copier }
     }
 
     fn run(mut self) {
         (0..self.homes.len()).for_each(|node| self.check(node));
         let mut events = Vec::new();
         while self.carry_all().is_ok() {
+            self.copier.pump(&mut self.lines, &mut self.tags);
             self.lines.poll(Wait::Until(self.tick_at), &mut events);
             events.drain(..).for_each(|event| self.happened(event));
             let now = Instant::now();
             if now >= self.tick_at {
                 self.tick_at = now + PEERS_TICK;
-                if self.with.home.awaits_tick.swap(false, SeqCst) {
-                    self.report(PeerReport::Tick);
-                }
+                self.copier.tick();
+                self.with.tick();
             }
         }
     }
@@ -132,7 +159,11 @@ impl<'t> Talking<'t> {
             tracing::warn!(stamp = ?about, home = to.0, "a transaction was written on a node that this one is not told of: add it to `peers`");
             return;
         };
-        let Some((_, target)) = self.lines.memory(node) else { return };
+        let Some((_, memory)) = self.lines.memory(node) else { return };
+        // The rest is for pieces of the log.
+        let length_bytes = memory.length_bytes.min(LINES_MEMORY_BYTES_MIN as u64);
+        let offset_bytes = memory.offset_bytes + memory.length_bytes - length_bytes;
+        let target = Target { offset_bytes, length_bytes, ..memory };
         let Ok(bytes) = codec::encode(&vec![request]) else { return };
         self.tags += 1;
         let request = NodeRequest::Transact { messages: Parcel::Here(bytes), target };
@@ -147,6 +178,13 @@ impl<'t> Talking<'t> {
     fn happened(&mut self, event: LineEvent) {
         match event {
             LineEvent::Reply { node, tag, outcome } => {
+                match self.copier.heard(node, tag, &outcome) {
+                    Ok(Some(Copied { copy, sequence })) => {
+                        return self.report(PeerReport::Copied(copy, sequence));
+                    }
+                    Ok(None) => return,
+                    Err(NotAsked) => {}
+                }
                 let Some((_, about)) = self.asked.remove(&tag) else { return };
                 match outcome {
                     Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => {
@@ -163,7 +201,10 @@ impl<'t> Talking<'t> {
                 }
             }
             LineEvent::Read { .. } => {}
-            LineEvent::Lost { node, .. } => self.asked.retain(|_, (at, _)| *at != node),
+            LineEvent::Lost { node, .. } => {
+                self.asked.retain(|_, (at, _)| *at != node);
+                self.copier.lost(node);
+            }
             LineEvent::Back { node } => {
                 self.check(node);
                 if let Some(home) = self.homes.get(node).filter(|_| self.lines.away(node).is_none()) {

@@ -14,6 +14,7 @@ pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refus
     let Some(home) = core.node.home.clone() else {
         return Ok(Box::new(Answered(Some(Answer::Home(None)))));
     };
+    home.check()?;
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
     let granted = link.grant_home(&home.slots, &home.feed).map_err(|error| {
         Refusal::new(

@@ -3,10 +3,12 @@
 pub(crate) mod append;
 pub(crate) mod cache;
 pub(crate) mod catalog;
+pub(crate) mod copy_of_log;
 pub(crate) mod drop;
 pub(crate) mod echo;
 pub(crate) mod fetch;
 pub(crate) mod home;
+pub(crate) mod keep_log;
 pub(crate) mod posts;
 pub(crate) mod process;
 pub(crate) mod publish;

@@ -64,6 +64,7 @@ pub(crate) fn start(core: &Core, messages: Parcel, target: Target) -> Result<Box
         let text = "this node keeps no keys: its configuration gives no memory for `transactions`";
         return Err(Refusal::new(RefusalCode::NotFound, text));
     };
+    home.check()?;
     if let Parcel::Beside(source) = &messages
         && !(1..=TRANSACT_PULLED_BYTES_MAX).contains(&source.length_bytes)
     {

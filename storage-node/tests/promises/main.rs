@@ -14,6 +14,7 @@ mod garbage_does_not_reach_the_home;
 mod key_filters_are_pulled_once;
 mod keys_leave_with_their_clients;
 mod keys_outlive_a_crash;
+mod logs_are_copied;
 mod lost_clients_leave_nothing;
 mod many_call_at_once;
 mod misuse_is_refused;

@@ -28,11 +28,18 @@ impl Reactor {
                     }
                     self.advance(index);
                 }
+                Mail::Kept(index, outcome) => {
+                    if let Some(task) = self.tasks.get_mut(index) {
+                        task.work.kept(outcome);
+                    }
+                    self.advance(index);
+                }
                 Mail::Transact(asked) => self.core.home.asked(asked),
                 Mail::Answered(caller, replies) => self.core.home.answered(caller, replies),
                 Mail::Left(connection) => self.core.home.left(connection),
                 Mail::Log(report) => self.core.home.reported(report),
                 Mail::Peers(report) => self.core.home.heard(report),
+                Mail::Arrived => self.core.home.arrived(),
             }
         }
         true

@@ -65,7 +65,7 @@ impl Bench {
 
     fn write(&mut self) -> Result<(), Fatal> {
         let batch = self.log.take_batch().unwrap();
-        self.writing.serve(Command::Write(batch))
+        self.writing.serve(Command::Write(Arc::new(batch)))
     }
 
     /// What the home was told since this was last called.
@@ -75,7 +75,7 @@ impl Bench {
             Report::Full(_) => "full".to_owned(),
             Report::Shortened => "shortened".to_owned(),
             Report::NotShortened => "not shortened".to_owned(),
-            Report::Switched(log) => format!("switched {}", log.sequence()),
+            Report::Switched(log, _) => format!("switched {}", log.sequence()),
         };
         self.reports.borrow_mut().drain(..).map(name).collect()
     }
@@ -166,7 +166,7 @@ fn a_shorter_log_has_what_was_written_while_it_was_made() {
     bench.write().unwrap();
     bench.told();
     bench.writing.serve(Command::Switch).unwrap();
-    let Some(Report::Switched(log)) = bench.reports.borrow_mut().pop() else { panic!("not switched") };
+    let Some(Report::Switched(log, _)) = bench.reports.borrow_mut().pop() else { panic!("not switched") };
     assert!(log.sequence() > bench.log.sequence(), "numbers only grow");
     assert_eq!(log.tail().offset_bytes, bench.folder.log().len() as u64);
     assert!(bench.folder.log().len() < long / 4);

@@ -2,6 +2,7 @@
 
 use std::{
     net::TcpListener,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -9,10 +10,10 @@ use rackscan_client::{LinesOptions, NodeEndpoint};
 use rackscan_fabric::{Address, Wire};
 use rackscan_format::{
     ids::NodeId,
-    message::{HomeStatus, NodeStatus},
+    message::{Answer, HomeStatus, NodeStatus, Refusal, Request},
 };
-use rackscan_ramp::message::HomeId;
-use rackscan_storage_node::{ClusterId, PeerConfig};
+use rackscan_ramp::{log::Tail, message::HomeId};
+use rackscan_storage_node::{ByteSize, ClusterId, PeerConfig};
 
 use super::{
     client::Client,
@@ -28,11 +29,25 @@ pub(crate) struct Cluster {
     addresses: Vec<Address>,
     wire: Wire,
     nodes: Vec<Option<Running>>,
+    /// The most that their logs may take.
+    pub(crate) log_bytes_max: Option<u64>,
 }
 
 impl Cluster {
-    /// So many nodes that talk over this wire; all are down.
+    /// So many nodes that talk over this wire; all are down. Each has an empty log, as if it had been started before: so it keeps keys at once, whoever
+    /// else is up.
     pub(crate) fn new(nodes: usize, wire: Wire) -> Self {
+        let cluster = Self::of_new_nodes(nodes, wire);
+        for (salt, home) in (1..).zip(&cluster.homes) {
+            let (header, _) = Tail::header(0, salt << 16);
+            std::fs::create_dir_all(home.path("data")).expect("the folder is writable");
+            std::fs::write(home.path("data/transactions.log"), header).expect("the folder is writable");
+        }
+        cluster
+    }
+
+    /// The same with nodes that have never been started.
+    pub(crate) fn of_new_nodes(nodes: usize, wire: Wire) -> Self {
         let homes: Vec<Home> = (0..nodes).map(|_| Home::new()).collect();
         // Held together, so that they differ, and free again when the nodes want them.
         let ports: Vec<TcpListener> =
@@ -45,7 +60,7 @@ impl Cluster {
             }
         };
         let addresses = homes.iter().zip(&ports).map(address).collect();
-        Self { homes, addresses, wire, nodes: (0..nodes).map(|_| None).collect() }
+        Self { homes, addresses, wire, nodes: (0..nodes).map(|_| None).collect(), log_bytes_max: None }
     }
 
     /// Starts a node, for the first time or over what it left.
@@ -58,6 +73,7 @@ impl Cluster {
         let place = usize::from(id) - 1;
         let mut config = self.homes[place].config_with_keys();
         (config.node, config.cluster) = (NodeId(id), cluster);
+        config.transactions_log = self.log_bytes_max.map(ByteSize);
         if self.wire != Wire::Shm {
             config.listen[1] = self.addresses[place].clone();
         }
@@ -109,6 +125,22 @@ impl Cluster {
         }
     }
 
+    /// A client of a node, as soon as its home is there.
+    pub(crate) fn ready(&self, id: u16) -> Client {
+        let deadline = Instant::now() + PATIENCE;
+        let mut client = self.client(id);
+        while let Err(refusal) = open_home(&mut client) {
+            assert!(Instant::now() < deadline, "node {id}: {refusal:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        client
+    }
+
+    /// A file or folder of a node.
+    pub(crate) fn path(&self, id: u16, name: &str) -> PathBuf {
+        self.homes[usize::from(id) - 1].path(name)
+    }
+
     /// Waits until the home of a node is in that state.
     pub(crate) fn settles(&self, id: u16, settled: impl Fn(&HomeStatus) -> bool) -> HomeStatus {
         self.comes_to(id, |node| settled(&node.home)).home
@@ -126,6 +158,15 @@ impl Cluster {
             assert!(Instant::now() < deadline, "node {id}: {status:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// Whether a node's home is there.
+pub(crate) fn open_home(client: &mut Client) -> Result<(), Refusal> {
+    match client.ask(Request::OpenHome) {
+        Ok(Answer::Home(Some(_))) => Ok(()),
+        Ok(other) => panic!("the home's memory was expected, not {other:?}"),
+        Err(refusal) => Err(refusal),
     }
 }
 

@@ -1,0 +1,68 @@
+//! How does a node keep copies of other nodes' logs of transactions?
+//!
+//! A log is a row of bytes; whoever keeps a copy holds what comes against the checksums of its records (`rackscan_ramp::log`). Offsets count from the
+//! log's first byte, header included.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Parcel, Target};
+use crate::ids::NodeId;
+
+/// Behind a whole record of a log; 0, 0, 0 before all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogPoint {
+    /// Bytes of the log up to here.
+    pub offset_bytes: u64,
+    /// Number of the record.
+    pub sequence: u64,
+    /// Its checksum.
+    pub checksum: u32,
+}
+
+/// A part of a log, to be kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepLog {
+    /// Whose log.
+    pub origin: NodeId,
+    /// The number that tells it from other logs. Those of one row of logs, of which each replaces the one before, have the upper half in common.
+    pub log: u32,
+    /// Where the bytes belong. With 0 the copy is begun anew, beside what there is; without bytes nothing is kept, only answered.
+    pub offset_bytes: u64,
+    /// What the copy has behind this point is not of this log.
+    pub cut: Option<LogPoint>,
+    /// Whether with these bytes the copy has all that its origin has written down: now it takes the place of an older one.
+    pub is_whole: bool,
+    /// The bytes: at most `TRANSACT_BYTES_MAX` here, at most `KEPT_BYTES_MAX` beside.
+    pub bytes: Parcel,
+}
+
+/// What a node has of a log. What it says is on its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogKept {
+    /// All bytes, those of a record that is not whole yet included: the next ones belong here.
+    pub through_bytes: u64,
+    /// Behind the last whole record.
+    pub end: LogPoint,
+    /// Whether this copy is the one that counts, and not one that is only being made.
+    pub is_whole: bool,
+}
+
+/// Which part of a copy is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOfLog {
+    /// Whose log.
+    pub origin: NodeId,
+    /// The first byte.
+    pub from_bytes: u64,
+    /// Where the bytes go, at most `KEPT_BYTES_MAX` at a time; with a length of 0 only what there is is answered.
+    pub target: Target,
+}
+
+/// The copy that a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyHeld {
+    /// The log's number.
+    pub log: u32,
+    /// How far it goes.
+    pub end: LogPoint,
+}

@@ -1,0 +1,228 @@
+//! Which copies are there, and which one of an origin's counts?
+//!
+//! Invariants
+//! - A copy that is being made changes nothing until it is whole and durable.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use rackscan_format::{
+    ids::NodeId,
+    message::{CopyHeld, LogKept, LogPoint, Refusal, RefusalCode},
+};
+use rackscan_ramp::{limits::LOG_HEADER_BYTES, log::Tail};
+
+use super::{
+    copy::{Copy, Fault, Found},
+    is_successor, point, tail,
+};
+use crate::task::malformed;
+
+/// A part of a log that is to be kept.
+#[derive(Debug)]
+pub(super) struct Part<'b> {
+    pub(super) log: u32,
+    pub(super) offset_bytes: u64,
+    pub(super) cut: Option<LogPoint>,
+    pub(super) is_whole: bool,
+    pub(super) bytes: &'b [u8],
+}
+
+/// Why something was not done.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It is answered.
+    Refused(Refusal),
+    /// What is on the disk is not known any more, and why.
+    Broken(String),
+}
+
+/// Copies of one node's log.
+#[derive(Debug, Default)]
+struct Shelf {
+    whole: Option<Box<Copy>>,
+    fresh: Option<Box<Copy>>,
+}
+
+/// Copies of all nodes' logs.
+#[derive(Debug)]
+pub(super) struct Shelves {
+    folder: PathBuf,
+    of: BTreeMap<NodeId, Shelf>,
+}
+
+fn broken<E: fmt::Display>(file: &Path, action: &str) -> impl Fn(E) -> Trouble {
+    move |error| Trouble::Broken(format!("copy of a log {}: {action} failed: {error}", file.display()))
+}
+
+impl Shelves {
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self { folder, of: BTreeMap::new() }
+    }
+
+    fn path(&self, origin: NodeId, what: &str) -> PathBuf {
+        self.folder.join(format!("{origin}.log{what}"))
+    }
+
+    /// What there is of an origin, read from the disk the first time.
+    fn of(&mut self, origin: NodeId) -> Result<&mut Shelf, Trouble> {
+        if !self.of.contains_key(&origin) {
+            let path = self.path(origin, "");
+            let whole = match Copy::open(&path).map_err(broken(&path, "reading it"))? {
+                Found::Nothing => None,
+                Found::Copy(copy) => Some(copy),
+                Found::Damaged => {
+                    let beside = self.path(origin, ".damaged");
+                    fs::rename(&path, &beside).map_err(broken(&path, "putting it aside"))?;
+                    tracing::warn!(file = %beside.display(), "a copy of a log that begins as no log does was put aside");
+                    None
+                }
+            };
+            self.of.insert(origin, Shelf { whole, fresh: None });
+        }
+        Ok(self.of.entry(origin).or_default())
+    }
+
+    /// Keeps a part, if it goes on with what there is; what there is then. Nothing is durable before [`Shelves::sync`].
+    pub(super) fn keep(&mut self, origin: NodeId, part: &Part<'_>) -> Result<LogKept, Trouble> {
+        self.of(origin)?;
+        let begins = part.offset_bytes == 0 && !part.bytes.is_empty();
+        let mut bytes = part.bytes;
+        if begins {
+            bytes = self.begin(origin, part)?;
+        }
+        let (cut_file, path) = (self.path(origin, ".cut"), self.path(origin, ""));
+        let shelf = self.of(origin)?;
+        let is_fresh = shelf.fresh.as_ref().is_some_and(|fresh| fresh.number == part.log);
+        let kept = if is_fresh { shelf.fresh.as_mut() } else { shelf.whole.as_mut() };
+        let Some(copy) = kept.filter(|copy| copy.number == part.log) else { return Ok(LogKept::default()) };
+        if let Some(at) = part.cut {
+            let (before, was_cut) = (copy.tail(), copy.cut(tail(at), &cut_file));
+            if !was_cut.map_err(broken(&path, "cutting it"))? {
+                return Ok(LogKept::default());
+            }
+            tracing::warn!(
+                origin = %origin, file = %path.display(), from = at.offset_bytes, end = before.offset_bytes, kept = %cut_file.display(),
+                "the end of a copy of a log was cut off: its origin's log goes on differently"
+            );
+        }
+        let from = if begins { LOG_HEADER_BYTES as u64 } else { part.offset_bytes };
+        if from == copy.tail().offset_bytes && from < copy.through_bytes() && !bytes.is_empty() {
+            copy.forget_part();
+        }
+        if from == copy.through_bytes() && !bytes.is_empty() {
+            copy.append(bytes).map_err(|fault| refused(&path, fault))?;
+        }
+        if is_fresh && part.is_whole && copy.through_bytes() == copy.tail().offset_bytes {
+            self.put_in_place(origin)?;
+        }
+        Ok(self.kept(origin, part.log))
+    }
+
+    fn kept(&self, origin: NodeId, log: u32) -> LogKept {
+        let Some(Shelf { whole, fresh }) = self.of.get(&origin) else { return LogKept::default() };
+        let copies = fresh.iter().map(|copy| (copy, false)).chain(whole.iter().map(|copy| (copy, true)));
+        let of_log = copies.into_iter().find(|(copy, _)| copy.number == log);
+        of_log.map_or_else(LogKept::default, |(copy, is_whole)| LogKept {
+            through_bytes: copy.through_bytes(),
+            end: point(copy.tail()),
+            is_whole,
+        })
+    }
+
+    /// Begins a copy beside the one there is; the bytes that follow the header.
+    fn begin<'b>(&mut self, origin: NodeId, part: &Part<'b>) -> Result<&'b [u8], Trouble> {
+        let start =
+            Tail::from_header(part.bytes).map_err(|fault| Trouble::Refused(malformed(fault.to_string())))?;
+        let found = Tail::salt(part.bytes).unwrap_or_default();
+        if found != part.log {
+            let text = format!("a log with number {found:#010x} in its header, expected {:#010x}", part.log);
+            return Err(Trouble::Refused(malformed(text)));
+        }
+        let path = self.path(origin, ".new");
+        let (header, rest) = part.bytes.split_at(LOG_HEADER_BYTES);
+        let made = fs::create_dir_all(&self.folder).and_then(|()| Copy::create(&path, header, found, start));
+        let copy = made.map_err(|error| refused(&path, full_or_broken(error)))?;
+        self.of(origin)?.fresh = Some(Box::new(copy));
+        Ok(rest)
+    }
+
+    /// The copy that was being made is whole: from now on it counts.
+    fn put_in_place(&mut self, origin: NodeId) -> Result<(), Trouble> {
+        let (path, new) = (self.path(origin, ""), self.path(origin, ".new"));
+        let folder = self.folder.clone();
+        let shelf = self.of(origin)?;
+        let Some(mut fresh) = shelf.fresh.take() else { return Ok(()) };
+        fresh.sync().map_err(broken(&new, "the flush"))?;
+        let old = shelf.whole.take();
+        let stays = old.filter(|old| {
+            let is_replaced =
+                is_successor(fresh.number, old.number) && fresh.tail().sequence >= old.tail().sequence;
+            !is_replaced
+        });
+        shelf.whole = Some(fresh);
+        if let Some(old) = stays {
+            let beside = self.path(origin, &format!(".{:08x}-{}", old.number, old.tail().sequence));
+            fs::rename(&path, &beside).map_err(broken(&path, "putting it aside"))?;
+            tracing::warn!(
+                origin = %origin, kept = %beside.display(), records = old.tail().sequence,
+                "a copy of a log was put aside: its origin has begun another one that does not replace it; if that is a mistake, its keys are here"
+            );
+        }
+        fs::rename(&new, &path).map_err(broken(&new, "putting it in place"))?;
+        let synced = File::open(&folder).and_then(|folder| folder.sync_all());
+        synced.map_err(broken(&path, "putting it in place"))
+    }
+
+    /// Makes durable what was kept.
+    pub(super) fn sync(&mut self) -> Result<(), Trouble> {
+        for (origin, shelf) in &mut self.of {
+            for copy in [&mut shelf.whole, &mut shelf.fresh].into_iter().flatten() {
+                let file = self.folder.join(format!("{origin}.log"));
+                copy.sync().map_err(broken(&file, "the flush"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The copy that counts, and at most so many of its bytes from here on.
+    pub(super) fn part(
+        &mut self,
+        origin: NodeId,
+        from: u64,
+        most: usize,
+    ) -> Result<(Option<CopyHeld>, Vec<u8>), Trouble> {
+        let path = self.path(origin, "");
+        let Some(copy) = &self.of(origin)?.whole else { return Ok((None, Vec::new())) };
+        let bytes = copy.part(from, most).map_err(broken(&path, "reading it"))?;
+        Ok((Some(CopyHeld { log: copy.number, end: point(copy.tail()) }), bytes))
+    }
+}
+
+fn full_or_broken(error: io::Error) -> Fault {
+    if crate::home::is_full(&error) { Fault::Full(error) } else { Fault::Broken("making it", error) }
+}
+
+fn refused(file: &Path, fault: Fault) -> Trouble {
+    let name = file.display();
+    match fault {
+        Fault::Foreign(damage) => Trouble::Refused(malformed(format!(
+            "bytes that do not go on with the copy of a log {name}: {damage}"
+        ))),
+        Fault::Full(error) => Trouble::Refused(Refusal::new(
+            RefusalCode::Full,
+            format!("copy of a log {name}: {error}; make room"),
+        )),
+        Fault::Broken(action, error) => {
+            Trouble::Broken(format!("copy of a log {name}: {action} failed: {error}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

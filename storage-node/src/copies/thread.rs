@@ -1,0 +1,240 @@
+//! How do copies reach the disk without a reactor waiting for it?
+//!
+//! Invariants
+//! - One flush serves all that was asked for since the one before.
+//! - What waits is bounded in number and in bytes; one more is told so.
+//! - A disk that fails ends the node, as it does below its own log.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread::JoinHandle,
+};
+
+use rackscan_format::{
+    ids::NodeId,
+    message::{CopyHeld, LogKept, LogPoint, Refusal, RefusalCode},
+};
+
+use super::{
+    keepers,
+    shelf::{Part, Shelves, Trouble},
+};
+use crate::{
+    config::Config, error::StartError, lifecycle::Lifecycle, limits::KEEPING_QUEUE_MAX, mailbox::ReplyTo,
+};
+
+/// The folder of all copies, in the node's.
+const FOLDER: &str = "copies";
+
+/// What comes of a request.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// What there is of the log now.
+    Log(LogKept),
+    /// What there is of a node's log, and some of its bytes.
+    Copy(Option<CopyHeld>, Vec<u8>),
+}
+
+type Outcome = Result<Kept, Refusal>;
+
+/// Memory for bytes on their way between wires and copies.
+#[derive(Debug)]
+pub(crate) struct Room {
+    most_bytes: u64,
+    taken_bytes: AtomicU64,
+}
+
+/// Some of it; it goes back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct RoomTaken {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Room {
+    pub(crate) fn new(most_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { most_bytes, taken_bytes: AtomicU64::new(0) })
+    }
+
+    /// Takes some, if there is some; for one request there always is.
+    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Result<RoomTaken, Refusal> {
+        let fits = |taken: u64| taken.checked_add(bytes).filter(|all| taken == 0 || *all <= self.most_bytes);
+        match self.taken_bytes.fetch_update(SeqCst, SeqCst, fits) {
+            Ok(_) => Ok(RoomTaken { room: Arc::clone(self), bytes }),
+            Err(taken) => {
+                let text = format!(
+                    "{taken} bytes of copies of logs are on their way, at most {} may be; ask again",
+                    self.most_bytes
+                );
+                Err(Refusal::new(RefusalCode::Busy, text))
+            }
+        }
+    }
+}
+
+impl Drop for RoomTaken {
+    fn drop(&mut self) {
+        self.room.taken_bytes.fetch_sub(self.bytes, SeqCst);
+    }
+}
+
+/// What the thread is asked for.
+#[derive(Debug)]
+enum Job {
+    Keep {
+        origin: NodeId,
+        log: u32,
+        offset_bytes: u64,
+        cut: Option<LogPoint>,
+        is_whole: bool,
+        bytes: Vec<u8>,
+        room: RoomTaken,
+        reply_to: ReplyTo<Outcome>,
+    },
+    Read {
+        origin: NodeId,
+        from_bytes: u64,
+        most: usize,
+        reply_to: ReplyTo<Outcome>,
+    },
+}
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    jobs: SyncSender<Job>,
+    pub(crate) room: Arc<Room>,
+    /// Whose logs are kept here.
+    origins: Vec<NodeId>,
+}
+
+impl Keeping {
+    /// Starts the thread, if other nodes are to keep their logs here. It ends with the way to it.
+    pub(crate) fn start(
+        config: &Config,
+        room_bytes: u64,
+        lifecycle: &Arc<Lifecycle>,
+    ) -> Result<Option<(Self, JoinHandle<()>)>, StartError> {
+        let all = || config.peers.iter().map(|peer| peer.node).chain([config.node]);
+        let is_origin = |node: &NodeId| keepers(*node, all()).contains(&config.node);
+        let mut origins: Vec<NodeId> = all().filter(is_origin).collect();
+        origins.dedup();
+        if origins.is_empty() {
+            return Ok(None);
+        }
+        let (jobs, orders) = sync_channel(KEEPING_QUEUE_MAX);
+        let (folder, guarded): (PathBuf, _) = (config.data_dir.join(FOLDER), Arc::clone(lifecycle));
+        let run = move || {
+            let _guard = guarded.guard("the thread of copies of logs");
+            work(Shelves::new(folder), &orders, &guarded);
+        };
+        let thread = std::thread::Builder::new().name(format!("n{}-copies", config.node)).spawn(run);
+        let thread = thread
+            .map_err(|source| StartError::Os { action: "start the thread of copies of logs", source })?;
+        Ok(Some((Self { jobs, room: Room::new(room_bytes), origins }, thread)))
+    }
+
+    /// Whether this node's log is kept here.
+    pub(crate) fn check(&self, origin: NodeId) -> Result<(), Refusal> {
+        if self.origins.contains(&origin) {
+            return Ok(());
+        }
+        let text = format!(
+            "the log of node {origin} is not kept here, expected one of {:?}: the nodes' lists of `peers` differ",
+            self.origins.iter().map(|node| node.0).collect::<Vec<_>>()
+        );
+        Err(Refusal::new(RefusalCode::NotFound, text))
+    }
+
+    /// Keeps a part of a log: of `request` everything but its bytes counts.
+    pub(crate) fn keep(
+        &self,
+        request: &rackscan_format::message::KeepLog,
+        bytes: Vec<u8>,
+        room: RoomTaken,
+        reply_to: ReplyTo<Outcome>,
+    ) -> Result<(), Refusal> {
+        let rackscan_format::message::KeepLog { origin, log, offset_bytes, cut, is_whole, .. } = *request;
+        self.ask(Job::Keep { origin, log, offset_bytes, cut, is_whole, bytes, room, reply_to })
+    }
+
+    /// Reads a part of a copy.
+    pub(crate) fn read(
+        &self,
+        origin: NodeId,
+        from_bytes: u64,
+        most: usize,
+        reply_to: ReplyTo<Outcome>,
+    ) -> Result<(), Refusal> {
+        self.ask(Job::Read { origin, from_bytes, most, reply_to })
+    }
+
+    fn ask(&self, job: Job) -> Result<(), Refusal> {
+        self.jobs.try_send(job).map_err(|refused| match refused {
+            TrySendError::Full(_) => {
+                let text = format!("{KEEPING_QUEUE_MAX} parts of copies of logs are waiting; ask again");
+                Refusal::new(RefusalCode::Busy, text)
+            }
+            TrySendError::Disconnected(_) => Refusal::new(RefusalCode::Stopping, "the node is stopping"),
+        })
+    }
+}
+
+/// Does what is asked for until nobody can ask any more.
+fn work(mut shelves: Shelves, jobs: &Receiver<Job>, lifecycle: &Lifecycle) {
+    let mut kept: Vec<(ReplyTo<Outcome>, Outcome)> = Vec::new();
+    while let Ok(first) = jobs.recv() {
+        let more = jobs.try_iter().take(KEEPING_QUEUE_MAX);
+        for job in std::iter::once(first).chain(more) {
+            match job {
+                Job::Keep { origin, log, offset_bytes, cut, is_whole, bytes, room, reply_to } => {
+                    let part = Part { log, offset_bytes, cut, is_whole, bytes: &bytes };
+                    let outcome = shelves.keep(origin, &part).map(Kept::Log);
+                    kept.push((reply_to, outcome.map_err(|trouble| refusal(trouble, lifecycle))));
+                    drop(room);
+                }
+                Job::Read { origin, from_bytes, most, reply_to } => {
+                    let outcome = shelves.part(origin, from_bytes, most);
+                    let outcome = outcome.map(|(held, bytes)| Kept::Copy(held, bytes));
+                    reply_to.send(outcome.map_err(|trouble| refusal(trouble, lifecycle)));
+                }
+            }
+        }
+        let synced = shelves.sync().map_err(|trouble| refusal(trouble, lifecycle));
+        for (reply_to, outcome) in kept.drain(..) {
+            reply_to.send(synced.clone().and(outcome));
+        }
+    }
+}
+
+/// What is answered. What leaves the disk's state unknown ends the node.
+fn refusal(trouble: Trouble, lifecycle: &Lifecycle) -> Refusal {
+    match trouble {
+        Trouble::Refused(refusal) => refusal,
+        Trouble::Broken(why) => {
+            lifecycle.fail(&why);
+            Refusal::new(RefusalCode::Storage, why)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_its_way_is_bounded_but_one_request_always_goes() {
+        let room = Room::new(100);
+        let large = room.take(1000).unwrap();
+        let refused = room.take(1).unwrap_err();
+        assert!(refused.code == RefusalCode::Busy && refused.text.contains("1000 bytes"), "{refused:?}");
+        drop(large);
+        let (_first, _second) = (room.take(60).unwrap(), room.take(40).unwrap());
+        assert!(room.take(1).is_err() && room.take(u64::MAX).is_err());
+    }
+}

@@ -1,0 +1,213 @@
+//! What of the home's log may other nodes be sent, and where are its bytes?
+//!
+//! Batches that were handed over lately are shared with the log's thread, not copied. What is older is in the log's file, which is read back.
+//!
+//! Invariants
+//! - What is shared is bounded: a batch that is in the file is let go when there are too many bytes. Whoever is too slow for that reads the file.
+//! - The file is read only up to where the log's thread has reported it durable.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rackscan_ramp::log::{Batch, Tail};
+
+use crate::home::LogFile;
+
+/// The home's log, for those who copy it.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    file: PathBuf,
+    shared_bytes_max: u64,
+    state: Mutex<Option<State>>,
+}
+
+/// A log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogNow {
+    /// Its number.
+    pub(super) number: u32,
+    /// Where it ended when it was begun or recovered: other nodes know it at least up to there, if they know it.
+    pub(super) start: Tail,
+    /// Where it ends.
+    pub(super) end: Tail,
+}
+
+#[derive(Debug)]
+struct State {
+    log: LogNow,
+    /// The file has it up to here.
+    filed_bytes: u64,
+    shared: VecDeque<Arc<Batch>>,
+    shared_bytes: u64,
+}
+
+/// Where some bytes of a log are.
+enum Place {
+    Shared(Vec<Arc<Batch>>),
+    /// In the file, up to here.
+    Filed(u64),
+}
+
+impl Outlet {
+    /// Of the log in this file, once there is one.
+    pub(super) fn new(file: PathBuf, shared_bytes_max: u64) -> Self {
+        Self { file, shared_bytes_max, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log is this one, and all of it is in its file.
+    pub(super) fn begin(&self, number: u32, end: Tail) {
+        let log = LogNow { number, start: end, end };
+        let (shared, filed_bytes) = (VecDeque::new(), end.offset_bytes);
+        *self.lock() = Some(State { log, filed_bytes, shared, shared_bytes: 0 });
+    }
+
+    /// A batch was handed to the log's thread; the log ends here now.
+    pub(super) fn add(&self, batch: &Arc<Batch>, end: Tail) {
+        if let Some(state) = &mut *self.lock() {
+            state.log.end = end;
+            state.shared_bytes += batch.bytes.len() as u64;
+            state.shared.push_back(Arc::clone(batch));
+            state.let_go(self.shared_bytes_max);
+        }
+    }
+
+    /// All records up to this one are in the file.
+    pub(super) fn filed(&self, sequence: u64) {
+        if let Some(state) = &mut *self.lock() {
+            let filed = state.shared.iter().rfind(|batch| batch.sequence <= sequence);
+            if let Some(batch) = filed {
+                state.filed_bytes = state.filed_bytes.max(end_of(batch));
+            }
+            state.let_go(self.shared_bytes_max);
+        }
+    }
+
+    /// The log, if there is one.
+    pub(super) fn now(&self) -> Option<LogNow> {
+        self.lock().as_ref().map(|state| state.log)
+    }
+
+    fn place(&self, number: u32, from: u64) -> Option<Place> {
+        let state = self.lock();
+        let state = state.as_ref().filter(|state| state.log.number == number)?;
+        let first = state.shared.front().map_or(state.log.end.offset_bytes, |batch| batch.offset_bytes);
+        if from < first {
+            return Some(Place::Filed(first.min(state.filed_bytes)));
+        }
+        let behind = state.shared.iter().skip_while(|batch| end_of(batch) <= from);
+        Some(Place::Shared(behind.map(Arc::clone).collect()))
+    }
+
+    /// Some bytes of the log with this number from here on, at most so many, into `bytes`; none if the log is another one by now, or ends there.
+    pub(super) fn read(
+        &self,
+        number: u32,
+        from: u64,
+        most: usize,
+        file: &mut OpenLog,
+        bytes: &mut Vec<u8>,
+    ) -> std::io::Result<()> {
+        bytes.clear();
+        match self.place(number, from) {
+            None => {}
+            Some(Place::Shared(batches)) => {
+                for batch in batches {
+                    let at = usize::try_from(from.saturating_sub(batch.offset_bytes)).unwrap_or(usize::MAX);
+                    let rest = batch.bytes.get(at..).unwrap_or_default();
+                    bytes.extend_from_slice(&rest[..rest.len().min(most - bytes.len())]);
+                }
+            }
+            Some(Place::Filed(end)) => {
+                if let Some(file) = file.of(&self.file, number)? {
+                    let length = end.saturating_sub(from).min(most as u64);
+                    bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+                    file.read_at(bytes, from)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn let_go(&mut self, most_bytes: u64) {
+        while self.shared_bytes > most_bytes
+            && let Some(batch) = self.shared.pop_front_if(|batch| end_of(batch) <= self.filed_bytes)
+        {
+            self.shared_bytes -= batch.bytes.len() as u64;
+        }
+    }
+}
+
+fn end_of(batch: &Batch) -> u64 {
+    batch.offset_bytes + batch.bytes.len() as u64
+}
+
+/// The file of the log, open as long as it is that of the same log.
+#[derive(Debug, Default)]
+pub(super) struct OpenLog(Option<(u32, File)>);
+
+impl OpenLog {
+    fn of(&mut self, path: &std::path::Path, number: u32) -> std::io::Result<Option<&File>> {
+        if self.0.as_ref().is_none_or(|(found, _)| *found != number) {
+            let file = File::open(path)?;
+            let mut header = [0; rackscan_ramp::limits::LOG_HEADER_BYTES];
+            file.read_at(&mut header, 0)?;
+            // It is replaced before the home knows.
+            self.0 = Tail::salt(&header).map(|found| (found, file));
+        }
+        Ok(self.0.as_ref().filter(|(found, _)| *found == number).map(|(_, file)| file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBER: u32 = 7;
+
+    fn batch(offset_bytes: u64, byte: u8) -> Arc<Batch> {
+        Arc::new(Batch { offset_bytes, bytes: vec![byte; 100], sequence: offset_bytes / 100 })
+    }
+
+    fn tail(offset_bytes: u64) -> Tail {
+        Tail { offset_bytes, sequence: offset_bytes / 100, checksum: 0 }
+    }
+
+    #[test]
+    fn what_is_shared_is_bounded_by_what_the_file_has_and_every_byte_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (header, _) = Tail::header(0, NUMBER);
+        let all: Vec<u8> = header.iter().copied().chain((1..=9).flat_map(|byte| [byte; 100])).collect();
+        std::fs::write(&path, &all[..24 + 500]).unwrap();
+        let outlet = Outlet::new(path, 250);
+        outlet.begin(NUMBER, tail(24));
+        for number in 0..9 {
+            let batch = batch(24 + number * 100, u8::try_from(number + 1).unwrap());
+            outlet.add(&batch, tail(24 + number * 100 + 100));
+        }
+        assert_eq!(outlet.lock().as_ref().unwrap().shared.len(), 9, "none is in the file");
+        outlet.filed(4);
+        assert_eq!(outlet.lock().as_ref().unwrap().shared.len(), 4, "the file has the others");
+        let (mut file, mut bytes, mut found) = (OpenLog::default(), Vec::new(), Vec::new());
+        while found.len() < all.len() {
+            outlet.read(NUMBER, found.len() as u64, 70, &mut file, &mut bytes).unwrap();
+            assert!((1..=70).contains(&bytes.len()), "{} of {}", bytes.len(), found.len());
+            found.extend_from_slice(&bytes);
+        }
+        assert_eq!(found, all);
+        outlet.read(NUMBER, 924, 70, &mut file, &mut bytes).unwrap();
+        assert!(bytes.is_empty(), "that is its end");
+        outlet.read(NUMBER + 1, 0, 70, &mut file, &mut bytes).unwrap();
+        assert!(bytes.is_empty(), "no such log");
+    }
+}

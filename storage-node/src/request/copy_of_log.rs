@@ -1,0 +1,116 @@
+//! What does this node keep of another one's log of transactions? For its origin, when it has lost it.
+
+use std::sync::Arc;
+
+use rackscan_fabric::OperationError;
+use rackscan_format::{
+    ids::NodeId,
+    limits::KEPT_BYTES_MAX,
+    message::{Answer, CopyHeld, CopyOfLog, Refusal, RefusalCode},
+};
+
+use crate::{
+    bridge::Core,
+    copies::{Keeping, Kept, RoomTaken},
+    mailbox::{Mail, ReplyTo},
+    staging::Slot,
+    task::{Place, Progress, Work, bad_memory},
+};
+
+enum Stage {
+    Arrived,
+    /// The copies' thread reads.
+    Asked,
+    /// It has read.
+    Read(Option<CopyHeld>, Vec<u8>),
+    /// The bytes are on their way.
+    Sending(Slot, Answer),
+    Ended(Result<Answer, Refusal>),
+}
+
+struct Tell {
+    request: CopyOfLog,
+    /// Held until it ends.
+    _room: RoomTaken,
+    stage: Stage,
+}
+
+/// The way to the copies, if that node's log is kept here.
+pub(super) fn keeping(core: &Core, origin: NodeId) -> Result<&Keeping, Refusal> {
+    let none =
+        || Refusal::new(RefusalCode::NotFound, "this node keeps no copies of logs: it is told of no `peers`");
+    let keeping = core.node.keeping.as_ref().ok_or_else(none)?;
+    keeping.check(origin).map(|()| keeping)
+}
+
+fn most(request: &CopyOfLog) -> usize {
+    usize::try_from(request.target.length_bytes).map_or(KEPT_BYTES_MAX, |length| length.min(KEPT_BYTES_MAX))
+}
+
+/// Begins to serve it.
+pub(crate) fn start(core: &Core, request: CopyOfLog) -> Result<Box<dyn Work>, Refusal> {
+    let room = keeping(core, request.origin)?.room.take(most(&request) as u64)?;
+    Ok(Box::new(Tell { request, _room: room, stage: Stage::Arrived }))
+}
+
+impl Tell {
+    fn go_on(&mut self, core: &mut Core, place: Place) -> Result<Progress, Refusal> {
+        match std::mem::replace(&mut self.stage, Stage::Asked) {
+            Stage::Arrived => {
+                let CopyOfLog { origin, from_bytes, .. } = self.request;
+                let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Kept);
+                keeping(core, origin)?.read(origin, from_bytes, most(&self.request), reply_to)?;
+            }
+            Stage::Read(held, bytes) if bytes.is_empty() => {
+                return Ok(Progress::Finished(Ok(Answer::CopyOfLog { held, written_bytes: 0 })));
+            }
+            Stage::Read(held, bytes) => {
+                let Some(slot) = core.take_slot(place, bytes.len()) else {
+                    self.stage = Stage::Read(held, bytes);
+                    return Ok(Progress::Starved);
+                };
+                let staged = core.staging.copy_in(&slot, &bytes);
+                let staged = staged.and_then(|()| core.staging.slice(&slot, bytes.len()));
+                let staged = staged.map_err(|error| bad_memory(error.to_string()));
+                let target = self.request.target;
+                if let Err(refusal) = staged.and_then(|staged| core.send(place, 0, staged, &target, 0)) {
+                    core.give_back(place, &slot);
+                    return Err(refusal);
+                }
+                let answer = Answer::CopyOfLog { held, written_bytes: bytes.len() as u64 };
+                self.stage = Stage::Sending(slot, answer);
+            }
+            Stage::Ended(outcome) => return Ok(Progress::Finished(outcome)),
+            waiting @ (Stage::Asked | Stage::Sending(..)) => self.stage = waiting,
+        }
+        Ok(Progress::Working)
+    }
+}
+
+impl Work for Tell {
+    fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
+        if matches!(self.stage, Stage::Arrived | Stage::Read(..)) && core.link(place).is_none() {
+            return Progress::Finished(Err(bad_memory("the connection is gone")));
+        }
+        self.go_on(core, place).unwrap_or_else(|refusal| Progress::Finished(Err(refusal)))
+    }
+
+    fn kept(&mut self, outcome: Result<Kept, Refusal>) {
+        self.stage = match outcome {
+            Ok(Kept::Copy(held, bytes)) => Stage::Read(held, bytes),
+            Ok(Kept::Log(_)) => Stage::Ended(Err(bad_memory("the request was mistaken for another"))),
+            Err(refusal) => Stage::Ended(Err(refusal)),
+        };
+    }
+
+    fn wire_done(&mut self, core: &mut Core, place: Place, _part: u32, outcome: Result<(), OperationError>) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Asked);
+        let Stage::Sending(slot, answer) = stage else {
+            self.stage = stage;
+            return;
+        };
+        core.give_back(place, &slot);
+        let sent = outcome.map_err(|error| bad_memory(format!("writing the target: {error}")));
+        self.stage = Stage::Ended(sent.map(|()| answer));
+    }
+}

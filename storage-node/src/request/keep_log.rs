@@ -1,0 +1,123 @@
+//! How does a part of another node's log of transactions come to its copy here?
+//!
+//! Its bytes are in the request, or pulled as one piece; then they are another thread's (`copies`), which answers when they are on the disk.
+
+use std::sync::Arc;
+
+use rackscan_fabric::OperationError;
+use rackscan_format::message::{Answer, KeepLog, Parcel, Refusal, Target};
+
+use crate::{
+    bridge::Core,
+    copies::{Kept, RoomTaken},
+    mailbox::{Mail, ReplyTo},
+    request::copy_of_log::keeping,
+    staging::Slot,
+    task::{Place, Progress, Work, bad_memory},
+};
+
+enum Stage {
+    /// Its bytes lie in the requester's memory.
+    Beside(Target),
+    /// They are on their way.
+    Pulling(Slot, usize),
+    /// They are here.
+    Here(Vec<u8>),
+    /// The copies' thread has them.
+    Asked,
+    Ended(Result<Answer, Refusal>),
+}
+
+struct Keep {
+    /// Without its bytes.
+    request: KeepLog,
+    room: Option<RoomTaken>,
+    stage: Stage,
+}
+
+/// Begins to serve it.
+pub(crate) fn start(core: &Core, mut request: KeepLog) -> Result<Box<dyn Work>, Refusal> {
+    let keeping = keeping(core, request.origin)?;
+    let stage = match std::mem::replace(&mut request.bytes, Parcel::Here(Vec::new())) {
+        Parcel::Here(bytes) => Stage::Here(bytes),
+        Parcel::Beside(source) => Stage::Beside(source),
+    };
+    let bytes = match &stage {
+        Stage::Beside(source) => source.length_bytes,
+        Stage::Here(bytes) => bytes.len() as u64,
+        _ => 0,
+    };
+    let room = Some(keeping.room.take(bytes)?);
+    Ok(Box::new(Keep { request, room, stage }))
+}
+
+impl Keep {
+    /// Goes on as far as it can; what it waits for.
+    fn go_on(&mut self, core: &mut Core, place: Place) -> Result<Progress, Refusal> {
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Asked) {
+                Stage::Beside(source) => {
+                    let length = usize::try_from(source.length_bytes).unwrap_or(usize::MAX);
+                    let Some(slot) = core.take_slot(place, length) else {
+                        self.stage = Stage::Beside(source);
+                        return Ok(Progress::Starved);
+                    };
+                    let into =
+                        core.staging.slice(&slot, length).map_err(|error| bad_memory(error.to_string()));
+                    if let Err(refusal) = into.and_then(|into| core.fetch(place, 0, &source, 0, into)) {
+                        core.give_back(place, &slot);
+                        return Err(refusal);
+                    }
+                    self.stage = Stage::Pulling(slot, length);
+                    return Ok(Progress::Working);
+                }
+                Stage::Here(bytes) => {
+                    let keeping = keeping(core, self.request.origin)?;
+                    let Some(room) = self.room.take() else { return Ok(Progress::Working) };
+                    let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Kept);
+                    keeping.keep(&self.request, bytes, room, reply_to)?;
+                }
+                Stage::Ended(outcome) => return Ok(Progress::Finished(outcome)),
+                waiting @ (Stage::Pulling(..) | Stage::Asked) => {
+                    self.stage = waiting;
+                    return Ok(Progress::Working);
+                }
+            }
+        }
+    }
+}
+
+impl Work for Keep {
+    fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
+        if matches!(self.stage, Stage::Beside(_)) && core.link(place).is_none() {
+            return Progress::Finished(Err(bad_memory("the connection is gone")));
+        }
+        self.go_on(core, place).unwrap_or_else(|refusal| Progress::Finished(Err(refusal)))
+    }
+
+    fn kept(&mut self, outcome: Result<Kept, Refusal>) {
+        self.stage = Stage::Ended(match outcome {
+            Ok(Kept::Log(kept)) => Ok(Answer::LogKept(kept)),
+            Ok(Kept::Copy(..)) => Err(bad_memory("the request was mistaken for another")),
+            Err(refusal) => Err(refusal),
+        });
+    }
+
+    fn wire_done(&mut self, core: &mut Core, place: Place, _part: u32, outcome: Result<(), OperationError>) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Asked);
+        let Stage::Pulling(slot, length) = stage else {
+            self.stage = stage;
+            return;
+        };
+        let mut bytes = vec![0; length];
+        let copied = core.staging.copy_out(&slot, &mut bytes);
+        core.give_back(place, &slot);
+        let arrived = outcome
+            .map_err(|error| bad_memory(format!("reading a part of a log: {error}")))
+            .and_then(|()| copied.map_err(|error| bad_memory(error.to_string())));
+        self.stage = match arrived {
+            Ok(()) => Stage::Here(bytes),
+            Err(refusal) => Stage::Ended(Err(refusal)),
+        };
+    }
+}

@@ -1,0 +1,343 @@
+//! Promise: what a home has acknowledged is in the logs of two other nodes, too; a node that has lost its log has its keys again, whatever else happens to it.
+//!
+//! Method: nodes that know each other, whose files are read, damaged and removed; what a client was told is compared with what is there afterwards.
+
+use std::{fs, path::Path};
+
+use rackscan_fabric::Wire;
+use rackscan_format::{
+    ids::NodeId,
+    message::{Answer, CopyOfLog, KeepLog, LogKept, Parcel, RefusalCode, Request as NodeRequest},
+};
+use rackscan_ramp::{
+    log::{Record, Tail, read},
+    message::{HomeId, Part, Reply, Request, Vote},
+    stamp::Stamp,
+};
+
+use crate::support::{
+    client::Client,
+    cluster::{Cluster, homes, open_home},
+    keys::{at, part},
+};
+
+const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
+const LOG: &str = "data/transactions.log";
+
+/// The records of a log or of a copy, and its number.
+fn log(path: &Path) -> (u32, Vec<Record>) {
+    let bytes = fs::read(path).expect("the file is there");
+    let start = Tail::from_header(&bytes).expect("it is a log");
+    let (records, _, cut) = read(start, &bytes[24..]);
+    assert_eq!(cut, None, "{}", path.display());
+    (Tail::salt(&bytes).expect("it is a log"), records)
+}
+
+fn copy(cluster: &Cluster, keeper: u16, origin: u16) -> (u32, Vec<Record>) {
+    log(&cluster.path(keeper, &format!("data/copies/{origin}.log")))
+}
+
+/// Waits until so many copies of a node's log have everything.
+fn has_copies(cluster: &Cluster, id: u16, copies: u16) {
+    cluster.settles(id, |home| home.log_copies == copies);
+}
+
+/// The value of the only key, as of that time.
+fn value_of(time: u64) -> Vec<u8> {
+    // Some travel inside of a request, some beside it, some in several pieces.
+    let bytes = [10, 1000, 60_000, 900_000][usize::try_from(time % 4).expect("a small number")];
+    time.to_le_bytes().into_iter().cycle().take(bytes).collect()
+}
+
+/// Writes in the only home that a client talks to.
+fn commit(client: &mut Client, stamp: Stamp, homes: Vec<HomeId>, items: &[(&str, &[u8])]) {
+    let part = Part { homes, ..part(stamp, items) };
+    assert_eq!(client.transact(Request::Prepare { part, settled: Vec::new() }), Reply::Prepared);
+    assert_eq!(client.transact(Request::Commit { stamp }), Reply::Committed);
+}
+
+fn write(client: &mut Client, times: std::ops::RangeInclusive<u64>) {
+    let own = homes(&[client.status().node.0]);
+    for time in times {
+        let (value, other) = (value_of(time), value_of(time + 2));
+        commit(client, at(time, 1), own.clone(), &[("a", &value), (&format!("b{}", time % 3), &other)]);
+    }
+}
+
+fn has(client: &mut Client, time: u64) {
+    let lease = client.lease(9);
+    assert!(client.value(lease, "a") == Some(value_of(time)), "the value of {time}");
+    let other = client.value(lease, &format!("b{}", time % 3));
+    assert!(other == Some(value_of(time + 2)), "the other value of {time}");
+}
+
+/// What is left of a node's home when its folder is lost.
+fn lose(cluster: &Cluster, id: u16) {
+    for file in [LOG, "data/transactions.life"] {
+        fs::remove_file(cluster.path(id, file)).expect("the file was there");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_in_two_other_nodes_and_comes_back_from_there() {
+    for wire in WIRES {
+        let mut cluster = Cluster::of_new_nodes(3, wire);
+        cluster.start_all();
+        let mut client = cluster.ready(1);
+        let life = client.lease(1).life;
+        for times in [1..=3, 4..=8] {
+            write(&mut client, times);
+            let own = log(&cluster.path(1, LOG));
+            for keeper in [2, 3] {
+                assert!(copy(&cluster, keeper, 1) == own, "{wire:?}: the copy in node {keeper}");
+            }
+        }
+        // Nobody knows how it ends: there is no such home.
+        let part = Part { homes: homes(&[1, 9]), ..part(at(20, 1), &[("c", b"in doubt")]) };
+        let prepared = client.transact(Request::Prepare { part, settled: Vec::new() });
+        assert_eq!(prepared, Reply::Prepared);
+        assert_eq!(client.status().home.log_copies, 2);
+        assert!(!cluster.path(1, "data/copies/1.log").exists());
+        // Its home is lost as by kill -9 and a new disk: all that it may write in stopping is not there.
+        cluster.stop(1);
+        drop(client);
+        lose(&cluster, 1);
+        cluster.start(1);
+        let mut client = cluster.ready(1);
+        has(&mut client, 8);
+        let vote = client.transact(Request::Inquire { stamp: at(20, 1) });
+        assert_eq!(vote, Reply::Voted { vote: Vote::Prepared }, "{wire:?}");
+        assert!(client.lease(1).life.abs_diff(life) > 2, "a life is lived once");
+        // It goes on as before.
+        write(&mut client, 21..=22);
+        has_copies(&cluster, 1, 2);
+        assert!(copy(&cluster, 2, 1) == log(&cluster.path(1, LOG)));
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn of_two_nodes_either_keeps_the_others_log() {
+    let mut cluster = Cluster::of_new_nodes(2, Wire::Shm);
+    cluster.start_all();
+    for id in [1, 2] {
+        let mut client = cluster.ready(id);
+        write(&mut client, 1..=5);
+        assert_eq!(client.status().home.log_copies, 1);
+        assert!(copy(&cluster, 3 - id, id) == log(&cluster.path(id, LOG)));
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_without_its_log_waits_for_all_who_may_have_it() {
+    let mut cluster = Cluster::of_new_nodes(3, Wire::Shm);
+    cluster.start_all();
+    let mut client = cluster.ready(1);
+    write(&mut client, 1..=3);
+    cluster.stop(1);
+    cluster.stop(3);
+    drop(client);
+    lose(&cluster, 1);
+    cluster.start(1);
+    let mut client = cluster.client(1);
+    // Node 2 answers, node 3 cannot: what it has may be more.
+    let only_third = |text: &str| text.contains("waits for node 3 to say");
+    let refusal = loop {
+        match open_home(&mut client) {
+            Err(refusal) if only_third(&refusal.text) => break refusal,
+            Err(refusal) => assert!(refusal.text.contains("waits for node"), "{refusal:?}"),
+            Ok(()) => panic!("a home without keys"),
+        }
+    };
+    assert_eq!(refusal.code, RefusalCode::Busy, "it may be asked again");
+    let request = client.transact_request(&[Request::Mark]);
+    assert_eq!(client.ask(request).map_err(|refusal| refusal.code), Err(RefusalCode::Busy));
+    assert!(!cluster.path(1, LOG).exists(), "nothing is begun");
+    cluster.start(3);
+    has(&mut cluster.ready(1), 3);
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_that_waits_for_its_log_stops_when_it_is_told() {
+    let mut cluster = Cluster::of_new_nodes(3, Wire::Shm);
+    cluster.start(1);
+    assert!(open_home(&mut cluster.client(1)).is_err());
+    cluster.stop_all();
+}
+
+#[test]
+fn writes_go_on_without_copies_and_those_that_missed_some_catch_up() {
+    for wire in WIRES {
+        let mut cluster = Cluster::new(3, wire);
+        cluster.start_all();
+        let mut client = cluster.client(1);
+        write(&mut client, 1..=4);
+        has_copies(&cluster, 1, 2);
+        cluster.stop(2);
+        write(&mut client, 5..=8);
+        assert_eq!(client.status().home.log_copies, 1);
+        cluster.stop(3);
+        write(&mut client, 9..=12);
+        assert_eq!(client.status().home.log_copies, 0);
+        cluster.start(2);
+        has_copies(&cluster, 1, 1);
+        // One that has lost its copies gets them anew.
+        fs::remove_dir_all(cluster.path(3, "data/copies")).expect("the folder was there");
+        cluster.start(3);
+        has_copies(&cluster, 1, 2);
+        let own = log(&cluster.path(1, LOG));
+        assert!(copy(&cluster, 2, 1) == own && copy(&cluster, 3, 1) == own, "{wire:?}");
+        write(&mut client, 13..=13);
+        assert!(copy(&cluster, 3, 1) == log(&cluster.path(1, LOG)), "it is waited for again");
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn a_shorter_log_is_copied_and_takes_the_place_of_the_longer_one() {
+    for wire in WIRES {
+        let mut cluster = Cluster::new(3, wire);
+        cluster.log_bytes_max = Some(4 << 20);
+        cluster.start_all();
+        let mut client = cluster.client(1);
+        let (first, _) = log(&cluster.path(1, LOG));
+        let write = |client: &mut Client, time: u64| {
+            commit(client, at(time, 1), homes(&[1]), &[("a", &vec![time.to_le_bytes()[0]; 100_000])]);
+        };
+        let mut time = 0;
+        while log(&cluster.path(1, LOG)).0 == first {
+            time += 1;
+            write(&mut client, time);
+            assert!(time < 200, "the log was never replaced");
+        }
+        (time + 1..=time + 3).for_each(|time| write(&mut client, time));
+        has_copies(&cluster, 1, 2);
+        let own = log(&cluster.path(1, LOG));
+        for keeper in [2, 3] {
+            let found = copy(&cluster, keeper, 1);
+            assert!(found == own, "{wire:?}: {} records of {}", found.1.len(), own.1.len());
+            let names = fs::read_dir(cluster.path(keeper, "data/copies")).expect("the folder is there");
+            let of_first = names.filter(|entry| {
+                entry.as_ref().is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("1."))
+            });
+            assert_eq!(of_first.count(), 1, "nothing is left of the longer one");
+        }
+        cluster.stop(1);
+        drop(client);
+        lose(&cluster, 1);
+        cluster.start(1);
+        let mut client = cluster.ready(1);
+        let lease = client.lease(9);
+        assert!(client.value(lease, "a") == Some(vec![(time + 3).to_le_bytes()[0]; 100_000]));
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn a_copy_with_a_damaged_end_is_completed() {
+    let mut cluster = Cluster::new(2, Wire::Shm);
+    cluster.start_all();
+    let mut client = cluster.client(1);
+    write(&mut client, 1..=9);
+    has_copies(&cluster, 1, 1);
+    cluster.stop(2);
+    let path = cluster.path(2, "data/copies/1.log");
+    let mut bytes = fs::read(&path).expect("the copy is there");
+    let last = bytes.iter().rposition(|byte| *byte != 0).expect("it is not empty");
+    bytes[last - 2] ^= 1;
+    fs::write(&path, &bytes).expect("the folder is writable");
+    cluster.start(2);
+    write(&mut client, 10..=10);
+    has_copies(&cluster, 1, 1);
+    assert!(copy(&cluster, 2, 1) == log(&cluster.path(1, LOG)));
+    cluster.stop_all();
+}
+
+#[test]
+fn what_a_copy_has_and_its_origin_lost_unacknowledged_does_not_stay_in_it() {
+    let mut cluster = Cluster::new(2, Wire::Shm);
+    cluster.start_all();
+    let mut client = cluster.client(1);
+    write(&mut client, 1..=5);
+    let before = fs::read(cluster.path(1, LOG)).expect("the log is there");
+    write(&mut client, 6..=6);
+    has_copies(&cluster, 1, 1);
+    cluster.stop(1);
+    drop(client);
+    // As if the last batch had reached the other node, and not the own disk.
+    let end = before.iter().rposition(|byte| *byte != 0).expect("it is not empty") + 1;
+    fs::write(cluster.path(1, LOG), &before[..end]).expect("the folder is writable");
+    cluster.start(1);
+    let mut client = cluster.client(1);
+    has(&mut client, 5);
+    write(&mut client, 7..=9);
+    has_copies(&cluster, 1, 1);
+    assert!(copy(&cluster, 2, 1) == log(&cluster.path(1, LOG)));
+    assert!(cluster.path(2, "data/copies/1.log.cut").exists(), "and is kept beside");
+    cluster.stop_all();
+}
+
+#[test]
+fn a_log_that_is_begun_anew_does_not_take_the_place_of_a_copy_unseen() {
+    let mut cluster = Cluster::new(2, Wire::Shm);
+    cluster.start_all();
+    let mut client = cluster.client(1);
+    write(&mut client, 1..=5);
+    has_copies(&cluster, 1, 1);
+    let (number, records) = copy(&cluster, 2, 1);
+    cluster.stop(1);
+    drop(client);
+    // Somebody makes an empty log by hand.
+    fs::write(cluster.path(1, LOG), Tail::header(0, 0x7777_0000).0).expect("the folder is writable");
+    cluster.start(1);
+    let mut client = cluster.client(1);
+    write(&mut client, 6..=6);
+    has_copies(&cluster, 1, 1);
+    let aside = format!("data/copies/1.log.{number:08x}-{}", records.len());
+    assert!(log(&cluster.path(2, &aside)) == (number, records));
+    cluster.stop_all();
+}
+
+#[test]
+fn nonsense_about_copies_is_refused_and_changes_nothing() {
+    let mut cluster = Cluster::new(3, Wire::Tcp);
+    cluster.start_all();
+    write(&mut cluster.client(1), 1..=5);
+    has_copies(&cluster, 1, 2);
+    let mut client = cluster.client(2);
+    let (number, records) = copy(&cluster, 2, 1);
+    let keep = |origin: u16, log, offset_bytes, bytes: Parcel| {
+        let origin = NodeId(origin);
+        NodeRequest::KeepLog(KeepLog { origin, log, offset_bytes, cut: None, is_whole: true, bytes })
+    };
+    let unknown = client.ask(keep(9, 1, 0, Parcel::Here(vec![7; 100]))).unwrap_err();
+    assert!(unknown.code == RefusalCode::NotFound && unknown.text.contains("node 9"), "{unknown:?}");
+    let Ok(Answer::LogKept(kept)) = client.ask(keep(1, number, 0, Parcel::Here(Vec::new()))) else {
+        panic!("what there is was expected")
+    };
+    assert!(kept.is_whole && kept.end.sequence == records.len() as u64, "{kept:?}");
+    let outside = client.target(client.region.bytes() as u64, 4096);
+    for (bytes, offset) in [
+        (Parcel::Here(vec![7; 100]), 0),
+        (Parcel::Here(vec![0; 1000]), kept.through_bytes),
+        (Parcel::Here(vec![0xff; 1000]), kept.through_bytes),
+        (Parcel::Beside(client.target(0, 1 << 20)), kept.through_bytes),
+        (Parcel::Beside(outside), kept.through_bytes),
+    ] {
+        let refused = client.ask(keep(1, number, offset, bytes));
+        assert!(refused.is_err(), "{refused:?}");
+    }
+    let gap = client.ask(keep(1, number, u64::MAX, Parcel::Here(vec![7; 100])));
+    assert!(
+        matches!(gap, Ok(Answer::LogKept(LogKept { through_bytes, .. })) if through_bytes == kept.through_bytes)
+    );
+    let far = CopyOfLog { origin: NodeId(1), from_bytes: u64::MAX, target: client.target(0, u64::MAX) };
+    let far = client.ask(NodeRequest::CopyOfLog(far));
+    assert!(matches!(far, Ok(Answer::CopyOfLog { held: Some(_), written_bytes: 0 })), "{far:?}");
+    assert!(copy(&cluster, 2, 1) == (number, records));
+    write(&mut cluster.client(1), 6..=7);
+    has_copies(&cluster, 1, 2);
+    cluster.stop_all();
+}
