@@ -218,6 +218,24 @@ fn what_a_change_leaves_behind_is_deleted_and_what_stays_is_written_anew() {
 }
 
 #[test]
+fn items_are_ascending_each_once_whatever_the_order_of_changes() {
+    let values: Vec<Vec<Datum>> = (0..6).map(|number| line(number % 3, 100, 0, 100)).collect();
+    let change = |number: usize| RowChange {
+        row: row(u32::try_from(number).unwrap()),
+        stored: Some(&values[number]),
+        before: number.is_multiple_of(2).then_some(&values[0]),
+        after: (number % 3 != 1).then_some(&values[5 - number]),
+    };
+    let forwards: Vec<_> = (0..6).map(change).collect();
+    let backwards: Vec<_> = (0..6).rev().map(change).collect();
+    for derived in [index(), pair(), revenue()] {
+        let items = derived.maintain(&table(&lines()), &forwards).unwrap();
+        assert!(items.len() >= 4 && items.is_sorted_by(|(a, _), (b, _)| a < b), "{items:?}");
+        assert_eq!(derived.maintain(&table(&lines()), &backwards), Ok(items));
+    }
+}
+
+#[test]
 fn an_update_that_was_lost_leaves_no_trace_in_an_index_or_a_sum() {
     // Both transactions know the row as it was loaded, and neither knows of the other.
     let (loaded, one, two) = (line(1, 1000, 0, 100), line(2, 2000, 0, 100), line(3, 4000, 0, 100));
