@@ -421,6 +421,8 @@ pub struct QueryReport {
     pub planning: Duration,
     /// Time from the statement to the last row.
     pub elapsed: Duration,
+    /// Why rows that have changed lately may be missing: a node that is away, of which the engine had heard before.
+    pub unheard: Option<String>,
 }
 
 impl QueryReport {
@@ -428,6 +430,8 @@ impl QueryReport {
     /// `scans: 46 segments remote-process (4 nodes), 0 bounced; 34.5 MB from disk, 1.2 KB on the wire`.
     #[must_use]
     pub fn summary(&self) -> String {
+        let unheard = self.unheard.as_ref();
+        let unheard = unheard.map_or_else(String::new, |why| format!("; changes may be missing: {why}"));
         let total = &self.total;
         let counts: Vec<String> = Placement::ALL
             .into_iter()
@@ -436,10 +440,10 @@ impl QueryReport {
             .map(|(placement, count)| format!("{count} {} {placement}", plural(count, "segment")))
             .collect();
         if counts.is_empty() {
-            return "scans: none".to_owned();
+            return format!("scans: none{unheard}");
         }
         format!(
-            "scans: {} ({} {}), {} bounced; {} from disk, {} on the wire",
+            "scans: {} ({} {}), {} bounced; {} from disk, {} on the wire{unheard}",
             counts.join(", "),
             total.nodes,
             plural(total.nodes, "node"),

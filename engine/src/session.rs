@@ -104,14 +104,15 @@ struct Planned {
     span: tracing::Span,
     started: Instant,
     planning: Duration,
+    unheard: Option<String>,
 }
 
 impl Planned {
     fn start(self) -> Result<QueryStream, EngineError> {
-        let Self { plan, state, span, started, planning } = self;
+        let Self { plan, state, span, started, planning, unheard } = self;
         let stream =
             execute_stream(Arc::clone(&plan), state.task_ctx()).map_err(EngineError::from_datafusion)?;
-        Ok(QueryStream { schema: plan.schema(), stream, plan, span, started, planning })
+        Ok(QueryStream { schema: plan.schema(), stream, plan, span, started, planning, unheard })
     }
 }
 
@@ -163,6 +164,7 @@ pub struct QueryStream {
     span: tracing::Span,
     started: Instant,
     planning: Duration,
+    unheard: Option<String>,
 }
 
 impl QueryStream {
@@ -184,7 +186,12 @@ impl QueryStream {
     /// What the scans have done so far.
     #[must_use]
     pub fn report(&self) -> QueryReport {
-        QueryReport { elapsed: self.started.elapsed(), planning: self.planning, total: total_of(&self.plan) }
+        QueryReport {
+            elapsed: self.started.elapsed(),
+            planning: self.planning,
+            total: total_of(&self.plan),
+            unheard: self.unheard.clone(),
+        }
     }
 
     /// As [`QueryOutcome::scans`], so far.
@@ -220,13 +227,13 @@ impl Engine {
     pub async fn refresh(&self) -> Result<(), EngineError> {
         let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
         self.tables.replace(&catalog);
-        self.changes.catch_up(&self.tables).await
+        self.changes.catch_up(&self.tables).await.map(|_| ())
     }
 
     /// All tables with everything that was acknowledged before this was called.
     async fn now(&self) -> Result<Seen, EngineError> {
-        self.changes.catch_up(&self.tables).await?;
-        Ok(Seen { view: self.tables.view(), placed: None, is_fixed: false })
+        let unheard = self.changes.catch_up(&self.tables).await?;
+        Ok(Seen { view: self.tables.view(), placed: None, is_fixed: false, unheard })
     }
 
     /// The cluster that is queried.
@@ -365,6 +372,7 @@ impl Engine {
         let policy = self.policy();
         let query = self.queries.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("query", query, %policy);
+        let unheard = seen.unheard.clone();
         let mut told = self.state_for(policy, &span, Bounds::Told);
         let (plan, state) = async {
             let logical = self.logical_plan(&mut told, statement, seen).await?;
@@ -384,7 +392,7 @@ impl Engine {
         }
         .instrument(span.clone())
         .await?;
-        Ok(Planned { plan, state, span, started, planning: started.elapsed() })
+        Ok(Planned { plan, state, span, started, planning: started.elapsed(), unheard })
     }
 
     fn state_for(&self, policy: Policy, span: &tracing::Span, bounds: Bounds) -> SessionState {
@@ -458,6 +466,8 @@ struct Seen {
     placed: Option<String>,
     /// Whether it sees these and no newer ones: they are those of a transaction.
     is_fixed: bool,
+    /// Why what has changed lately may be missing.
+    unheard: Option<String>,
 }
 
 fn is_missing(reference: &datafusion::common::TableReference, view: &View) -> bool {

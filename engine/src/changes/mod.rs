@@ -71,15 +71,19 @@ impl Changes {
     }
 
     /// Lets `tables` know of everything that was acknowledged before this was called.
-    pub(crate) async fn catch_up(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<(), EngineError> {
+    /// If a node is away of which this has heard before, says why what that one has written since may be missing.
+    pub(crate) async fn catch_up(
+        self: &Arc<Self>,
+        tables: &Arc<Tables>,
+    ) -> Result<Option<String>, EngineError> {
         let (changes, tables) = (Arc::clone(self), Arc::clone(tables));
         apart(move || changes.follow(&tables)).await
     }
 
-    fn follow(&self, tables: &Tables) -> Result<(), EngineError> {
+    fn follow(&self, tables: &Tables) -> Result<Option<String>, EngineError> {
         let Followed { follower, replica, was_whole, is_unchangeable } = &mut *lock(&self.followed);
         if *is_unchangeable {
-            return Ok(());
+            return Ok(None);
         }
         let follower = match follower {
             Some(follower) => follower,
@@ -93,16 +97,16 @@ impl Changes {
             Ok(caught_up) => {
                 *was_whole = true;
                 tables.change(replica, caught_up.began_anew);
-                Ok(())
+                Ok(None)
             }
             Err(FollowError::NoFeed { .. } | FollowError::Home(TransactionError::NoHome { .. })) => {
                 *is_unchangeable = true;
-                Ok(())
+                Ok(None)
             }
             Err(error @ FollowError::Home(TransactionError::NodeDown { .. })) if *was_whole => {
                 // Where it matters, scans cannot do without the node either. Its devices may be read here without it.
                 tracing::warn!(%error, "what was written since this engine last heard of all homes is not seen");
-                Ok(())
+                Ok(Some(error.to_string()))
             }
             Err(error) => Err(EngineError::Changes(error.to_string())),
         }

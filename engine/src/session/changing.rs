@@ -177,7 +177,7 @@ impl Engine {
     /// What the next statement sees.
     async fn seen(&self, session: &mut SqlSession) -> Result<Seen, EngineError> {
         match &mut session.open {
-            Some(open) => Ok(Seen { view: open.view(), placed: None, is_fixed: true }),
+            Some(open) => Ok(Seen { view: open.view(), placed: None, is_fixed: true, unheard: None }),
             None => self.now().await,
         }
     }
@@ -213,7 +213,7 @@ impl Engine {
             None => self.parse(&change.select(table.definition())?)?,
         };
         let placed = change.insert().is_none().then(|| change.table.clone());
-        let outcome = self.collect(statement, started, Seen { view, placed, is_fixed: true }).await?;
+        let outcome = self.collect(statement, started, Seen { view, placed, is_fixed: true, unheard: None }).await?;
         let rows = rows_of(change.verb(), &table, &outcome.batches)?;
         let count = rows.len() as u64;
         transaction.write(&table, rows)?;
