@@ -210,7 +210,7 @@ impl Follower {
     /// of each feed's header and one system call where memory is mapped, and one small read for each other node.
     ///
     /// # Errors
-    /// [`FollowError`]; what was told is void then, and the next call begins anew.
+    /// [`FollowError`]; what was told is void then, and the next call begins anew. A home that is away is named after half a second, in which it may come back.
     pub fn catch_up<F: Follow>(&mut self, follow: &mut F) -> Result<CaughtUp, FollowError<F::Fault>> {
         let deadline = Instant::now() + self.session.timeout;
         let mut caught = CaughtUp::default();
