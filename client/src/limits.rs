@@ -73,6 +73,8 @@ pub const BUSY_PAUSE: Duration = Duration::from_millis(2);
 pub const SESSION_ATTEMPTS_MAX: u32 = 4;
 /// How often who follows homes begins anew in one call.
 pub const FOLLOW_ATTEMPTS_MAX: u32 = 4;
+/// How long who follows homes waits for one that is away to be connected to.
+pub const FOLLOW_RETURN_TIME: Duration = Duration::from_millis(500);
 /// How often a scan reads a range whose keys come and go.
 pub const SESSION_SCANS_MAX: u32 = 8;
 /// Transactions of which a session tells homes that they are committed; of more than that they learn from each other.

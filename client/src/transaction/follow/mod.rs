@@ -34,7 +34,10 @@ use super::{
     Session, SessionOptions, TransactionError,
     home::{Parts, Purpose},
 };
-use crate::{ClientError, LinesOptions, limits::FOLLOW_ATTEMPTS_MAX};
+use crate::{
+    ClientError, LinesOptions,
+    limits::{FOLLOW_ATTEMPTS_MAX, FOLLOW_RETURN_TIME},
+};
 use feeds::Followed;
 
 /// What a follower is opened with.
@@ -207,7 +210,7 @@ impl Follower {
     /// of each feed's header and one system call where memory is mapped, and one small read for each other node.
     ///
     /// # Errors
-    /// [`FollowError`]; what was told is void then, and the next call begins anew.
+    /// [`FollowError`]; what was told is void then, and the next call begins anew. A home that is away is named after half a second, in which it may come back.
     pub fn catch_up<F: Follow>(&mut self, follow: &mut F) -> Result<CaughtUp, FollowError<F::Fault>> {
         let deadline = Instant::now() + self.session.timeout;
         let mut caught = CaughtUp::default();
@@ -260,7 +263,7 @@ impl Follower {
         self.feeds.clear();
         self.news().clear();
         let ids = self.session.ids.clone();
-        self.session.make_homes_ready(&ids, deadline)?;
+        self.make_ready(&ids, deadline)?;
         while let Some(home) = self.lost() {
             // A lease may come before the memory does.
             let is_leased = self.session.homes.iter().any(|of| of.id == home && of.lease.is_some());
@@ -290,6 +293,17 @@ impl Follower {
             self.feeds.push(feed);
         }
         Ok(())
+    }
+
+    /// Takes leases at all homes. A node that was lost may be back already: it is waited for as long as connecting takes.
+    fn make_ready(&mut self, ids: &[HomeId], deadline: Instant) -> Result<(), TransactionError> {
+        let until = deadline.min(Instant::now() + FOLLOW_RETURN_TIME);
+        loop {
+            match self.session.make_homes_ready(ids, deadline) {
+                Err(TransactionError::NodeDown { .. }) if Instant::now() < until => self.session.wait(until),
+                ready => return ready,
+            }
+        }
     }
 
     /// A home's feed from this mark on, if it has one.
