@@ -6,6 +6,7 @@ mod filters_run_near_and_far;
 mod kernels_are_measured_beside_a_copy;
 mod placements_are_compared_with_the_best;
 mod reads_near_and_far_are_measured;
+mod rows_are_changed;
 mod support;
 mod the_cluster_survives_what_users_do_to_it;
 mod two_commands_and_an_answer;

@@ -1,0 +1,84 @@
+//! Rows that a user changes: all of a transaction or nothing, seen by every command that follows, whatever happens to the nodes in between.
+
+use super::support::{Data, kill};
+
+/// The only number of an answer.
+fn number(data: &Data, sql: &str) -> i64 {
+    let text = data.run_words(&["sql", sql, "--format", "csv"], "").succeeds();
+    text.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or_else(|| panic!("{sql}: {text}"))
+}
+
+fn script(data: &Data, sql: &str) -> String {
+    data.run_words(&["sql", sql, "--format", "csv"], "").succeeds()
+}
+
+const ALONE: &str = "select count(*) from orders where o_orderkey not in (select l_orderkey from lineitem)";
+const LINES_ALONE: &str = "select count(*) from lineitem where l_orderkey not in (select o_orderkey from orders)";
+
+#[test]
+fn a_script_changes_rows_together_and_later_commands_see_them() {
+    let data = Data::new("changes");
+    data.run("load tpch --scale 0.01").succeeds();
+    let text = script(
+        &data,
+        "begin; update orders set o_comment = 'it''s; late' where o_orderkey < 8; delete from lineitem where l_orderkey = 1; commit; \
+         select count(*) as left_over from lineitem where l_orderkey = 1",
+    );
+    assert!(text.contains("rows updated\n7\n") && text.contains("rows deleted\n6\n"), "{text}");
+    assert!(text.contains("committed by") && text.contains("left_over\n0\n"), "{text}");
+    // The nodes ended with that command.
+    assert_eq!(number(&data, "select count(*) from orders where o_comment = 'it''s; late'"), 7);
+    assert_eq!(number(&data, "select count(*) from lineitem"), 60_175 - 6);
+    assert!(data.run("tables").succeeds().contains("20"), "rows that have changed are counted");
+    let open = "begin; delete from orders where o_orderkey < 100";
+    data.run_words(&["sql", open], "").fails(1, &["not committed", "nothing of it was written"]);
+    let broken = "begin; delete from orders where o_orderkey < 100; delete from moon; commit";
+    data.run_words(&["sql", broken], "").fails(1, &["moon"]);
+    assert_eq!(number(&data, "select count(*) from orders where o_orderkey < 100"), 27);
+    let again = ["sql", "delete from orders where o_orderkey = 1", "--compare-placements"];
+    data.run_words(&again, "").fails(2, &["several times"]);
+    let shell = data.run_words(&["shell"], "begin;\ndelete from orders\n where o_orderkey = 1;\ncommit;\nselect count(*) from orders;\n");
+    assert!(shell.succeeds().contains("14999"), "the shell has transactions, too");
+}
+
+#[test]
+fn changed_rows_survive_killed_nodes_and_a_lost_log() {
+    let data = Data::new("changes-killed");
+    data.run("load tpch --scale 0.01").succeeds();
+    data.run("cluster start").succeeds();
+    script(&data, "update orders set o_shippriority = 9 where o_orderkey <= 400");
+    let expected = number(&data, "select sum(o_shippriority) from orders");
+    assert_eq!(expected, 9 * 103);
+    let status = data.run("cluster status --format ndjson").succeeds();
+    let rows = status.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    for pid in rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")) {
+        kill(pid);
+    }
+    // One of them has lost its log, which others have copies of.
+    let node = data.path().join("data/node1");
+    for file in ["transactions.log", "transactions.life"] {
+        let removed = std::fs::remove_file(node.join(file));
+        assert!(removed.is_ok(), "{file}: {removed:?}");
+    }
+    data.run("cluster start").succeeds();
+    assert_eq!(number(&data, "select sum(o_shippriority) from orders"), expected);
+    data.run("cluster stop").succeeds();
+}
+
+#[test]
+fn refreshes_insert_and_delete_whole_orders() {
+    let data = Data::new("refreshes");
+    data.run("load tpch --scale 0.01").succeeds();
+    let inserted = data.run("refresh rf1 --streams 2 --format csv").succeeds();
+    assert_eq!(inserted.lines().count(), 3, "{inserted}");
+    assert_eq!(number(&data, "select count(*) from orders"), 15_030);
+    assert_eq!(number(&data, ALONE) + number(&data, LINES_ALONE), 0);
+    let lines = number(&data, "select count(*) from lineitem");
+    assert!((60_175 + 30..=60_175 + 210).contains(&lines), "{lines}");
+    data.run("refresh rf2 --streams 2").succeeds();
+    assert_eq!(number(&data, "select count(*) from orders"), 15_000);
+    assert_eq!(number(&data, ALONE) + number(&data, LINES_ALONE), 0);
+    let again = data.run("refresh rf2 --streams 1 --format csv").succeeds();
+    assert!(again.lines().nth(1).is_some_and(|line| line.starts_with("1,0,0,15")), "{again}");
+    data.run("refresh rf1 --first 1000").fails(2, &["999"]);
+}
