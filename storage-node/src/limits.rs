@@ -167,6 +167,8 @@ pub const PEER_MEMORY_BYTES: usize = KEPT_BYTES_MAX + rackscan_client::limits::L
 pub const LOG_COPIES: usize = 2;
 /// How long an acknowledgement waits for a copy; then it goes without, until the copy has caught up.
 pub const COPY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a shorter log waits until the copies have it. Then it takes the longer one's place all the same.
+pub const COPY_AHEAD_TIME: Duration = Duration::from_secs(60);
 /// How often a node that has lost its log looks whether those that may have it are there.
 pub const SEEK_PERIOD: Duration = Duration::from_millis(200);
 /// Parts of copies that wait for their thread.

@@ -221,6 +221,16 @@ impl Lines {
     /// # Errors
     /// Options that cannot work, a node of another cluster than the others, and what the system refuses.
     pub fn connect(options: LinesOptions) -> Result<Self, ClientError> {
+        let mut lines = Self::begin(options)?;
+        lines.wait_for_all()?;
+        Ok(lines)
+    }
+
+    /// Begins to connect to all nodes, and waits for none: each is reported when it is there, and what is wrong with one is no matter of the others.
+    ///
+    /// # Errors
+    /// Options that cannot work, and what the system refuses.
+    pub fn begin(options: LinesOptions) -> Result<Self, ClientError> {
         let LinesOptions { nodes, key, wire, memory_bytes, patience, posts } = options;
         check_ids(&nodes)?;
         if memory_bytes < LINES_MEMORY_BYTES_MIN || !memory_bytes.is_multiple_of(4096) {
@@ -248,12 +258,11 @@ impl Lines {
             ready: Vec::new(),
             scratch: Vec::new(),
         };
-        lines.connect_all()?;
+        (0..lines.links.len()).for_each(|node| lines.dial(node));
         Ok(lines)
     }
 
-    fn connect_all(&mut self) -> Result<(), ClientError> {
-        (0..self.links.len()).for_each(|node| self.dial(node));
+    fn wait_for_all(&mut self) -> Result<(), ClientError> {
         let deadline = Instant::now() + 2 * CONNECT_TIME_MAX;
         for _ in 0..self.links.len() {
             let left = deadline.saturating_duration_since(Instant::now());

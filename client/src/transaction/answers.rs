@@ -194,7 +194,8 @@ impl Session {
             (RefusalCode::Busy, _) => {
                 let home = &mut self.homes[at];
                 home.waiting.push_front(super::home::Waiting { purpose, request });
-                home.rests_until = Some(Instant::now() + BUSY_PAUSE);
+                (home.rests_until, home.busy) =
+                    (Some(Instant::now() + BUSY_PAUSE), Some(refusal.text.clone()));
             }
             (RefusalCode::TargetTooSmall, _) => self.ask_for_less(at, purpose, request, refusal.needed_bytes),
             (_, Purpose::Open | Purpose::Lease) => self.no_home(at, &refusal.text),

@@ -115,6 +115,8 @@ pub(super) struct Home {
     pub(super) waiting: VecDeque<Waiting>,
     /// Until then it is not asked again: it said that it is busy.
     pub(super) rests_until: Option<Instant>,
+    /// With what, when it last said so.
+    pub(super) busy: Option<String>,
     pub(super) asked: Vec<Asked>,
     /// The request whose answer may be written.
     pub(super) answer_of: Option<u64>,
@@ -139,6 +141,7 @@ impl Home {
             advanced: Epoch::default(),
             waiting: VecDeque::new(),
             rests_until: None,
+            busy: None,
             asked: Vec::new(),
             answer_of: None,
             source_of: None,
@@ -157,7 +160,7 @@ impl Home {
 
     /// A lease was given.
     pub(super) fn leased(&mut self, lease: LeaseId, epoch: Epoch) {
-        (self.lease, self.is_opening) = (Some(lease), false);
+        (self.lease, self.is_opening, self.busy) = (Some(lease), false, None);
         (self.told, self.movable, self.advanced) = (epoch, epoch, epoch);
         self.told_at = Some(Instant::now());
     }

@@ -255,7 +255,12 @@ impl Session {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(TransactionError::TimedOut { waited: self.timeout, homes: missing });
+                let busy = |home: &HomeId| {
+                    let reason = self.homes[self.position(*home)?].busy.clone()?;
+                    Some(TransactionError::NoHome { home: *home, reason })
+                };
+                let timed_out = TransactionError::TimedOut { waited: self.timeout, homes: missing.clone() };
+                return Err(missing.iter().find_map(busy).unwrap_or(timed_out));
             }
             self.wait(deadline);
         }

@@ -65,6 +65,8 @@ impl SlotMemory for Slots {
 /// What tests do to a node, and see of it.
 #[derive(Debug, Default)]
 pub(crate) struct Knobs {
+    /// So often it says that its home is not there yet.
+    pub(crate) absent: AtomicU64,
     /// It answers nothing but the status.
     pub(crate) silent: AtomicBool,
     /// It never releases a lock.
@@ -288,6 +290,11 @@ impl Serving {
                 self.say(at, id, Ok(Answer::Posts { requests }));
             }
             _ if self.knobs.silent.load(Ordering::SeqCst) => {}
+            Request::OpenHome | Request::Transact { .. } if self.knobs.absent.load(Ordering::SeqCst) > 0 => {
+                self.knobs.absent.fetch_sub(1, Ordering::SeqCst);
+                let refusal = Refusal::new(RefusalCode::Busy, "it waits for its log; ask again");
+                self.say(at, id, Err(refusal));
+            }
             Request::OpenHome => {
                 let [slots, feed] = [&self.slots, &self.feed].map(|memory| {
                     let granted = self.clients[at].connection.register(memory, Access::Read).expect("room");

@@ -336,3 +336,21 @@ fn a_session_that_rests_keeps_no_versions_and_goes_on_later() {
     assert!(session.read(&keys(&items)).is_ok());
     assert_eq!(knobs.seen("lease"), 2);
 }
+
+#[test]
+fn a_home_that_is_not_there_yet_is_asked_again_with_pauses_and_its_reason_is_told() {
+    let scene = Scene::start(Wire::Shm, 1);
+    let absent = &scene.knobs(0).absent;
+    absent.store(1000, Ordering::SeqCst);
+    let timeout = Duration::from_millis(200);
+    let options = SessionOptions { timeout, ..options(&scene, Algorithm::Fast, Operations::Messages) };
+    let mut session = Session::open(options).expect("the options work");
+    let error = session.read(&[of("a")]).expect_err("there is no home").to_string();
+    assert!(error.contains("it waits for its log"), "{error}");
+    let asked = 1000 - absent.load(Ordering::SeqCst);
+    // Two requests wait, each for two milliseconds at least.
+    assert!((2..=210).contains(&asked), "{asked} times in {timeout:?}");
+    absent.store(3, Ordering::SeqCst);
+    let mut session = open(&scene, Algorithm::Fast, Operations::Messages);
+    session.read(&[of("a")]).expect("the home is there at last");
+}

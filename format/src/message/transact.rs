@@ -64,7 +64,7 @@ pub struct HomeStatus {
     pub log_bytes: u64,
     /// Whether its log takes no more records.
     pub log_full: bool,
-    /// Other nodes that keep a copy of its log now.
+    /// Other nodes whose copy of its log has all that was acknowledged.
     pub log_copies: u16,
     /// Requests.
     pub requests: u64,

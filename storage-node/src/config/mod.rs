@@ -19,7 +19,7 @@
 //! io_threads = 4                    # for each reactor or poller that reads by pread
 //! pollers = 4                       # of the bridges "static" and "dynamic", in place of reactors
 //! scratch = "1GiB"                  # an area of the first device for the laboratory; none by default
-//! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this one ends nothing
+//! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this one ends nothing, and its log has no copies
 //! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
 //! scan_cpu_ms = 5000                # processor time of one scan; one that takes more is bounced, and the engine scans the segment
 //! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; likewise
@@ -105,7 +105,7 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions_log: Option<ByteSize>,
     /// The other nodes of the cluster. A node that knows them ends transactions whose coordinator is gone; one that knows none leaves
-    /// them in doubt.
+    /// them in doubt. The next two of them in the ring of ids keep copies of its log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerConfig>,
     /// Threads that serve connections and read devices.

@@ -62,7 +62,7 @@ impl HomeService {
                 replies.iter().for_each(|reply| self.heard_of(about, from, reply));
                 return;
             }
-            PeerReport::Copied(copy, sequence) => return self.copied(copy, sequence),
+            PeerReport::Copied(copied) => return self.copied(copied),
             PeerReport::Back(home) => self.endings.back(home),
             PeerReport::Tick => {
                 self.look_at_copies();
@@ -110,6 +110,7 @@ impl HomeService {
     pub(super) fn ask_for_tick(&self) {
         let waits = !self.endings.is_empty()
             || self.durability.waits()
+            || self.is_copying()
             || self.home.store().unsettled().next().is_some();
         if waits && self.peers.is_some() {
             self.shared.awaits_tick.store(true, SeqCst);

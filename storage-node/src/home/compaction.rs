@@ -29,6 +29,7 @@ use crate::limits::LOG_STEP_BYTES;
 /// A new log that is being written.
 pub(super) struct Compaction<F> {
     file: F,
+    number: u32,
     log: LogWriter,
     records: std::vec::IntoIter<Record>,
     /// Up to where the old log is in the new one.
@@ -48,7 +49,17 @@ impl<F: LogFile> Compaction<F> {
         let (header, start): ([u8; LOG_HEADER_BYTES], Tail) = Tail::header(tail.sequence, salt);
         file.write_at(&header, 0)?;
         let records = snapshot_records(snapshot).into_iter();
-        Ok(Self { file, log: LogWriter::after(start), records, followed: tail, ready: false })
+        Ok(Self { file, number: salt, log: LogWriter::after(start), records, followed: tail, ready: false })
+    }
+
+    /// Its number.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Up to where it is written.
+    pub(super) fn tail(&self) -> Tail {
+        self.log.tail()
     }
 
     /// Whether it has all that the old log had when it was last looked at.

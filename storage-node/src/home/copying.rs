@@ -7,9 +7,10 @@ use std::{
     time::Instant,
 };
 
-use rackscan_ramp::log::Batch;
+use rackscan_ramp::log::{Batch, Tail};
 
 use super::service::HomeService;
+use crate::{limits::COPY_AHEAD_TIME, peers::Copied};
 
 impl HomeService {
     /// The log ends with this batch now.
@@ -37,12 +38,39 @@ impl HomeService {
         }
     }
 
-    /// The copy with this number has all records up to there.
-    pub(super) fn copied(&mut self, copy: usize, sequence: u64) {
-        if self.durability.copied(copy, sequence) {
-            tracing::info!(node = %self.keeper(copy), "a copy of the log of transactions has caught up");
+    /// A copy has come further.
+    pub(super) fn copied(&mut self, copied: Copied) {
+        match copied {
+            Copied::Through { copy, sequence } => {
+                if self.durability.copied(copy, sequence) {
+                    tracing::info!(node = %self.keeper(copy), "a copy of the log of transactions has caught up");
+                }
+                self.acknowledge();
+            }
+            Copied::Ahead { copy, log } if log == self.successor => self.durability.ahead(copy),
+            Copied::Ahead { .. } => {}
         }
-        self.acknowledge();
+    }
+
+    /// A shorter log is ready: the copies are to have it before it takes the place of this one, so that they do not have to be waited for then.
+    pub(super) fn copy_ahead(&mut self, number: u32, end: Tail) {
+        self.successor = number;
+        self.durability.begin_ahead();
+        if let Some(peers) = &self.peers {
+            peers.log_succeeds(Some((number, end)));
+        }
+    }
+
+    /// There is no shorter log.
+    pub(super) fn log_stays(&self) {
+        if let Some(peers) = &self.peers {
+            peers.log_succeeds(None);
+        }
+    }
+
+    /// Whether the copies have what was ready at that time, or have had time enough.
+    pub(super) fn is_copied_ahead(&self, since: Instant) -> bool {
+        self.durability.all_ahead() || since.elapsed() >= COPY_AHEAD_TIME
     }
 
     /// Leaves out copies that lack something for too long, and tells what is durable.

@@ -22,6 +22,8 @@ pub(crate) struct Durability {
 struct Copied {
     through: u64,
     standing: Standing,
+    /// Whether it has the log's successor.
+    ahead: bool,
 }
 
 /// Whether an acknowledgement waits for it.
@@ -38,7 +40,7 @@ enum Standing {
 impl Durability {
     /// All up to `sequence` is acknowledged already; from now on, this disk and so many copies count, of which nothing is known yet.
     pub(crate) fn new(sequence: u64, copies: usize) -> Self {
-        let copy = Copied { through: 0, standing: Standing::Counts };
+        let copy = Copied { through: 0, standing: Standing::Counts, ahead: false };
         Self { local: sequence, acknowledged: sequence, copies: vec![copy; copies] }
     }
 
@@ -89,6 +91,23 @@ impl Durability {
     /// Whether a copy that counts lacks something.
     pub(crate) fn waits(&self) -> bool {
         self.copies.iter().any(|copy| copy.counts() && copy.through < self.local)
+    }
+
+    /// The log gets a successor, of which no copy has anything yet.
+    pub(crate) fn begin_ahead(&mut self) {
+        self.copies.iter_mut().for_each(|copy| copy.ahead = false);
+    }
+
+    /// The copy with this number has the log's successor.
+    pub(crate) fn ahead(&mut self, copy: usize) {
+        if let Some(copy) = self.copies.get_mut(copy) {
+            copy.ahead = true;
+        }
+    }
+
+    /// Whether every copy that counts has it.
+    pub(crate) fn all_ahead(&self) -> bool {
+        self.copies.iter().all(|copy| copy.ahead || !copy.counts())
     }
 
     /// How many copies have everything that was acknowledged.
@@ -155,6 +174,24 @@ mod tests {
         durability.copied(0, 12);
         durability.copied(1, 12);
         assert_eq!((durability.acknowledged(), durability.whole_copies()), (12, 2));
+    }
+
+    #[test]
+    fn a_successor_of_the_log_waits_for_the_copies_that_count() {
+        let start = Instant::now();
+        let mut durability = Durability::new(0, 2);
+        durability.begin_ahead();
+        durability.ahead(0);
+        durability.here(1);
+        durability.copied(0, 1);
+        assert!(!durability.all_ahead());
+        durability.look(start);
+        assert_eq!(durability.look(start + COPY_PATIENCE), [1]);
+        assert!(durability.all_ahead(), "the other one does not count");
+        durability.begin_ahead();
+        assert!(!durability.all_ahead(), "another one");
+        durability.ahead(0);
+        assert!(durability.all_ahead() && Durability::new(0, 0).all_ahead());
     }
 
     #[test]

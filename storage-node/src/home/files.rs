@@ -140,9 +140,9 @@ pub(crate) struct Opened {
     pub(super) copies_bytes: u64,
 }
 
-/// Where the log of a configuration's node is.
-pub(crate) fn log_file(config: &Config) -> PathBuf {
-    config.data_dir.join(LOG)
+/// Where the log of a configuration's node is, and its successor.
+pub(crate) fn log_files(config: &Config) -> [PathBuf; 2] {
+    [LOG, LOG_NEW].map(|file| config.data_dir.join(file))
 }
 
 /// Reads or makes a home, if the node is to keep keys.
@@ -204,6 +204,11 @@ impl Setting {
             "the home of transactions is ready"
         );
         Ok(Found { home, file, end, number })
+    }
+
+    /// Where the log is.
+    pub(super) fn log(&self) -> PathBuf {
+        self.folder.join(LOG)
     }
 
     /// The file that a log is fetched into.

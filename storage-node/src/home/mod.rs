@@ -39,7 +39,7 @@ mod writer;
 
 pub(crate) use access::{Asked, Caller, FirstHome, HomeAccess, is_answered};
 pub use files::HomeFileError;
-pub(crate) use files::{Opened, log_file, open};
+pub(crate) use files::{Opened, log_files, open};
 pub(crate) use log_file::{LogFile, is_full};
 pub(crate) use shared::{Charge, HomeShared};
 pub(crate) use writer::Report;

@@ -166,7 +166,7 @@ impl Seeking<'_> {
 
     fn run(&self) -> Sought {
         while !self.is_over() {
-            match Lines::connect(self.options.clone()) {
+            match Lines::begin(self.options.clone()) {
                 Ok(mut lines) => return self.ask(&mut lines),
                 Err(error) => {
                     tracing::warn!(%error, "the nodes that may keep a copy of the log of transactions cannot be asked");
@@ -191,7 +191,7 @@ impl Seeking<'_> {
                 Err(Fault::Stopping) => break,
                 Err(Fault::Away) => {}
                 Err(Fault::Broken(reason)) => {
-                    let file = self.making.setting.folder.clone();
+                    let file = self.making.setting.log();
                     return Err(HomeFileError::Copies { file, reason });
                 }
                 Err(Fault::Disk(error)) => return Err(error),

@@ -41,7 +41,9 @@ enum LogStage {
     Grows,
     /// It grows, and a shorter one is being written.
     Shortening,
-    /// The shorter one is ready: nothing is added until all is durable.
+    /// The shorter one is ready, and is copied to other nodes since then; the other one grows.
+    Copying(Instant),
+    /// Nothing is added until all is durable.
     Settling,
     /// The thread of the log puts the shorter one in its place.
     Switching,
@@ -55,6 +57,8 @@ pub(crate) struct HomeService {
     lifecycle: Arc<Lifecycle>,
     log: LogThread,
     pub(super) durability: Durability,
+    /// The number of the shorter log that was last ready.
+    pub(super) successor: u32,
     clients: Clients,
     pub(super) id: HomeId,
     /// The way to other nodes, if this one is told of any.
@@ -98,6 +102,7 @@ impl HomeService {
             lifecycle,
             log,
             durability,
+            successor: 0,
             clients: Clients::default(),
             id,
             peers,
@@ -179,8 +184,12 @@ impl HomeService {
                     );
                 }
             }
-            Report::Shortened => self.stage = LogStage::Settling,
+            Report::Shortened(number, end) => {
+                self.copy_ahead(number, end);
+                self.stage = LogStage::Copying(Instant::now());
+            }
             Report::NotShortened => {
+                self.log_stays();
                 self.shorten_after = Instant::now() + LOG_COMPACT_RETRY;
                 self.go_on();
             }
@@ -253,6 +262,9 @@ impl HomeService {
         if self.under_way == 0 {
             self.write();
         }
+        if matches!(self.stage, LogStage::Copying(since) if self.is_copied_ahead(since)) {
+            self.stage = LogStage::Settling;
+        }
         if self.stage == LogStage::Settling && self.all_is_durable() {
             self.stage = LogStage::Switching;
             self.log.ask(Command::Switch);
@@ -264,6 +276,11 @@ impl HomeService {
         self.touched = more;
         self.tell();
         more
+    }
+
+    /// Whether time may bring the log's exchange further.
+    pub(super) fn is_copying(&self) -> bool {
+        matches!(self.stage, LogStage::Copying(_))
     }
 
     /// Whether a turn would do anything.

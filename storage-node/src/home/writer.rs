@@ -56,8 +56,8 @@ pub(crate) enum Report {
     Logged(u64),
     /// There is no room for a batch; it is tried again.
     Full(String),
-    /// The shorter log is ready for the switch.
-    Shortened,
+    /// The shorter log, which has this number and goes to there, is ready for the switch.
+    Shortened(u32, Tail),
     /// There is no shorter log; the old one goes on.
     NotShortened,
     /// The log is the shorter one, which has this number and goes on here.
@@ -239,7 +239,9 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
     pub(super) fn shorten(&mut self) {
         let Some(compaction) = &mut self.compaction else { return };
         match compaction.step(&self.file, self.end_bytes) {
-            Ok(()) if compaction.is_ready() => (self.report)(Report::Shortened),
+            Ok(()) if compaction.is_ready() => {
+                (self.report)(Report::Shortened(compaction.number(), compaction.tail()));
+            }
             Ok(()) => {}
             Err(error) => self.give_up(&error),
         }
@@ -250,7 +252,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
             (self.report)(Report::NotShortened);
             return Ok(());
         };
-        let began = Instant::now();
+        let (began, number) = (Instant::now(), compaction.number());
         let (file, log) = match compaction.complete(&self.file, self.end_bytes) {
             Ok(complete) => complete,
             Err(error) => {
@@ -275,12 +277,6 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
             us,
             "the log of transactions is shorter"
         );
-        let number = number_of(&self.file).map_err(|error| {
-            Fatal(format!(
-                "log of transactions {}: reading its beginning failed: {error}",
-                self.folder.name()
-            ))
-        })?;
         (self.report)(Report::Switched(log, number));
         Ok(())
     }

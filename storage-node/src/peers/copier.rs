@@ -4,6 +4,7 @@
 //! connected: what have you of this log? -> it is a beginning of it: go on from there
 //!                                       -> it goes on differently: cut it where this life began, or begin anew
 //! behind:    a piece of what is missing, all that gathered while the last one was on its way -> it has that now -> the home is told
+//! a shorter log is ready: its pieces, in turn with those -> it has them -> the home is told, and exchanges its log
 //! ```
 //!
 //! Invariants
@@ -47,6 +48,8 @@ struct Asked {
     cuts: bool,
     /// Whether it was to be the one that counts then.
     ends: bool,
+    /// Whether it is about the log's successor.
+    ahead: bool,
 }
 
 #[derive(Debug)]
@@ -55,13 +58,21 @@ struct Keeper {
     node: usize,
     standing: Standing,
     asked: Option<Asked>,
+    /// What it has of the log's successor: its number, and up to where.
+    ahead: (u32, u64),
+    /// Whether it is the successor's turn, when there is something of both.
+    turn: bool,
+    /// Whether it was said that it refuses.
+    refuses: bool,
 }
 
-/// What the home is told: this copy has all records up to there.
+/// What the home is told of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copied {
-    pub(super) copy: usize,
-    pub(super) sequence: u64,
+pub(crate) enum Copied {
+    /// It has all records up to there.
+    Through { copy: usize, sequence: u64 },
+    /// It has what there is of the log with this number, which will take the place of the present one.
+    Ahead { copy: usize, log: u32 },
 }
 
 /// Keeps the keepers in step.
@@ -71,26 +82,49 @@ pub(super) struct Copier {
     outlet: Arc<Outlet>,
     keepers: Vec<Keeper>,
     file: OpenLog,
+    successor: OpenLog,
     bytes: Vec<u8>,
 }
 
 impl Copier {
     /// Of the log of this node, for the keepers with these numbers among the lines.
     pub(super) fn new(origin: NodeId, outlet: Arc<Outlet>, keepers: &[usize]) -> Self {
-        let keeper = |node: &usize| Keeper { node: *node, standing: Standing::Unknown, asked: None };
+        let keeper = |node: &usize| Keeper {
+            node: *node,
+            standing: Standing::Unknown,
+            asked: None,
+            ahead: (0, 0),
+            turn: false,
+            refuses: false,
+        };
         let keepers = keepers.iter().map(keeper).collect();
-        Self { origin, outlet, keepers, file: OpenLog::default(), bytes: Vec::new() }
+        Self {
+            origin,
+            outlet,
+            keepers,
+            file: OpenLog::default(),
+            successor: OpenLog::default(),
+            bytes: Vec::new(),
+        }
     }
 
     /// Sends each keeper that waits for nothing what it lacks.
     pub(super) fn pump(&mut self, lines: &mut Lines, tags: &mut u64) {
         let Some(now) = self.outlet.now() else { return };
         for copy in 0..self.keepers.len() {
-            let Keeper { node, standing, asked: None } = self.keepers[copy] else { continue };
+            let Keeper { node, standing, asked: None, ahead, turn, .. } = self.keepers[copy] else {
+                continue;
+            };
             if standing == Standing::Rests || lines.away(node).is_some() {
                 continue;
             }
-            let Some((request, asked)) = self.next_request(standing, now, lines, node) else { continue };
+            let follows =
+                matches!(standing, Standing::Follows { log, is_whole: true, .. } if log == now.number);
+            let first = if follows && turn { self.next_ahead(ahead, lines, node) } else { None };
+            let next = first.or_else(|| self.next_request(standing, now, lines, node));
+            let next = next.or_else(|| if follows { self.next_ahead(ahead, lines, node) } else { None });
+            let Some((request, asked)) = next else { continue };
+            self.keepers[copy].turn = !asked.ahead;
             *tags += 1;
             let sent = lines.send(node, *tags, Request::KeepLog(request));
             match sent {
@@ -121,7 +155,7 @@ impl Copier {
             bytes,
         };
         let nothing = || Parcel::Here(Vec::new());
-        let asked = Asked { tag: 0, log: number, through: None, cuts: false, ends: false };
+        let asked = Asked { tag: 0, log: number, through: None, cuts: false, ends: false, ahead: false };
         match standing {
             Standing::Follows { log, through, is_whole } if log == number => {
                 if through == now.end.offset_bytes {
@@ -153,6 +187,30 @@ impl Copier {
         }
     }
 
+    /// A piece of the log's successor, if there is one and the keeper lacks some of it.
+    fn next_ahead(
+        &mut self,
+        (log, through): (u32, u64),
+        lines: &Lines,
+        node: usize,
+    ) -> Option<(KeepLog, Asked)> {
+        let (number, end) = self.outlet.successor()?;
+        let offset_bytes = if log == number { through } else { 0 };
+        if offset_bytes >= end.offset_bytes {
+            return None;
+        }
+        let read =
+            self.outlet.read(number, offset_bytes, KEPT_BYTES_MAX, &mut self.successor, &mut self.bytes);
+        if read.is_err() || self.bytes.is_empty() {
+            // It was given up; the home will know.
+            return None;
+        }
+        let (origin, through) = (self.origin, Some(offset_bytes + self.bytes.len() as u64));
+        let bytes = parcel(&self.bytes, lines, node)?;
+        let part = KeepLog { origin, log: number, offset_bytes, cut: None, is_whole: false, bytes };
+        Some((part, Asked { tag: 0, log: number, through, cuts: false, ends: false, ahead: true }))
+    }
+
     /// A node has answered, if it was asked by this. What the home is to be told.
     pub(super) fn heard(
         &mut self,
@@ -165,23 +223,42 @@ impl Copier {
         let copy = self.keepers.iter().position(of_tag).ok_or(NotAsked)?;
         let Some(asked) = self.keepers[copy].asked.take() else { return Err(NotAsked) };
         let kept = match outcome {
-            Ok(Answer::LogKept(kept)) => *kept,
+            Ok(Answer::LogKept(kept)) => {
+                self.keepers[copy].refuses = false;
+                *kept
+            }
             Ok(other) => {
                 tracing::warn!(node, answer = ?other, "a part of the log was answered with something else");
                 self.keepers[copy].standing = Standing::Rests;
                 return Ok(None);
             }
             Err(refusal) => {
-                tracing::debug!(node, reason = refusal.text, "a node does not keep a copy of the log now");
-                self.keepers[copy].standing = Standing::Rests;
+                let keeper = &mut self.keepers[copy];
+                keeper.standing = Standing::Rests;
+                if !std::mem::replace(&mut keeper.refuses, true) {
+                    tracing::warn!(copy, reason = refusal.text, "a node does not keep a copy of the log now");
+                }
                 return Ok(None);
             }
         };
+        if asked.ahead {
+            return Ok(self.heard_ahead(copy, asked, kept));
+        }
         let Some(now) = self.outlet.now() else { return Ok(None) };
         let standing = self.standing(asked, kept, now);
         self.keepers[copy].standing = standing;
         let counts = matches!(standing, Standing::Follows { is_whole: true, .. });
-        Ok(counts.then_some(Copied { copy, sequence: kept.end.sequence }))
+        Ok(counts.then_some(Copied::Through { copy, sequence: kept.end.sequence }))
+    }
+
+    /// A keeper has something of the log's successor.
+    fn heard_ahead(&mut self, copy: usize, asked: Asked, kept: LogKept) -> Option<Copied> {
+        let log = asked.log;
+        let follows = asked.through == Some(kept.through_bytes);
+        self.keepers[copy].ahead = (log, if follows { kept.through_bytes } else { 0 });
+        let (number, end) = self.outlet.successor()?;
+        (follows && log == number && kept.through_bytes == end.offset_bytes)
+            .then_some(Copied::Ahead { copy, log })
     }
 
     /// What it means that a keeper has this.
@@ -238,7 +315,7 @@ impl Copier {
     /// A node is away.
     pub(super) fn lost(&mut self, node: usize) {
         for keeper in self.keepers.iter_mut().filter(|keeper| keeper.node == node) {
-            (keeper.standing, keeper.asked) = (Standing::Unknown, None);
+            (keeper.standing, keeper.asked, keeper.ahead) = (Standing::Unknown, None, (0, 0));
         }
     }
 

@@ -38,11 +38,12 @@ use crate::{
     config::Config,
     copies::keepers,
     error::StartError,
-    home::{HomeShared, log_file},
+    home::{HomeShared, log_files},
     lifecycle::Lifecycle,
     limits::{ERRANDS_MAX, PEER_MEMORY_BYTES, PEER_PATIENCE},
     mailbox::Mailbox,
 };
+pub(crate) use copier::Copied;
 use outlet::Outlet;
 use thread::PeersThread;
 
@@ -69,8 +70,8 @@ pub(crate) enum PeerReport {
         /// What it says.
         replies: Vec<Reply>,
     },
-    /// The copy of the log with this number has all records up to there.
-    Copied(usize, u64),
+    /// A copy of the log has come further.
+    Copied(Copied),
     /// A node can be reached again.
     Back(HomeId),
     /// Some time has gone by since the home asked to be told.
@@ -109,6 +110,12 @@ impl PeerWay {
     /// The home's log is this one from now on, and all of it is in its file.
     pub(crate) fn log_begins(&self, number: u32, end: Tail) {
         self.outlet.begin(number, end);
+        self.ring();
+    }
+
+    /// A shorter log with this number is in its file up to there, and will take the place of the present one; or none will.
+    pub(crate) fn log_succeeds(&self, successor: Option<(u32, Tail)>) {
+        self.outlet.succeed(successor);
         self.ring();
     }
 
@@ -172,7 +179,8 @@ pub(crate) fn start(
     let (errands, queue) = sync_channel(ERRANDS_MAX);
     let bell = SharedBell::default();
     let keepers = keepers(config.node, nodes.iter().map(|node| node.id));
-    let outlet = Arc::new(Outlet::new(log_file(config), shared_bytes));
+    let [file, successor] = log_files(config);
+    let outlet = Arc::new(Outlet::new(file, successor, shared_bytes));
     let thread = PeersThread {
         node: config.node,
         keepers: keepers.clone(),

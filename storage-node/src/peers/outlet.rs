@@ -21,6 +21,8 @@ use crate::home::LogFile;
 #[derive(Debug)]
 pub(crate) struct Outlet {
     file: PathBuf,
+    /// That of a shorter log before it is exchanged.
+    successor: PathBuf,
     shared_bytes_max: u64,
     state: Mutex<Option<State>>,
 }
@@ -43,6 +45,8 @@ struct State {
     filed_bytes: u64,
     shared: VecDeque<Arc<Batch>>,
     shared_bytes: u64,
+    /// Number and end of a shorter log that will take this one's place, as far as it is in its file.
+    successor: Option<(u32, Tail)>,
 }
 
 /// Where some bytes of a log are.
@@ -50,12 +54,14 @@ enum Place {
     Shared(Vec<Arc<Batch>>),
     /// In the file, up to here.
     Filed(u64),
+    /// In that of the successor, up to here.
+    Successor(u64),
 }
 
 impl Outlet {
     /// Of the log in this file, once there is one.
-    pub(super) fn new(file: PathBuf, shared_bytes_max: u64) -> Self {
-        Self { file, shared_bytes_max, state: Mutex::default() }
+    pub(super) fn new(file: PathBuf, successor: PathBuf, shared_bytes_max: u64) -> Self {
+        Self { file, successor, shared_bytes_max, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
@@ -66,7 +72,19 @@ impl Outlet {
     pub(super) fn begin(&self, number: u32, end: Tail) {
         let log = LogNow { number, start: end, end };
         let (shared, filed_bytes) = (VecDeque::new(), end.offset_bytes);
-        *self.lock() = Some(State { log, filed_bytes, shared, shared_bytes: 0 });
+        *self.lock() = Some(State { log, filed_bytes, shared, shared_bytes: 0, successor: None });
+    }
+
+    /// A shorter log is in its file up to there, and will take the place of the present one; or it will not.
+    pub(super) fn succeed(&self, successor: Option<(u32, Tail)>) {
+        if let Some(state) = &mut *self.lock() {
+            state.successor = successor;
+        }
+    }
+
+    /// Number and end of the log that will take the place of the present one, if there is one.
+    pub(super) fn successor(&self) -> Option<(u32, Tail)> {
+        self.lock().as_ref().and_then(|state| state.successor)
     }
 
     /// A batch was handed to the log's thread; the log ends here now.
@@ -97,7 +115,13 @@ impl Outlet {
 
     fn place(&self, number: u32, from: u64) -> Option<Place> {
         let state = self.lock();
-        let state = state.as_ref().filter(|state| state.log.number == number)?;
+        let state = state.as_ref()?;
+        if let Some((_, end)) = state.successor.filter(|(successor, _)| *successor == number) {
+            return Some(Place::Successor(end.offset_bytes));
+        }
+        if state.log.number != number {
+            return None;
+        }
         let first = state.shared.front().map_or(state.log.end.offset_bytes, |batch| batch.offset_bytes);
         if from < first {
             return Some(Place::Filed(first.min(state.filed_bytes)));
@@ -125,8 +149,9 @@ impl Outlet {
                     bytes.extend_from_slice(&rest[..rest.len().min(most - bytes.len())]);
                 }
             }
-            Some(Place::Filed(end)) => {
-                if let Some(file) = file.of(&self.file, number)? {
+            Some(place @ (Place::Filed(end) | Place::Successor(end))) => {
+                let path = if matches!(place, Place::Filed(_)) { &self.file } else { &self.successor };
+                if let Some(file) = file.of(path, number)? {
                     let length = end.saturating_sub(from).min(most as u64);
                     bytes.resize(usize::try_from(length).unwrap_or(0), 0);
                     file.read_at(bytes, from)?;
@@ -189,7 +214,7 @@ mod tests {
         let (header, _) = Tail::header(0, NUMBER);
         let all: Vec<u8> = header.iter().copied().chain((1..=9).flat_map(|byte| [byte; 100])).collect();
         std::fs::write(&path, &all[..24 + 500]).unwrap();
-        let outlet = Outlet::new(path, 250);
+        let outlet = Outlet::new(path, folder.path().join("new"), 250);
         outlet.begin(NUMBER, tail(24));
         for number in 0..9 {
             let batch = batch(24 + number * 100, u8::try_from(number + 1).unwrap());

@@ -27,7 +27,7 @@ use rackscan_ramp::{
 
 use super::{
     Errand, PeerReport, SharedBell,
-    copier::{Copied, Copier, NotAsked},
+    copier::{Copier, NotAsked},
     outlet::Outlet,
 };
 use crate::{
@@ -57,7 +57,7 @@ impl PeersThread {
     /// Talks until nobody sends any more.
     pub(super) fn run(self) {
         loop {
-            match Lines::connect(self.options.clone()) {
+            match Lines::begin(self.options.clone()) {
                 Ok(lines) => {
                     *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(lines.bell());
                     return Talking::new(&self, lines).run();
@@ -121,7 +121,6 @@ impl<'t> Talking<'t> {
     }
 
     fn run(mut self) {
-        (0..self.homes.len()).for_each(|node| self.check(node));
         let mut events = Vec::new();
         while self.carry_all().is_ok() {
             self.copier.pump(&mut self.lines, &mut self.tags);
@@ -179,9 +178,7 @@ impl<'t> Talking<'t> {
         match event {
             LineEvent::Reply { node, tag, outcome } => {
                 match self.copier.heard(node, tag, &outcome) {
-                    Ok(Some(Copied { copy, sequence })) => {
-                        return self.report(PeerReport::Copied(copy, sequence));
-                    }
+                    Ok(Some(copied)) => return self.report(PeerReport::Copied(copied)),
                     Ok(None) => return,
                     Err(NotAsked) => {}
                 }

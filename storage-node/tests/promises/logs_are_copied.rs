@@ -2,9 +2,15 @@
 //!
 //! Method: nodes that know each other, whose files are read, damaged and removed; what a client was told is compared with what is there afterwards.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
-use rackscan_fabric::Wire;
+use rackscan_fabric::{ClusterKey, Wire};
 use rackscan_format::{
     ids::NodeId,
     message::{Answer, CopyOfLog, KeepLog, LogKept, Parcel, RefusalCode, Request as NodeRequest},
@@ -14,6 +20,7 @@ use rackscan_ramp::{
     message::{HomeId, Part, Reply, Request, Vote},
     stamp::Stamp,
 };
+use rackscan_storage_node::{ClusterId, Config, Node};
 
 use crate::support::{
     client::Client,
@@ -22,6 +29,8 @@ use crate::support::{
 };
 
 const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
+/// Says to a process of this program which node it is.
+const PROCESS: &str = "RACKSCAN_TEST_NODE";
 const LOG: &str = "data/transactions.log";
 
 /// The records of a log or of a copy, and its number.
@@ -114,6 +123,75 @@ fn what_was_acknowledged_is_in_two_other_nodes_and_comes_back_from_there() {
         assert!(copy(&cluster, 2, 1) == log(&cluster.path(1, LOG)));
         cluster.stop_all();
     }
+}
+
+/// What the other process does: it is a node, until it is killed.
+fn serve(config: &str) -> ! {
+    let config = Config::from_file(config).expect("the configuration is right");
+    let _node = Node::start(config).expect("the node starts");
+    eprintln!("ready");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A node in a process of its own, which is this test again.
+fn start_process(config: &Path) -> Child {
+    let program = std::env::current_exe().expect("this program has a path");
+    let arguments = [
+        "--exact",
+        "logs_are_copied::a_process_that_was_killed_with_its_disk_has_lost_nothing_that_it_acknowledged",
+        "--nocapture",
+    ];
+    let mut command = Command::new(program);
+    command.args(arguments).env(PROCESS, config).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts again");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line == "ready")), "the node starts");
+    child
+}
+
+#[test]
+fn a_process_that_was_killed_with_its_disk_has_lost_nothing_that_it_acknowledged() {
+    if let Ok(config) = std::env::var(PROCESS) {
+        serve(&config);
+    }
+    let mut cluster = Cluster::of_new_nodes(3, Wire::Shm);
+    cluster.start(2);
+    cluster.start(3);
+    let config = cluster.config(1, ClusterId(99));
+    let (address, file) = (config.listen[0].clone(), cluster.path(1, "node.toml"));
+    fs::write(&file, config.to_toml().expect("paths are texts")).expect("the folder is writable");
+    let key = ClusterKey::from_bytes([7; 32]);
+    let mut time = 0;
+    for round in 1..=3 {
+        let mut child = start_process(&file);
+        let mut client = Client::connect(&address, &key);
+        while open_home(&mut client).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if time > 0 {
+            has(&mut client, time);
+        }
+        write(&mut client, time + 1..=time + 10);
+        time += 10;
+        // What is on its way may be there or not.
+        let part = Part { homes: homes(&[1]), ..part(at(time + 1, 2), &[("z", &value_of(round))]) };
+        let request = client.transact_request(&[Request::Prepare { part, settled: Vec::new() }]);
+        client.send(request);
+        child.kill().expect("it can be killed");
+        child.wait().expect("it was killed");
+        lose(&cluster, 1);
+    }
+    let mut child = start_process(&file);
+    let mut client = Client::connect(&address, &key);
+    while open_home(&mut client).is_err() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    has(&mut client, time);
+    child.kill().expect("it can be killed");
+    child.wait().expect("it was killed");
+    cluster.stop_all();
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Bench {
         let name = |report: Report| match report {
             Report::Logged(sequence) => format!("logged {sequence}"),
             Report::Full(_) => "full".to_owned(),
-            Report::Shortened => "shortened".to_owned(),
+            Report::Shortened(..) => "shortened".to_owned(),
             Report::NotShortened => "not shortened".to_owned(),
             Report::Switched(log, _) => format!("switched {}", log.sequence()),
         };

@@ -13,7 +13,7 @@ use rackscan_format::{
     message::{Answer, HomeStatus, NodeStatus, Refusal, Request},
 };
 use rackscan_ramp::{log::Tail, message::HomeId};
-use rackscan_storage_node::{ByteSize, ClusterId, PeerConfig};
+use rackscan_storage_node::{ByteSize, ClusterId, Config, PeerConfig};
 
 use super::{
     client::Client,
@@ -70,6 +70,12 @@ impl Cluster {
 
     /// The same, as a member of this cluster.
     pub(crate) fn start_in(&mut self, id: u16, cluster: ClusterId) {
+        let running = self.homes[usize::from(id) - 1].start_with(self.config(id, cluster));
+        self.nodes[usize::from(id) - 1] = Some(running.expect("the node starts"));
+    }
+
+    /// What a node is told before it starts.
+    pub(crate) fn config(&self, id: u16, cluster: ClusterId) -> Config {
         let place = usize::from(id) - 1;
         let mut config = self.homes[place].config_with_keys();
         (config.node, config.cluster) = (NodeId(id), cluster);
@@ -83,8 +89,7 @@ impl Cluster {
             addresses: vec![address.clone()],
         };
         config.peers = (1..).zip(&self.addresses).map(peer).collect();
-        let running = self.homes[place].start_with(config).expect("the node starts");
-        self.nodes[place] = Some(running);
+        config
     }
 
     pub(crate) fn start_all(&mut self) {
