@@ -5,10 +5,10 @@ mod bench_io;
 mod bench_placement;
 mod bench_query;
 mod bench_ramp;
-mod refresh;
 mod bench_scan;
 mod bench_tpch;
 mod kv;
+mod refresh;
 mod replay;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -19,10 +19,10 @@ pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
 pub(crate) use bench_ramp::{BenchRamp, BenchRampStress, HomesArguments};
-pub(crate) use refresh::{BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
+pub(crate) use refresh::{BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use replay::Replay;
 
 /// A parallel SQL engine over disaggregated storage.

@@ -156,18 +156,8 @@ impl Cluster {
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
         let ClusterOptions { nodes: endpoints, key, wire, .. } = options;
-        let shared = Shared {
-            nodes,
-            statuses,
-            request_timeout,
-            driver,
-            memory,
-            pages,
-            own,
-            endpoints,
-            key,
-            wire,
-        };
+        let shared =
+            Shared { nodes, statuses, request_timeout, driver, memory, pages, own, endpoints, key, wire };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -13,8 +13,8 @@ use crate::{exec::ScanError, snapshot::TableSnapshot, table::Table};
 use async_trait::async_trait;
 use datafusion::{
     catalog::{
-        CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
-        TableProvider,
+        CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
+        SchemaProvider, TableProvider,
     },
     error::Result,
 };
@@ -124,11 +124,11 @@ impl Known {
     pub(crate) fn under(&self, layer: Option<&Result<Layer, LayerFault>>) -> Self {
         let (Self::Whole(table), Some(layer)) = (self, layer) else { return self.clone() };
         let over = match layer {
-            Ok(layer) => {
-                table.snapshot.under(&layer.view()).map(|snapshot| Table::over(snapshot, layer.view())).map_err(
-                    |source| format!("a changed row is of no segment that the table has: {source}"),
-                )
-            }
+            Ok(layer) => table
+                .snapshot
+                .under(&layer.view())
+                .map(|snapshot| Table::over(snapshot, layer.view()))
+                .map_err(|source| format!("a changed row is of no segment that the table has: {source}")),
             Err(fault) => Err(fault.to_string()),
         };
         match over {

@@ -34,8 +34,8 @@ mod sql_text;
 mod table;
 mod trace;
 
-pub use changes::{RowChange, RowWriter};
 pub use catalog::{ColumnDescription, TableDescription, TableInfo};
+pub use changes::{RowChange, RowWriter};
 pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};

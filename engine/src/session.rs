@@ -215,7 +215,8 @@ impl Engine {
         let devices = LocalDevices::attach(cluster.statuses());
         let loads = Arc::new(Loads::new(cluster.statuses()));
         let queries = AtomicU64::new(0);
-        let engine = Self { cluster, devices, loads, options, policy, trace, tables, changes, state, queries };
+        let engine =
+            Self { cluster, devices, loads, options, policy, trace, tables, changes, state, queries };
         engine.refresh().await?;
         Ok(engine)
     }
@@ -447,15 +448,15 @@ impl Engine {
     fn parse(&self, sql: &str) -> Result<Statement, EngineError> {
         let dialect = self.state.config_options().sql_parser.dialect;
         self.state.sql_to_statement(sql, &dialect).map_err(|error| match error.find_root() {
-                datafusion::error::DataFusionError::NotImplemented(_) => EngineError::Statement {
-                    found: "a text of several statements".to_owned(),
-                    way_out: "send them one by one",
-                },
-                datafusion::error::DataFusionError::Plan(_) => {
-                    EngineError::Syntax("the text is empty, expected one statement".to_owned())
-                }
-                _ => EngineError::from_datafusion(error),
-            })
+            datafusion::error::DataFusionError::NotImplemented(_) => EngineError::Statement {
+                found: "a text of several statements".to_owned(),
+                way_out: "send them one by one",
+            },
+            datafusion::error::DataFusionError::Plan(_) => {
+                EngineError::Syntax("the text is empty, expected one statement".to_owned())
+            }
+            _ => EngineError::from_datafusion(error),
+        })
     }
 }
 

@@ -56,7 +56,8 @@ impl ColumnBounds {
     fn of<'d>(column: ColumnId, directories: impl Iterator<Item = &'d Arc<SegmentDirectory>>) -> Self {
         let mut bounds = Self::default();
         let (mut min_known, mut max_known) = (true, true);
-        for page in directories.filter_map(|directory| directory.chunk(column)).flat_map(|chunk| &chunk.pages) {
+        for page in directories.filter_map(|directory| directory.chunk(column)).flat_map(|chunk| &chunk.pages)
+        {
             let zone = &page.zone;
             bounds.stored_bytes += u64::from(page.extent.length_bytes);
             bounds.nulls += u64::from(zone.nulls);

@@ -156,7 +156,8 @@ pub fn run(
     let looked_at: Vec<u32> = (options.first_stream..).take(options.streams as usize * 4).collect();
     let expected = runtime.block_on(Expected::of(engine, options.scale, &looked_at))?;
     let work = Work { next_stream: AtomicU32::new(options.first_stream), ..Work::default() };
-    let mut gathered = Gathered { times: vec![Times::default(); options.queries.len()], ..Gathered::default() };
+    let mut gathered =
+        Gathered { times: vec![Times::default(); options.queries.len()], ..Gathered::default() };
     let total = u64::from(options.repeat) * 2 + 1;
     on_step(Step { done: 0, total, doing: "warming up" });
     for query in &options.queries {

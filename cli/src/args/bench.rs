@@ -1,6 +1,8 @@
 //! Which words does `rackscan bench` understand?
 
-use super::{BenchIo, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress, BenchRefresh, BenchScan, BenchTpch};
+use super::{
+    BenchIo, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress, BenchRefresh, BenchScan, BenchTpch,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
 use std::path::PathBuf;

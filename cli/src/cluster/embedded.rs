@@ -21,7 +21,9 @@ const SOCKET_FOLDER_BYTES_MAX: usize = 90;
 
 /// A node takes its memory when it starts. Half of the default halves the start of a command, and at scale factor 1 the
 /// queries do not tell the difference.
-const MEMORY_BUDGET: &str = "256MiB";
+const MEMORY_BUDGET: &str = "304MiB";
+/// What of that is for keys and changed rows: some 50,000 rows of orders and lines.
+const TRANSACTIONS: &str = "64MiB";
 
 /// The nodes of a new cluster.
 pub(crate) struct Shape {
@@ -89,7 +91,7 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
         let written = write!(
             text,
             "\n[[node]]\nnode = {node}\ndata_dir = \"node{node}\"\ndevices = [{}]\n\
-             listen = [{}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{MEMORY_BUDGET}\"\n",
+             listen = [{}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{MEMORY_BUDGET}\"\ntransactions = \"{TRANSACTIONS}\"\n",
             devices.join(", "),
             toml::Value::String(format!("shm:{socket}")),
         );

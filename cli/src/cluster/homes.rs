@@ -100,11 +100,7 @@ impl Drop for HomeNodes {
 }
 
 /// The same nodes with so much memory for transactions, and none for pages; they listen on an adapter, too, if there is one.
-fn shaped(
-    file: &ClusterFile,
-    transactions_bytes: u64,
-    verbs: Option<&str>,
-) -> Result<ClusterFile, Failure> {
+fn shaped(file: &ClusterFile, transactions_bytes: u64, verbs: Option<&str>) -> Result<ClusterFile, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::Runtime(format!("{}: {error}", file.path.display()));
     let text = fs::read_to_string(&file.path).map_err(at_path(&file.path))?;
     let mut table: toml::Table = toml::from_str(&text).map_err(|error| wrong(&error))?;
@@ -115,8 +111,11 @@ fn shaped(
         node.insert("memory_budget".to_owned(), size(MEMORY_BYTES + transactions_bytes));
         node.insert("cache".to_owned(), size(0));
         node.insert("scan_workers".to_owned(), toml::Value::Integer(1));
-        if let (Some(place), Some(listen)) = (verbs, node.get_mut("listen").and_then(toml::Value::as_array_mut)) {
-            let port = listen.iter().find_map(|address| address.as_str()?.strip_prefix("tcp:")?.rsplit_once(':'));
+        if let (Some(place), Some(listen)) =
+            (verbs, node.get_mut("listen").and_then(toml::Value::as_array_mut))
+        {
+            let port =
+                listen.iter().find_map(|address| address.as_str()?.strip_prefix("tcp:")?.rsplit_once(':'));
             let address = port.map(|(_, port)| toml::Value::String(format!("verbs:{place}:{port}")));
             listen.extend(address);
         }

@@ -155,7 +155,10 @@ impl TransactionHost for Host {
         if self.nodes.has_wire(wire_of(series.wire)) {
             return Ok(());
         }
-        Err(format!("nodes of this command have no wire {}, expected shm or tcp, or verbs with --verbs", series.wire))
+        Err(format!(
+            "nodes of this command have no wire {}, expected shm or tcp, or verbs with --verbs",
+            series.wire
+        ))
     }
 
     fn place(&self, _series: &Series) -> String {
@@ -263,7 +266,9 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
         wire: kind(Wire::from(asked.over)),
     };
     if series.wire == WireKind::Verbs && asked.homes.verbs.is_none() {
-        return Err(Failure::Usage("--over verbs: name the adapter with --verbs, or expected shm or tcp".to_owned()));
+        return Err(Failure::Usage(
+            "--over verbs: name the adapter with --verbs, or expected shm or tcp".to_owned(),
+        ));
     }
     let kills = asked.between_kills;
     let options = Stress {

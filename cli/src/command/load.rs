@@ -65,12 +65,15 @@ pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
 pub(crate) fn tpch_scale(session: &Session) -> Result<f64, Failure> {
     ensure_tpch(session)?;
     let there = session.engine().tables();
-    let source = |name: &str| there.iter().find(|table| table.name == name).map(|table| table.source.as_str());
+    let source =
+        |name: &str| there.iter().find(|table| table.name == name).map(|table| table.source.as_str());
     let both = source("orders").filter(|orders| source("lineitem") == Some(*orders));
-    let parsed = both.and_then(|source| source.strip_prefix("tpch scale ")).and_then(|scale| scale.parse().ok());
+    let parsed =
+        both.and_then(|source| source.strip_prefix("tpch scale ")).and_then(|scale| scale.parse().ok());
     parsed.ok_or_else(|| {
         Failure::Runtime(
-            "tables orders and lineitem are not of one load of TPC-H; load it with `rackscan load tpch`".to_owned(),
+            "tables orders and lineitem are not of one load of TPC-H; load it with `rackscan load tpch`"
+                .to_owned(),
         )
     })
 }

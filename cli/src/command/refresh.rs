@@ -40,7 +40,10 @@ pub(crate) fn run(session: &Session, asked: &Refresh) -> Result<(), Failure> {
                 stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 outcome
             };
-            running.push((stream, thread::Builder::new().name(format!("stream {stream}")).spawn_scoped(scope, one)));
+            running.push((
+                stream,
+                thread::Builder::new().name(format!("stream {stream}")).spawn_scoped(scope, one),
+            ));
         }
         let joined = running.into_iter().map(|(stream, thread)| {
             let thread = thread.map_err(|source| RefreshError::Thread { stream, source });
@@ -55,8 +58,16 @@ pub(crate) fn run(session: &Session, asked: &Refresh) -> Result<(), Failure> {
 
 /// What each stream did; the first failure after that.
 fn shown(asked: &Refresh, outcomes: Vec<(u32, Result<StreamOutcome, RefreshError>)>) -> Result<(), Failure> {
-    let mut table =
-        TextTable::new(&["stream", "orders", "lines", "not there", "seconds", "orders/s", "p50 ms", "p99 ms"]);
+    let mut table = TextTable::new(&[
+        "stream",
+        "orders",
+        "lines",
+        "not there",
+        "seconds",
+        "orders/s",
+        "p50 ms",
+        "p99 ms",
+    ]);
     let mut failed = None;
     for (stream, outcome) in outcomes {
         match outcome {

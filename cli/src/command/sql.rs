@@ -33,7 +33,8 @@ pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
 /// An error if a transaction is open of which nobody will say any more that it is to be committed.
 pub(crate) fn given_up(sql_session: &SqlSession) -> Result<(), Failure> {
     if sql_session.is_open() {
-        let text = "the transaction was begun and not committed: nothing of it was written; end it with COMMIT";
+        let text =
+            "the transaction was begun and not committed: nothing of it was written; end it with COMMIT";
         return Err(Failure::Runtime(text.to_owned()));
     }
     Ok(())

@@ -16,7 +16,8 @@ pub(crate) fn run(session: &Session, tables: &Tables) -> Result<(), Failure> {
 }
 
 pub(crate) fn list(session: &Session, format: Format) -> Result<(), Failure> {
-    let mut table = TextTable::new(&["table", "rows", "columns", "segments", "nodes", "stored", "changed", "source"]);
+    let mut table =
+        TextTable::new(&["table", "rows", "columns", "segments", "nodes", "stored", "changed", "source"]);
     for info in session.engine().tables() {
         let source = info.broken.map_or(info.source, |broken| format!("cannot be queried: {broken}"));
         table.push(vec![

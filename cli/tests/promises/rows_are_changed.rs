@@ -13,7 +13,8 @@ fn script(data: &Data, sql: &str) -> String {
 }
 
 const ALONE: &str = "select count(*) from orders where o_orderkey not in (select l_orderkey from lineitem)";
-const LINES_ALONE: &str = "select count(*) from lineitem where l_orderkey not in (select o_orderkey from orders)";
+const LINES_ALONE: &str =
+    "select count(*) from lineitem where l_orderkey not in (select o_orderkey from orders)";
 
 #[test]
 fn a_script_changes_rows_together_and_later_commands_see_them() {
@@ -37,7 +38,10 @@ fn a_script_changes_rows_together_and_later_commands_see_them() {
     assert_eq!(number(&data, "select count(*) from orders where o_orderkey < 100"), 27);
     let again = ["sql", "delete from orders where o_orderkey = 1", "--compare-placements"];
     data.run_words(&again, "").fails(2, &["several times"]);
-    let shell = data.run_words(&["shell"], "begin;\ndelete from orders\n where o_orderkey = 1;\ncommit;\nselect count(*) from orders;\n");
+    let shell = data.run_words(
+        &["shell"],
+        "begin;\ndelete from orders\n where o_orderkey = 1;\ncommit;\nselect count(*) from orders;\n",
+    );
     assert!(shell.succeeds().contains("14999"), "the shell has transactions, too");
 }
 

@@ -20,11 +20,8 @@ const SEGMENTS: u32 = 3;
 const SEGMENT_ROWS: u32 = 2000;
 
 fn table() -> Arc<TableDefinition> {
-    let column = |name: &str, column_type, nullable| ColumnDefinition {
-        name: name.to_owned(),
-        column_type,
-        nullable,
-    };
+    let column =
+        |name: &str, column_type, nullable| ColumnDefinition { name: name.to_owned(), column_type, nullable };
     Arc::new(TableDefinition {
         id: TableId(7),
         name: "t".to_owned(),
@@ -183,7 +180,11 @@ fn every_changed_row_comes_out_once_with_its_newest_values_whatever_the_steps() 
         let live: usize = layer.runs.iter().map(|run| layer.live(run)).sum();
         assert_eq!(live, world.expected.len());
         let most = live.max(1).ilog2() as usize + 2;
-        assert!(layer.runs.len() <= most, "{} runs of {live} rows, expected at most {most}", layer.runs.len());
+        assert!(
+            layer.runs.len() <= most,
+            "{} runs of {live} rows, expected at most {most}",
+            layer.runs.len()
+        );
     }
 }
 

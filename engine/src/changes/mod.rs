@@ -122,9 +122,7 @@ impl Changes {
             let mut writer = lock(&changes.writer);
             let session = match &mut *writer {
                 Some(session) => session,
-                None => {
-                    writer.insert(writing(&changes.lines)?)
-                }
+                None => writer.insert(writing(&changes.lines)?),
             };
             session.write_stamped(items).map_err(EngineError::from)
         })

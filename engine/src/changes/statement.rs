@@ -126,7 +126,9 @@ impl ChangeStatement {
                 let columns = new_columns(definition, &name, &update.assignments)?;
                 let others = match &update.from {
                     None => &[][..],
-                    Some(UpdateTableFromKind::BeforeSet(others) | UpdateTableFromKind::AfterSet(others)) => others,
+                    Some(UpdateTableFromKind::BeforeSet(others) | UpdateTableFromKind::AfterSet(others)) => {
+                        others
+                    }
                 };
                 Ok(query(&name, &columns, (&update.table, others), update.selection.as_ref()))
             }
@@ -183,14 +185,17 @@ fn new_columns(
         let Some(slot) = at.and_then(|at| values.get_mut(at)) else {
             let names: Vec<&str> = definition.columns.iter().map(|column| column.name.as_str()).collect();
             let (table, names) = (&definition.name, names.join(", "));
-            return Err(EngineError::Plan(format!("table {table} has no column {column:?}; there are {names}")));
+            return Err(EngineError::Plan(format!(
+                "table {table} has no column {column:?}; there are {names}"
+            )));
         };
         if slot.replace(format!("({value})")).is_some() {
             return Err(EngineError::Plan(format!("column {column:?} is set twice, expected each once")));
         }
     }
     let columns = definition.columns.iter().zip(values);
-    let columns = columns.map(|(column, value)| value.unwrap_or_else(|| format!("{name}.{}", quoted(&column.name))));
+    let columns =
+        columns.map(|(column, value)| value.unwrap_or_else(|| format!("{name}.{}", quoted(&column.name))));
     Ok(columns.map(|column| format!(", {column}")).collect())
 }
 

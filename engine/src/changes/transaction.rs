@@ -105,7 +105,9 @@ impl Transaction {
                 Row::Known(identity, value) => (identity, value),
             };
             let value = match value {
-                Some(bytes) => Value::new(&bytes).map_err(|error| EngineError::Execution(error.to_string()))?,
+                Some(bytes) => {
+                    Value::new(&bytes).map_err(|error| EngineError::Execution(error.to_string()))?
+                }
                 None => Value::DELETED,
             };
             written.rows.insert(identity, value);
@@ -152,7 +154,9 @@ impl Transaction {
                 let identity = match identity {
                     // It was never there for anybody else.
                     RowIdentity::Inserted { by: PENDING, .. } if value.bytes().is_none() => continue,
-                    RowIdentity::Inserted { by: PENDING, number } => RowIdentity::Inserted { by: stamp, number },
+                    RowIdentity::Inserted { by: PENDING, number } => {
+                        RowIdentity::Inserted { by: stamp, number }
+                    }
                     known => known,
                 };
                 items.extend(identity.key(table).map(|key| (key, value)));

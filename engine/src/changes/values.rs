@@ -25,7 +25,8 @@ pub(crate) fn encoded(
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     let row = |row: usize| {
         let values = definition.columns.iter().zip(&columns);
-        let values = values.map(|(column, array)| datum(column, array, row)).collect::<Result<Vec<_>, _>>()?;
+        let values =
+            values.map(|(column, array)| datum(column, array, row)).collect::<Result<Vec<_>, _>>()?;
         encode(definition, &values).map_err(|fault| EngineError::Execution(fault.to_string()))
     };
     (0..batch.num_rows()).map(row).collect()

@@ -36,7 +36,8 @@ impl ScanExec {
             rows: self.snapshot.rows(),
             rows_withheld: self.snapshot.rows_withheld(),
             rows_beside: self.snapshot.rows_beside(),
-            estimated_rows: rounded(self.rows_selected()),
+            // Zone maps tell of rows that are not there any more, too.
+            estimated_rows: rounded(self.rows_selected()).min(self.snapshot.rows()),
             planned,
             zone_maps: self.zone_maps(&self.program, 0),
             narrowing: self.narrowing_report(),

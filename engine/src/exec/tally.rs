@@ -2,7 +2,9 @@
 //!
 //! One tally per scan of a plan; every segment adds to it, so that a query that fails or is dropped has counted what it did.
 
-use crate::report::{BOUNCES_KEPT_MAX, Bounce, ChangedRows, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason};
+use crate::report::{
+    BOUNCES_KEPT_MAX, Bounce, ChangedRows, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason,
+};
 use rackscan_format::{
     ids::{NodeId, SegmentId},
     message::BounceReason,

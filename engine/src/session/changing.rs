@@ -213,7 +213,8 @@ impl Engine {
             None => self.parse(&change.select(table.definition())?)?,
         };
         let placed = change.insert().is_none().then(|| change.table.clone());
-        let outcome = self.collect(statement, started, Seen { view, placed, is_fixed: true, unheard: None }).await?;
+        let outcome =
+            self.collect(statement, started, Seen { view, placed, is_fixed: true, unheard: None }).await?;
         let rows = rows_of(change.verb(), &table, &outcome.batches)?;
         let count = rows.len() as u64;
         transaction.write(&table, rows)?;
@@ -221,7 +222,10 @@ impl Engine {
             self.commit(alone).await?;
         }
         let elapsed = started.elapsed();
-        Ok(QueryOutcome { report: QueryReport { elapsed, ..outcome.report }, ..counted(change.verb(), count, started) })
+        Ok(QueryOutcome {
+            report: QueryReport { elapsed, ..outcome.report },
+            ..counted(change.verb(), count, started)
+        })
     }
 
     /// Writes what a transaction has; says as which one.
@@ -237,7 +241,8 @@ impl Engine {
 /// What becomes of the rows that a statement's query has found.
 fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row>, EngineError> {
     let definition = table.definition();
-    let types: Vec<DataType> = table.columns().fields().iter().map(|field| field.data_type().clone()).collect();
+    let types: Vec<DataType> =
+        table.columns().fields().iter().map(|field| field.data_type().clone()).collect();
     let (mut rows, mut places) = (Vec::new(), BTreeSet::new());
     for batch in batches {
         let placed = (verb != Verb::Insert).then(|| batch.column(0).as_primitive::<Int64Type>());
@@ -245,7 +250,8 @@ fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row
         let values = match verb {
             Verb::Delete => vec![None; batch.num_rows()],
             _ => {
-                let batch = batch.project(&columns).map_err(|error| EngineError::Execution(error.to_string()))?;
+                let batch =
+                    batch.project(&columns).map_err(|error| EngineError::Execution(error.to_string()))?;
                 encoded(definition, &types, &batch)?.into_iter().map(Some).collect()
             }
         };

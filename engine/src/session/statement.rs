@@ -46,7 +46,9 @@ pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
             {
                 return Ok(Parsed::Begin);
             }
-            SqlStatement::StartTransaction { .. } => "a transaction is begun by BEGIN alone; it is read-atomic",
+            SqlStatement::StartTransaction { .. } => {
+                "a transaction is begun by BEGIN alone; it is read-atomic"
+            }
             SqlStatement::Commit { chain: false, .. } => return Ok(Parsed::Commit),
             SqlStatement::Rollback { chain: false, savepoint: None } => return Ok(Parsed::Rollback),
             SqlStatement::Commit { .. } | SqlStatement::Rollback { .. } | SqlStatement::Savepoint { .. } => {

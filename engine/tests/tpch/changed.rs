@@ -77,7 +77,9 @@ async fn alone(engine: &Engine) -> Outcome<SessionContext> {
 
 /// Executes a statement by DataFusion alone; the rows that it was about. DataFusion's tables in memory pass over subqueries of DELETE: those keep the rows that are left.
 async fn change_alone(alone: &SessionContext, change: &str) -> Outcome<u64> {
-    let Some((table, condition)) = change.strip_prefix("delete from ").and_then(|rest| rest.split_once(" where ")) else {
+    let Some((table, condition)) =
+        change.strip_prefix("delete from ").and_then(|rest| rest.split_once(" where "))
+    else {
         return Ok(count(&alone.sql(change).await?.collect().await?));
     };
     let all = alone.sql(&format!("select * from {table}")).await?.collect().await?;
@@ -125,10 +127,13 @@ async fn changes_are_seen_by_all() -> Outcome<()> {
         // By turns: what one has written the other sees.
         let found = count(&engines[turn % 2].sql(change).await?.batches);
         assert_eq!(found, expected, "{change}");
-        check_answers(&engines, &alone, change).await?;
+        // By turns, too.
+        let asked = (turn + 1) % 2;
+        check_answers(&engines[asked..=asked], &alone, change).await?;
     }
     // Who comes later sees the same.
     let late = [cluster.engine(Wire::Shm, options(Policy::Auto)).await?];
+    check_answers(&engines, &alone, "all").await?;
     check_answers(&late, &alone, "all").await
 }
 
@@ -150,7 +155,9 @@ async fn transactions_are_kept_apart() -> Outcome<()> {
     let (mut mine, mut theirs) = (SqlSession::default(), SqlSession::default());
     let rows = "select count(*) from nation where n_regionkey = 7";
     engine.sql_in(&mut mine, "begin").await?;
-    engine.sql_in(&mut mine, "insert into nation values (70, 'ATLANTIS', 7, 'new'), (71, 'MU', 7, 'new')").await?;
+    engine
+        .sql_in(&mut mine, "insert into nation values (70, 'ATLANTIS', 7, 'new'), (71, 'MU', 7, 'new')")
+        .await?;
     engine.sql_in(&mut mine, "update nation set n_regionkey = 7 where n_nationkey < 3").await?;
     assert_eq!(one(&engine, &mut mine, rows).await?, 5, "a transaction sees its own rows");
     assert_eq!(one(&other, &mut theirs, rows).await?, 0, "and nobody else does");
@@ -199,8 +206,10 @@ async fn sums_stay(wire: Wire) -> Outcome<()> {
                 // Rows of this writer only: RAMP does not keep two writers of a row apart.
                 let (row, amount) = (moved % 40 * 2 + writer + 1, moved % 13 + 1);
                 own.sql_in(&mut session, "begin").await?;
-                let take = format!("update supplier set s_acctbal = s_acctbal - {amount} where s_suppkey = {row}");
-                let give = format!("update customer set c_acctbal = c_acctbal + {amount} where c_custkey = {row}");
+                let take =
+                    format!("update supplier set s_acctbal = s_acctbal - {amount} where s_suppkey = {row}");
+                let give =
+                    format!("update customer set c_acctbal = c_acctbal + {amount} where c_custkey = {row}");
                 own.sql_in(&mut session, &take).await?;
                 own.sql_in(&mut session, &give).await?;
                 own.sql_in(&mut session, "commit").await?;
@@ -209,7 +218,7 @@ async fn sums_stay(wire: Wire) -> Outcome<()> {
             Ok::<u32, EngineError>(moved)
         }));
     }
-    let until = Instant::now() + Duration::from_secs(4);
+    let until = Instant::now() + Duration::from_secs(3);
     let mut looked = 0;
     while Instant::now() < until {
         for policy in Policy::ALL {
@@ -247,7 +256,7 @@ async fn what_cannot_be_changed_is_said_and_nothing_is() {
         ("update nation set n_name = 'a', n_name = 'b'", "set twice"),
         ("update nation set n_regionkey = 'many'", "many"),
         ("update nation set n_regionkey = null where n_nationkey = 3", "n_regionkey"),
-        ("update nation set n_nationkey = 3000000000 where n_nationkey = 3", "n_nationkey"),
+        ("update orders set o_shippriority = 3000000000 where o_orderkey = 3", "o_shippriority"),
         ("update orders set o_totalprice = 99999999999999999.5 where o_orderkey = 1", "o_totalprice"),
         ("update nation set n_comment = r_name from region", "updated twice"),
         ("update nation set n_comment = 'x' returning n_name", "not supported"),
@@ -310,7 +319,8 @@ async fn what_a_lost_node_may_have_written_is_said_to_be_missing_and_nothing_is_
     assert_eq!(after.batches, before.batches, "what was known before is known still");
     let unheard = after.report.unheard.as_ref().unwrap();
     assert!(unheard.contains("home 1") && after.report.summary().contains(unheard), "{unheard}");
-    let error = engine.sql("update nation set n_comment = 'x'").await.map(|outcome| outcome.rows()).unwrap_err();
+    let error =
+        engine.sql("update nation set n_comment = 'x'").await.map(|outcome| outcome.rows()).unwrap_err();
     assert!(error.to_string().contains("home 1"), "{error}");
     assert_eq!(engine.sql(rows).await.unwrap().batches, before.batches, "nothing was written");
 }
