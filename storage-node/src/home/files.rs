@@ -89,8 +89,9 @@ pub enum HomeFileError {
     },
     /// Other nodes keep copies, and none is what it should be.
     #[error(
-        "{file}: the log is lost, and no copy in other nodes is whole: {reason}; put the best of them in its place by hand"
-    , file = file.display())]
+        "{file}: the log is lost, and no copy in other nodes is what it should be: {reason}; put the best one in its place by hand",
+        file = file.display()
+    )]
     Copies {
         /// The log's file.
         file: PathBuf,
