@@ -10,7 +10,8 @@
 use crate::{
     bloom::Bloom,
     bytes::Cursor,
-    limits::{FINGERPRINT_BYTES, KEY_BYTES_MAX, METADATA_BYTES_MAX, VALUE_BYTES_MAX},
+    limits::{FINGERPRINT_BYTES, KEY_BYTES_MAX, METADATA_BYTES_MAX, VALUE_BYTES_MAX, WRITE_KEYS_MAX},
+    list,
     stamp::Stamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -240,7 +241,7 @@ pub enum Metadata {
     /// Nothing: RAMP-Small has the stamp only, and without concurrency control nobody asks.
     Stamp,
     /// The fingerprints of all keys, ascending: RAMP-Fast.
-    WriteSet(Vec<Fingerprint>),
+    WriteSet(#[serde(deserialize_with = "list::at_most::<_, _, WRITE_KEYS_MAX>")] Vec<Fingerprint>),
     /// A Bloom filter of them: RAMP-Hybrid.
     Filter(Bloom),
 }

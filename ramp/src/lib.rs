@@ -24,6 +24,7 @@ pub mod history;
 pub mod home;
 pub mod item;
 pub mod limits;
+mod list;
 pub mod locks;
 pub mod log;
 pub mod message;

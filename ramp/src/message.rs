@@ -5,7 +5,7 @@
 //! Invariants
 //! - A home votes once on a transaction, by preparing it or by promising never to, and never changes its vote. A transaction is committed if and
 //!   only if all of its homes have prepared it: so anybody who has heard all votes knows how it ends.
-//! - Every list from outside is checked against a limit before it is used.
+//! - Every list from outside is checked against a limit before it is used; those of requests before they are decoded.
 
 use crate::{
     item::{Fingerprint, Key, Metadata, Oversize, Value, Version},
@@ -13,12 +13,15 @@ use crate::{
         HOMES_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX,
         WRITE_KEYS_MAX,
     },
+    list,
     log::Tail,
     slot::Place,
     stamp::{ClientId, Stamp},
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+mod size;
 
 /// A node that keeps keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -74,12 +77,14 @@ pub struct Part {
     /// Its place.
     pub stamp: Stamp,
     /// All homes that it writes to, ascending: who knows how it ends, if its coordinator does not say.
+    #[serde(deserialize_with = "list::at_most::<_, _, HOMES_MAX>")]
     pub homes: Vec<HomeId>,
     /// What the home counts on.
     pub guard: Guard,
     /// What readers of any of its keys are told of all of them.
     pub metadata: Metadata,
     /// What it writes here: keys ascending, each once.
+    #[serde(deserialize_with = "list::at_most::<_, _, WRITE_KEYS_MAX>")]
     pub items: Vec<(Key, Value)>,
 }
 
@@ -273,6 +278,7 @@ pub enum Request {
         /// The reader's lease.
         lease: LeaseId,
         /// Of these keys.
+        #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         keys: Vec<Key>,
     },
     /// The stamps of the newest committed versions.
@@ -280,6 +286,7 @@ pub enum Request {
         /// The reader's lease.
         lease: LeaseId,
         /// Of these keys.
+        #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         keys: Vec<Key>,
     },
     /// Of each key the newest version, committed or prepared, of one of these transactions. All of them are committed somewhere.
@@ -287,8 +294,10 @@ pub enum Request {
         /// The reader's lease.
         lease: LeaseId,
         /// Of these keys.
+        #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         keys: Vec<Key>,
         /// The transactions.
+        #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         stamps: Vec<Stamp>,
     },
     /// The newest versions of keys of a range, in order, as many as fit an answer.
@@ -305,6 +314,7 @@ pub enum Request {
         /// What it writes here.
         part: Part,
         /// Transactions that have ended in all of their homes: they may be forgotten.
+        #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
         settled: Vec<Stamp>,
     },
     /// All homes have prepared it.
@@ -320,11 +330,13 @@ pub enum Request {
     /// These have ended in all of their homes, and their coordinators know. Not answered.
     Settled {
         /// The transactions.
+        #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
         stamps: Vec<Stamp>,
     },
     /// These are committed in all of their homes, and their coordinators may not know. Not answered.
     Ended {
         /// The transactions.
+        #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
         stamps: Vec<Stamp>,
     },
     /// To write without concurrency control: at once, and here only.
@@ -342,6 +354,7 @@ pub enum Request {
         /// For this transaction.
         owner: Stamp,
         /// Keys and how.
+        #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         wanted: Vec<(Key, Mode)>,
     },
     /// To release all locks of a transaction that has not prepared anything here.
@@ -517,6 +530,43 @@ mod tests {
         assert!(postcard::from_bytes::<Key>(&[0]).is_err(), "no bytes at all");
         let long = postcard::to_stdvec(&Some(vec![0_u8; (1 << 20) + 1])).unwrap();
         assert!(postcard::from_bytes::<Value>(&long).is_err());
+    }
+
+    #[test]
+    fn lists_beyond_their_limits_do_not_come_out_of_the_bytes_of_a_request() {
+        let lease = LeaseId::default();
+        let keys = |count| vec![key("a"); count];
+        let stamps = |count| vec![STAMP; count];
+        let write = |homes, items| Part {
+            homes: vec![HomeId(1); homes],
+            items: vec![(key("a"), Value::DELETED); items],
+            ..part(&[])
+        };
+        let noted = |count| Part { metadata: Metadata::WriteSet(vec![Fingerprint(1); count]), ..part(&[]) };
+        let prepare = |part, settled| Request::Prepare { part, settled: stamps(settled) };
+        let lists: [(usize, &dyn Fn(usize) -> Request); 12] = [
+            (READ_KEYS_MAX, &|count| Request::Get { lease, keys: keys(count) }),
+            (READ_KEYS_MAX, &|count| Request::Stamps { lease, keys: keys(count) }),
+            (READ_KEYS_MAX, &|count| Request::Among { lease, keys: keys(count), stamps: stamps(1) }),
+            (READ_KEYS_MAX, &|count| Request::Among { lease, keys: keys(1), stamps: stamps(count) }),
+            (READ_KEYS_MAX, &|count| Request::Lock {
+                owner: STAMP,
+                wanted: vec![(key("a"), Mode::Shared); count],
+            }),
+            (SETTLED_PER_PART_MAX, &|count| Request::Settled { stamps: stamps(count) }),
+            (SETTLED_PER_PART_MAX, &|count| Request::Ended { stamps: stamps(count) }),
+            (SETTLED_PER_PART_MAX, &|count| prepare(part(&["a"]), count)),
+            (HOMES_MAX, &|count| prepare(write(count, 1), 0)),
+            (WRITE_KEYS_MAX, &|count| prepare(write(1, count), 0)),
+            (WRITE_KEYS_MAX, &|count| Request::Put { part: write(1, count) }),
+            (WRITE_KEYS_MAX, &|count| Request::Put { part: noted(count) }),
+        ];
+        for (most, request) in lists {
+            for (count, fits) in [(most, true), (most + 1, false)] {
+                let bytes = postcard::to_stdvec(&request(count)).unwrap();
+                assert_eq!(postcard::from_bytes::<Request>(&bytes).is_ok(), fits, "{:?}", request(1));
+            }
+        }
     }
 
     #[test]

@@ -190,6 +190,8 @@ pub const LOG_COMPACT_RETRY: Duration = Duration::from_secs(10);
 pub const LOG_STEP_BYTES: usize = 1 << 20;
 /// Bytes of a log that are in memory while it is read: more than its longest record.
 pub const LOG_WINDOW_BYTES: u64 = 2 * RECORD_BYTES_MAX as u64;
+/// Bytes that are kept of what was cut off the ends of logs: the newest cut anyhow, and as many before it as fit.
+pub const LOG_CUT_BYTES: u64 = 16 << 20;
 /// How long after a disk was full it is tried again.
 pub const LOG_RETRY: Duration = Duration::from_millis(100);
 /// Superseded versions that a turn of the reactor looks at.

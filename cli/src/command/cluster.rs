@@ -114,6 +114,7 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
         "in doubt",
         "log",
         "log copies",
+        "log cut",
         "connections",
         "registered",
     ]);
@@ -186,6 +187,7 @@ fn row(status: &NodeStatus, address: String) -> Vec<Cell> {
         Cell::from(status.home.in_doubt),
         Cell::Bytes(status.home.log_bytes),
         Cell::from(usize::from(status.home.log_copies)),
+        Cell::Bytes(status.home.log_cut_bytes),
         Cell::from(counters.connections_open),
         Cell::from(registered),
     ]

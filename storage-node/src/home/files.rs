@@ -5,7 +5,7 @@
 //! | `transactions.log` | the log, `rackscan_ramp::log`; behind it zeroes where disk space was taken ahead |
 //! | `transactions.log.new` | a successor being written; never read |
 //! | `transactions.log.fetched` | a copy that is being fetched from another node, `recovery`; never read before it is whole |
-//! | `transactions.log.cut` | bytes that were cut off the log because they are no whole records, one cut behind the other |
+//! | `transactions.log.cut` | bytes that were cut off the log because they are no whole records, `cut_file` |
 //! | `transactions.life` | the number of the home's life, sealed |
 //!
 //! Invariants
@@ -35,6 +35,7 @@ use rackscan_ramp::{
 };
 
 use super::{
+    cut_file::{self, LOG_CUT},
     log_file::{Folder, LogFile},
     reader::LogReader,
     shared::HomeShared,
@@ -42,13 +43,12 @@ use super::{
     writer::{LogThread, number_of, random, salt},
 };
 use crate::{
-    config::Config, error::StartError, lifecycle::Lifecycle, mailbox::Mailbox, memory_plan::HomePlan,
-    metrics::Metrics,
+    config::Config, error::StartError, lifecycle::Lifecycle, limits::LOG_CUT_BYTES, mailbox::Mailbox,
+    memory_plan::HomePlan, metrics::Metrics,
 };
 
 const LOG: &str = "transactions.log";
 const LOG_NEW: &str = "transactions.log.new";
-const LOG_CUT: &str = "transactions.log.cut";
 const LOG_FETCHED: &str = "transactions.log.fetched";
 const LIFE: &str = "transactions.life";
 const LIFE_NEW: &str = "transactions.life.new";
@@ -130,6 +130,8 @@ pub(super) struct Found {
     pub(super) end: Tail,
     /// The log's number.
     pub(super) number: u32,
+    /// Bytes that were cut off its end.
+    pub(super) cut_bytes: u64,
 }
 
 /// What is ready before any thread is: the home, or, where its log is lost and other nodes may have a copy, all but that.
@@ -186,8 +188,9 @@ impl Setting {
         let opening = OpenOptions::new().read(true).write(true).open(&path);
         let mut file = opening.map_err(os(&path, "opening it"))?;
         let (store, end, cut) = read(&path, &file, *options, RegionSlots(slots.clone()))?;
+        let cut_bytes = cut.as_ref().map_or(0, |cut| cut.bytes);
         if let Some(cut) = cut {
-            keep(folder, &file, &cut)?;
+            cut_file::keep(folder, &file, cut.offset_bytes, cut.bytes, LOG_CUT_BYTES)?;
             file.cut(cut.offset_bytes).and_then(|()| file.sync_all()).map_err(os(&path, "cutting it"))?;
             tracing::warn!(
                 file = %path.display(), offset = cut.offset_bytes, bytes = cut.bytes, damage = %cut.damage, kept = LOG_CUT,
@@ -204,7 +207,7 @@ impl Setting {
             log_bytes = end.offset_bytes,
             "the home of transactions is ready"
         );
-        Ok(Found { home, file, end, number })
+        Ok(Found { home, file, end, number, cut_bytes })
     }
 
     /// Where the log is.
@@ -326,26 +329,6 @@ fn read(path: &Path, file: &File, options: StoreOptions, slots: RegionSlots) -> 
     // Records end as well where the file could not be read: only then it counts.
     let (tail, cut) = reader.finish().map_err(os(path, "reading it"))?;
     Ok((store, tail, cut))
-}
-
-/// Puts what is cut off behind what was cut off before.
-fn keep(folder: &Path, file: &File, cut: &Cut) -> Result<(), HomeFileError> {
-    let path = folder.join(LOG_CUT);
-    let copy = || {
-        let mut kept = OpenOptions::new().append(true).create(true).open(&path)?;
-        let mut piece = vec![0; 1 << 16];
-        let (mut at, end) = (cut.offset_bytes, cut.offset_bytes + cut.bytes);
-        while at < end {
-            let length = (end - at).min(piece.len() as u64);
-            let piece = &mut piece[..usize::try_from(length).unwrap_or(0)];
-            file.read_exact_at(piece, at)?;
-            kept.write_all(piece)?;
-            at += length;
-        }
-        kept.sync_all()?;
-        File::open(folder)?.sync_all()
-    };
-    copy().map_err(os(&path, "keeping what is cut off the log"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! - `service`: the home in the first reactor. `clients`: what clients leave there. `endings`, `orphans`: how it is ended; `ask`: how others are asked for that. `slots`: where peers read by themselves.
 //! - `writer`: the thread of the log. `compaction`: how it makes a shorter one. `log_file`: the file below it. `durability`: what counts as durable.
 //! - `copying`: how other nodes come to have copies of the log. `recovery`: how the log comes back from them if it is lost, and `arrival` how its home then comes to the first reactor.
-//! - `files`: which files there are, and what a start makes of them. `reader`: a log, piece by piece.
+//! - `files`: which files there are, and what a start makes of them. `reader`: a log, piece by piece. `cut_file`: what was cut off it.
 //! - `shared`: what all reactors know of the home.
 //!
 //! Invariants
@@ -23,6 +23,7 @@ mod ask;
 mod clients;
 mod compaction;
 mod copying;
+mod cut_file;
 mod durability;
 mod endings;
 mod files;

@@ -12,7 +12,7 @@
 
 use std::{
     fs::File,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -84,6 +84,7 @@ impl Making {
     /// The home, and the thread of its log.
     fn make(self, found: Found) -> Result<(HomeService, JoinHandle<()>), StartError> {
         let Self { config, setting, shared, lifecycle, first, peers } = self;
+        shared.gauges.log_cut_bytes.store(found.cut_bytes, Relaxed);
         let (log, thread) = start_log(&setting, &found, &config, first, &lifecycle)?;
         if let Some(peers) = &peers {
             peers.log_begins(found.number, found.end);

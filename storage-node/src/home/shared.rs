@@ -175,6 +175,7 @@ gauges!(
     refused,
     ended_by_asking,
     log_batches,
+    log_cut_bytes,
 );
 
 #[cfg(test)]

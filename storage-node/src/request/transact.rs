@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - A request holds memory of the home's part from its first byte to its answer (`Charge`), so what clients send at one time is bounded.
+//! - A request holds memory of the home's part from its first byte to its answer (`Charge`), so what clients send at one time is bounded. How much it
+//!   takes is known when it is decoded; until then one request of each reactor may take more, by what the lists of one answered message and the next may have.
 //! - Nothing of a request is done that breaks a rule of the list: its length, more than one question, a message beyond its limits.
 //! - What the home does is done, whether or not its replies find room in the target.
 
@@ -27,7 +28,7 @@ use serde::{
 
 use crate::{
     bridge::Core,
-    home::{Caller, Charge, is_answered},
+    home::{Caller, Charge, HomeShared, is_answered},
     limits::{TRANSACT_MESSAGES_MAX, TRANSACT_PIECE_BYTES, TRANSACT_PULLED_BYTES_MAX, TRANSIT_BYTES_MIN},
     staging::Slot,
     task::{Place, Progress, Work, bad_memory, malformed},
@@ -40,8 +41,8 @@ enum Stage {
     Arrived(Parcel),
     /// Its bytes come, from this place.
     Pulling(Target, Vec<u8>),
-    /// They are here.
-    Here(Vec<u8>),
+    /// They are here, pulled from this place or not.
+    Here(Option<Target>, Vec<u8>),
     /// The home has its messages.
     Asked(Caller),
     /// The home has answered.
@@ -53,6 +54,8 @@ enum Stage {
 struct Transact {
     target: Target,
     stage: Stage,
+    /// What it takes of the home's memory, as far as is known.
+    needed_bytes: u64,
     charge: Option<Charge>,
     /// Where a piece is on its way through staging memory, from or to the requester, and how long it is.
     slot: Option<(Slot, usize)>,
@@ -73,18 +76,25 @@ pub(crate) fn start(core: &Core, messages: Parcel, target: Target) -> Result<Box
             "{found} bytes of messages of a transaction, expected 1 to {TRANSACT_PULLED_BYTES_MAX}"
         )));
     }
-    let (needed, most) = (transit_bytes(&messages), home.transit_bytes());
-    if needed > most {
-        let text = format!(
-            "messages of a transaction that take {needed} bytes while they are served, of {most}: divide the transaction, or give the node \
-             more memory for `transactions`"
-        );
-        return Err(Refusal::new(RefusalCode::Full, text));
-    }
-    Ok(Box::new(Transact { target, stage: Stage::Arrived(messages), charge: None, slot: None }))
+    let needed_bytes = transit_bytes(&messages);
+    check_needed(home, needed_bytes)?;
+    Ok(Box::new(Transact { target, stage: Stage::Arrived(messages), needed_bytes, charge: None, slot: None }))
 }
 
-/// What a request takes while it is served: its bytes, and what they mean.
+/// Whether a request can have as much memory as this at all.
+fn check_needed(home: &HomeShared, needed: u64) -> Result<(), Refusal> {
+    let most = home.transit_bytes();
+    if needed <= most {
+        return Ok(());
+    }
+    let text = format!(
+        "messages of a transaction that take {needed} bytes while they are served, of {most}: divide the transaction, or give the node \
+         more memory for `transactions`"
+    );
+    Err(Refusal::new(RefusalCode::Full, text))
+}
+
+/// What a request takes while it is served, as far as is known before it is decoded: its bytes, and as much for what they mean.
 fn transit_bytes(messages: &Parcel) -> u64 {
     let bytes = match messages {
         Parcel::Here(bytes) => bytes.len() as u64,
@@ -93,8 +103,14 @@ fn transit_bytes(messages: &Parcel) -> u64 {
     (2 * bytes).max(TRANSIT_BYTES_MIN)
 }
 
-/// At most `TRANSACT_MESSAGES_MAX` messages: of a longer list, one more than that.
-struct Messages(Vec<Request>);
+/// What it takes in truth: many small keys take more than their bytes.
+fn decoded_bytes(bytes: &[u8], messages: &[Request]) -> u64 {
+    let meant = messages.iter().map(Request::memory_bytes).sum::<usize>();
+    bytes.len() as u64 + meant as u64
+}
+
+/// At most `TRANSACT_MESSAGES_MAX` messages, and how many of them are answered; of those, none behind the first is kept.
+struct Messages(Vec<Request>, usize);
 
 impl<'de> Deserialize<'de> for Messages {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -107,14 +123,19 @@ impl<'de> Deserialize<'de> for Messages {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Messages, A::Error> {
-                let mut messages = Vec::new();
+                let (mut messages, mut found, mut answered) = (Vec::new(), 0, 0);
                 while let Some(message) = list.next_element()? {
-                    if messages.len() == TRANSACT_MESSAGES_MAX {
-                        return Err(serde::de::Error::invalid_length(messages.len() + 1, &self));
+                    if found == TRANSACT_MESSAGES_MAX {
+                        return Err(serde::de::Error::invalid_length(found + 1, &self));
                     }
-                    messages.push(message);
+                    found += 1;
+                    answered += usize::from(is_answered(&message));
+                    // It is answered messages that may be large: there are never two in memory and a third to come.
+                    if answered <= 1 {
+                        messages.push(message);
+                    }
                 }
-                Ok(Messages(messages))
+                Ok(Messages(messages, answered))
             }
         }
         deserializer.deserialize_seq(Bounded)
@@ -123,9 +144,8 @@ impl<'de> Deserialize<'de> for Messages {
 
 /// The messages in these bytes, if they keep the rules.
 fn messages(bytes: &[u8]) -> Result<Vec<Request>, Refusal> {
-    let Messages(messages) = codec::decode("a list of at most 64 messages of transactions", bytes)
+    let Messages(messages, answered) = codec::decode("a list of at most 64 messages of transactions", bytes)
         .map_err(|error| malformed(error.to_string()))?;
-    let answered = messages.iter().filter(|message| is_answered(message)).count();
     if answered > 1 {
         return Err(malformed(format!(
             "{answered} messages of transactions that are answered, expected at most 1"
@@ -144,41 +164,26 @@ impl Transact {
     fn go_on(&mut self, core: &mut Core, place: Place) -> Result<Option<Progress>, Refusal> {
         match std::mem::replace(&mut self.stage, Stage::Ended(Err(bad_memory("the request was lost")))) {
             Stage::Arrived(parcel) => {
-                let taken =
-                    core.node.home.as_ref().and_then(|home| Charge::take(home, transit_bytes(&parcel)));
+                let taken = core.node.home.as_ref().and_then(|home| Charge::take(home, self.needed_bytes));
                 if taken.is_none() {
                     self.stage = Stage::Arrived(parcel);
                     return Ok(Some(Progress::Starved));
                 }
                 self.charge = taken;
                 self.stage = match parcel {
-                    Parcel::Here(bytes) => Stage::Here(bytes),
+                    Parcel::Here(bytes) => Stage::Here(None, bytes),
                     Parcel::Beside(source) => Stage::Pulling(source, Vec::new()),
                 };
             }
             Stage::Pulling(source, bytes) if bytes.len() as u64 == source.length_bytes => {
-                self.stage = Stage::Here(bytes);
+                self.stage = Stage::Here(Some(source), bytes);
             }
             Stage::Pulling(source, bytes) => {
                 let pulled = self.pull(core, place, &source, bytes.len() as u64);
                 self.stage = Stage::Pulling(source, bytes);
                 return Ok(Some(if pulled? { Progress::Working } else { Progress::Starved }));
             }
-            Stage::Here(bytes) => {
-                let messages = messages(&bytes)?;
-                drop(bytes);
-                let connection = core.link(place).map(|link| {
-                    link.transacts = true;
-                    link.id()
-                });
-                let Some(connection) = connection else { return Err(bad_memory("the connection is gone")) };
-                let is_question = messages.iter().any(is_answered);
-                let caller = core.home.ask(place.task, connection, messages);
-                self.stage = match is_question {
-                    true => Stage::Asked(caller),
-                    false => Stage::Answering(Box::new(Answering::new(Vec::new(), self.target)?)),
-                };
-            }
+            Stage::Here(source, bytes) => return self.ask(core, place, source, bytes),
             Stage::Asked(caller) => {
                 self.stage = Stage::Asked(caller);
                 return Ok(Some(Progress::Working));
@@ -198,6 +203,47 @@ impl Transact {
             }
         }
         Ok(None)
+    }
+
+    /// Decodes the request and asks the home; or waits for memory, if it takes more than its bytes let expect.
+    fn ask(
+        &mut self,
+        core: &mut Core,
+        place: Place,
+        source: Option<Target>,
+        bytes: Vec<u8>,
+    ) -> Result<Option<Progress>, Refusal> {
+        let messages = messages(&bytes)?;
+        let needed_bytes = decoded_bytes(&bytes, &messages);
+        if needed_bytes > self.needed_bytes && !self.take_more(core, needed_bytes)? {
+            // It is decoded again, and pulled again, when there is some.
+            self.stage = Stage::Arrived(source.map_or(Parcel::Here(bytes), Parcel::Beside));
+            return Ok(Some(Progress::Starved));
+        }
+        drop(bytes);
+        let connection = core.link(place).map(|link| {
+            link.transacts = true;
+            link.id()
+        });
+        let Some(connection) = connection else { return Err(bad_memory("the connection is gone")) };
+        let is_question = messages.iter().any(is_answered);
+        let caller = core.home.ask(place.task, connection, messages);
+        self.stage = match is_question {
+            true => Stage::Asked(caller),
+            false => Stage::Answering(Box::new(Answering::new(Vec::new(), self.target)?)),
+        };
+        Ok(None)
+    }
+
+    /// Takes more memory than it has. False if others hold it: then it has none.
+    fn take_more(&mut self, core: &Core, needed_bytes: u64) -> Result<bool, Refusal> {
+        let Some(home) = &core.node.home else { return Ok(false) };
+        check_needed(home, needed_bytes)?;
+        self.needed_bytes = needed_bytes;
+        // Two that keep what they have and wait for more might wait for each other.
+        self.charge = None;
+        self.charge = Charge::take(home, needed_bytes);
+        Ok(self.charge.is_some())
     }
 
     /// Begins with the next piece of the request. False if there is no memory now.

@@ -50,6 +50,25 @@ fn lists_that_break_a_rule_are_refused_whole() {
 }
 
 #[test]
+fn a_list_of_more_keys_than_may_be_is_refused_before_it_is_decoded() {
+    let home = Home::new();
+    let node = home.start_with_keys();
+    for (number, (wire, mut client)) in (1_u32..).zip(node.both()) {
+        let lease = client.lease(number);
+        let get = |keys| Request::Get { lease, keys: vec![crate::support::keys::key("a"); keys] };
+        let asked = client.status().home.requests;
+        // In memory they would take a hundred times what may be on its way.
+        for keys in [4097, 2_400_000] {
+            let request = client.transact_request(&[get(keys)]);
+            assert_eq!(client.refusal_code(request), RefusalCode::Malformed, "{wire}: {keys} keys");
+        }
+        assert_eq!(client.status().home.requests, asked, "{wire}: the home has not seen them");
+        assert!(!client.tell(&[get(4096)]).is_empty(), "{wire}");
+    }
+    node.stop();
+}
+
+#[test]
 fn random_bytes_are_refused_or_mean_something() {
     let home = Home::new();
     let node = home.start_with_keys();

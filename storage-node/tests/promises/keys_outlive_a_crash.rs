@@ -64,13 +64,15 @@ fn a_damaged_end_is_cut_off_kept_and_the_rest_stays() {
     let mut client = node.shm();
     let lease = client.lease(1);
     assert_eq!(client.value(lease, "a"), Some(b"first".to_vec()));
-    assert_eq!(client.status().home.log_bytes, whole as u64);
+    let status = client.status().home;
+    assert_eq!((status.log_bytes, status.log_cut_bytes), (whole as u64, (written + 1 - whole) as u64));
     client.commit(at(3, 1), &[("a", b"third")]);
     node.stop();
     let node = crashed.start_with_keys();
     let mut client = node.shm();
     let lease = client.lease(1);
     assert_eq!(client.value(lease, "a"), Some(b"third".to_vec()), "what was cut off did not come back");
+    assert_eq!(client.status().home.log_cut_bytes, 0, "it is said of one start");
     node.stop();
 }
 

@@ -1,0 +1,103 @@
+//! How much memory does a request take once it is decoded?
+//!
+//! More than its bytes: whoever bounds what requests on their way hold counts this.
+//!
+//! Invariants
+//! - No list is left out: a request takes no more than a small part beyond what is said, whatever it holds.
+
+use super::{Part, Request};
+use crate::{
+    item::{Key, Value},
+    stamp::Stamp,
+};
+
+/// What bytes that clones share take beside themselves: two counts, and what an allocator adds.
+const SHARED_BYTES: usize = 32;
+
+impl Request {
+    /// What it takes in memory, with all that it holds, in bytes, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let stamps = |stamps: &Vec<Stamp>| stamps.capacity() * size_of::<Stamp>();
+        let keys =
+            |keys: &Vec<Key>| keys.capacity() * size_of::<Key>() + keys.iter().map(shared).sum::<usize>();
+        let held = match self {
+            Self::Get { keys: wanted, .. } | Self::Stamps { keys: wanted, .. } => keys(wanted),
+            Self::Among { keys: wanted, stamps: among, .. } => keys(wanted) + stamps(among),
+            Self::Scan { range, .. } => range.prefix.capacity() + range.after.as_ref().map_or(0, shared),
+            Self::Prepare { part, settled } => part.memory_bytes() + stamps(settled),
+            Self::Put { part } => part.memory_bytes(),
+            Self::Settled { stamps: ended } | Self::Ended { stamps: ended } => stamps(ended),
+            Self::Lock { wanted, .. } => {
+                size_of_val(wanted.as_slice()) + wanted.iter().map(|(key, _)| shared(key)).sum::<usize>()
+            }
+            Self::Lease { .. }
+            | Self::Advance { .. }
+            | Self::Close { .. }
+            | Self::Mark
+            | Self::Commit { .. }
+            | Self::Abort { .. }
+            | Self::Inquire { .. }
+            | Self::Unlock { .. } => 0,
+        };
+        size_of::<Self>() + held
+    }
+}
+
+impl Part {
+    fn memory_bytes(&self) -> usize {
+        let items = self.items.iter().map(|(key, value)| shared(key) + SHARED_BYTES + value.len());
+        self.homes.capacity() * size_of::<super::HomeId>()
+            + self.metadata.len()
+            + self.items.capacity() * size_of::<(Key, Value)>()
+            + items.sum::<usize>()
+    }
+}
+
+fn shared(key: &Key) -> usize {
+    SHARED_BYTES + key.bytes().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        item::{Fingerprint, Metadata},
+        message::{Guard, HomeId, KeyRange, LeaseId, Mode},
+        stamp::ClientId,
+    };
+
+    const STAMP: Stamp = Stamp { time: 7, client: ClientId(3) };
+
+    /// What a request takes more than one of the same kind with as good as nothing in it.
+    fn more(request: impl Fn(usize) -> Request) -> usize {
+        request(1000).memory_bytes() - request(0).memory_bytes()
+    }
+
+    #[test]
+    fn every_list_of_a_request_counts() {
+        let key = Key::new(b"a").unwrap();
+        let (lease, keys) = (LeaseId::default(), |count| vec![key.clone(); count]);
+        let stamps = |count| vec![STAMP; count];
+        let part = |homes, noted, items| {
+            let metadata = Metadata::WriteSet(vec![Fingerprint(1); noted]);
+            let items = vec![(key.clone(), Value::new(&[7; 100]).unwrap()); items];
+            Part { stamp: STAMP, homes: vec![HomeId(1); homes], guard: Guard::Open, metadata, items }
+        };
+        let (of_key, of_stamp) = (57 * 1000, 16 * 1000);
+        assert_eq!(more(|count| Request::Get { lease, keys: keys(count) }), of_key);
+        assert_eq!(more(|count| Request::Stamps { lease, keys: keys(count) }), of_key);
+        assert_eq!(more(|count| Request::Among { lease, keys: keys(count), stamps: vec![] }), of_key);
+        assert_eq!(more(|count| Request::Among { lease, keys: vec![], stamps: stamps(count) }), of_stamp);
+        assert_eq!(more(|count| Request::Settled { stamps: stamps(count) }), of_stamp);
+        assert_eq!(more(|count| Request::Ended { stamps: stamps(count) }), of_stamp);
+        assert_eq!(more(|count| Request::Prepare { part: part(0, 0, 0), settled: stamps(count) }), of_stamp);
+        assert_eq!(more(|count| Request::Put { part: part(count, 0, 0) }), 2 * 1000);
+        assert_eq!(more(|count| Request::Put { part: part(0, count, 0) }), 8 * 1000);
+        assert_eq!(more(|count| Request::Put { part: part(0, 0, count) }), of_key + (16 + 32 + 100) * 1000);
+        let wanted = |count| vec![(key.clone(), Mode::Shared); count];
+        assert!(more(|count| Request::Lock { owner: STAMP, wanted: wanted(count) }) > of_key);
+        let range = |count| KeyRange { prefix: vec![0; count], ..KeyRange::default() };
+        assert_eq!(more(|count| Request::Scan { lease, range: range(count) }), 1000);
+    }
+}

@@ -1,0 +1,88 @@
+//! Promise: what requests on their way take of a home's memory is what their messages take once they are decoded, not what their bytes do; who finds none waits.
+//!
+//! Method: keys of a few bytes, which take many times that, in a node that has half a MiB for requests.
+
+use rackscan_format::message::RefusalCode;
+use rackscan_ramp::{
+    message::{LeaseId, Mode, Reply, Request},
+    stamp::Stamp,
+};
+use rackscan_storage_node::ByteSize;
+
+use crate::support::{
+    keys::{at, key},
+    node::{Home, Running},
+};
+
+/// What a home of the least memory has for requests.
+const TRANSIT_BYTES: usize = 512 << 10;
+
+fn least(home: &Home) -> Running {
+    let mut config = home.config_with_keys();
+    config.transactions = Some(ByteSize(1 << 20));
+    home.start_with(config).expect("the node starts")
+}
+
+/// Keys of five bytes, of which the first is the same.
+fn lock(owner: Stamp, count: u32) -> Request {
+    let name = |number: u32| key(&format!("{number:05}"));
+    Request::Lock { owner, wanted: (0..count).map(|number| (name(number), Mode::Exclusive)).collect() }
+}
+
+#[test]
+fn a_request_that_takes_more_than_there_is_is_refused_whatever_its_bytes_are() {
+    let home = Home::new();
+    let node = least(&home);
+    for (wire, mut client) in node.both() {
+        let lease = LeaseId::default();
+        let among = Request::Among { lease, keys: vec![key("a"); 4096], stamps: vec![at(1, 1); 4096] };
+        let settled = Request::Settled { stamps: vec![at(1, 1); 256] };
+        let all = [vec![settled; 63], vec![among.clone()]].concat();
+        let bytes = rackscan_format::codec::encode(&all).expect("messages are encoded").len();
+        assert!(2 * bytes < TRANSIT_BYTES / 4, "{bytes} bytes: they do not show it");
+        let request = client.transact_request(&all);
+        assert_eq!(client.refusal_code(request), RefusalCode::Full, "{wire}");
+        assert_eq!(client.transact(among), Reply::Unleased, "{wire}: alone it fits");
+    }
+    node.stop();
+}
+
+#[test]
+fn requests_wait_for_the_memory_that_they_take_and_all_are_served() {
+    const LOCKERS: u32 = 24;
+    const KEYS: u32 = 1000;
+    let home = Home::new();
+    let node = least(&home);
+    for (first, (wire, mut client)) in
+        [(1, 100), (2, 200)].into_iter().map(|(time, client)| at(time, client)).zip(node.both())
+    {
+        let holder = client.transact(lock(first, 1));
+        assert!(matches!(holder, Reply::Locked { .. }), "{wire}: {holder:?}");
+        let before = client.status().home.requests;
+        let owners: Vec<Stamp> = (1..=LOCKERS).map(|number| at(u64::from(number), number)).collect();
+        let asked: Vec<u64> = owners
+            .iter()
+            .map(|owner| {
+                let request = client.transact_request(&[lock(*owner, KEYS)]);
+                client.send(request)
+            })
+            .collect();
+        // They are served in the order in which they were sent, and wait for the lock or for memory by now.
+        let waiting = client.status().home.requests - before;
+        // A key is 24 bytes, and its own in the least allocation.
+        let most = TRANSIT_BYTES as u64 / (u64::from(KEYS) * (24 + 16));
+        assert!(
+            (1..=most).contains(&waiting),
+            "{wire}: {waiting} wait for the lock, expected at most {most}"
+        );
+        assert!(matches!(client.transact(Request::Unlock { owner: first }), Reply::Unlocked { held: true }));
+        for (owner, id) in owners.into_iter().zip(asked) {
+            let outcome = client.wait(id).outcome;
+            let replies = client.replies(outcome);
+            assert!(matches!(replies[..], [Reply::Locked { .. }]), "{wire}: {owner}: {replies:?}");
+            let unlocked = client.transact(Request::Unlock { owner });
+            assert!(matches!(unlocked, Reply::Unlocked { held: true }), "{wire}: {owner}: {unlocked:?}");
+        }
+    }
+    node.stop();
+}
