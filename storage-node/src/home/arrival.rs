@@ -11,7 +11,8 @@ use crate::mailbox::{Mail, Mailbox};
 #[derive(Debug)]
 enum State {
     Awaited,
-    Here(Box<HomeService>),
+    /// With the number of its log.
+    Here(Box<HomeService>, u32),
     /// Nobody awaits it any more.
     Over,
 }
@@ -30,23 +31,24 @@ impl Arrival {
     }
 
     /// Leaves the home and tells the reactor.
-    pub(super) fn leave(&self, home: HomeService, first: &Mailbox) {
+    pub(super) fn leave(&self, home: HomeService, log: u32, first: &Mailbox) {
         {
             let mut state = self.lock();
             if matches!(*state, State::Over) {
                 return;
             }
-            *state = State::Here(Box::new(home));
+            *state = State::Here(Box::new(home), log);
         }
         first.send(Mail::Arrived);
     }
 
-    /// Takes the home, if it is there. It comes once.
+    /// Takes the home, if it is there. It comes once. From now on it hears of copies of its log.
     pub(super) fn take(&self) -> Option<Box<HomeService>> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Awaited) {
-            State::Here(home) => {
+            State::Here(mut home, log) => {
                 *state = State::Over;
+                home.log_replaced(log);
                 Some(home)
             }
             other => {

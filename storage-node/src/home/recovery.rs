@@ -73,8 +73,9 @@ impl Opened {
         let (config, lifecycle) = (config.clone(), Arc::clone(lifecycle));
         let making = Making { config, setting, shared, lifecycle, first, peers };
         let Some(found) = found else { return making.seek(key) };
-        let shared = Arc::clone(&making.shared);
-        let (home, thread) = making.make(found)?;
+        let (shared, number) = (Arc::clone(&making.shared), found.number);
+        let (mut home, thread) = making.make(found)?;
+        home.log_replaced(number);
         shared.came();
         Ok((FirstHome::Here(Box::new(home)), thread))
     }
@@ -86,9 +87,6 @@ impl Making {
         let Self { config, setting, shared, lifecycle, first, peers } = self;
         shared.gauges.log_cut_bytes.store(found.cut_bytes, Relaxed);
         let (log, thread) = start_log(&setting, &found, &config, first, &lifecycle)?;
-        if let Some(peers) = &peers {
-            peers.log_begins(found.number, found.end);
-        }
         let most_bytes = config.transactions_log.map_or(u64::MAX, |bytes| bytes.0);
         let who = (HomeId(config.node.0), peers);
         Ok((HomeService::new(found.home, shared, lifecycle, log, most_bytes, who), thread))
@@ -110,13 +108,17 @@ impl Making {
             let first = Arc::clone(&self.first);
             let found = Seeking { making: &self, options }.run();
             let made = match found {
-                Ok(Some(found)) => self.make(found).map_err(|error| error.to_string()),
+                Ok(Some(found)) => {
+                    let number = found.number;
+                    let made = self.make(found).map_err(|error| error.to_string());
+                    made.map(|(home, thread)| (home, number, thread))
+                }
                 Ok(None) => return,
                 Err(error) => Err(error.to_string()),
             };
             match made {
-                Ok((home, thread)) => {
-                    left.leave(home, &first);
+                Ok((home, number, thread)) => {
+                    left.leave(home, number, &first);
                     // It panics on its own account, and has stopped the node then.
                     let _ = thread.join();
                 }

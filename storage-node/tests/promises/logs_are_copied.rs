@@ -134,6 +134,7 @@ fn what_was_acknowledged_is_in_two_other_nodes_and_comes_back_from_there() {
         cluster.start(1);
         let mut client = cluster.ready(1);
         has(&mut client, 8);
+        has_copies(&cluster, 1, 2);
         let vote = client.transact(Request::Inquire { stamp: at(20, 1) });
         assert_eq!(vote, Reply::Voted { vote: Vote::Prepared }, "{wire:?}");
         assert!(client.lease(1).life.abs_diff(life) > 2, "a life is lived once");
