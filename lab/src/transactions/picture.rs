@@ -6,6 +6,7 @@
 //! Invariants
 //! - What is drawn is taken from the lines alone: the same lines give the same figures.
 //! - A figure is of one number of threads, keys, value length and distribution; an axis with a single place is left out.
+//! - Every line is in a figure: what lies on no axis has bars of its own.
 //! - More series than a chart can tell apart become several charts.
 
 use super::line::TransactionLine;
@@ -28,6 +29,7 @@ pub fn report(outcome: &SweepOutcome, provenance: &Provenance) -> Report {
         section("Over the read share (figures 6 and 7)", over_shares(lines), &[]),
         section("YCSB's core workloads", bars(lines), &[]),
         section("Over threads", over_threads(lines), &[]),
+        section("At one point", at_one_point(lines), &[]),
         section("Ratios", Vec::new(), &[PAPER]),
         section(
             "All points",
@@ -35,8 +37,8 @@ pub fn report(outcome: &SweepOutcome, provenance: &Provenance) -> Report {
             &["Rates are medians of turns; percentiles and shares are of all turns together."],
         ),
     ];
-    sections[4].tables.extend(ratios(lines));
-    sections[5].tables.push(points(lines));
+    sections[5].tables.extend(ratios(lines));
+    sections[6].tables.push(points(lines));
     sections.retain(|section| !(section.figures.is_empty() && section.tables.is_empty()));
     let mut missing: Vec<String> = failures.clone();
     missing.extend(lines.iter().filter_map(|line| {
@@ -63,11 +65,8 @@ fn section(heading: &str, figures: Vec<Figure>, text: &[&str]) -> Section {
 type Common = Vec<(String, String)>;
 
 /// Figures of the lines that `of` takes: a line's common words, its name on an axis, and its place there.
-fn grouped(
-    lines: &[TransactionLine],
-    of: impl Fn(&TransactionLine) -> Option<(Common, f64)>,
-) -> BTreeMap<Common, Vec<(f64, &TransactionLine)>> {
-    let mut groups: BTreeMap<Common, Vec<(f64, &TransactionLine)>> = BTreeMap::new();
+fn grouped(lines: &[TransactionLine], of: impl Fn(&TransactionLine) -> Option<(Common, f64)>) -> Groups<'_> {
+    let mut groups = Groups::new();
     for line in lines {
         if let Some((common, place)) = of(line) {
             groups.entry(common).or_default().push((place, line));
@@ -87,46 +86,84 @@ fn common(line: &TransactionLine) -> Common {
     vec![threads, word("keys", line.keys), word("bytes", line.value_bytes), word("", line.distribution)]
 }
 
+/// Lines by what they have in common, each with its place on an axis.
+type Groups<'l> = BTreeMap<Common, Vec<(f64, &'l TransactionLine)>>;
+
+/// The mix of a line, in words.
+fn mix(line: &TransactionLine) -> (String, String) {
+    let share = line.read_share.map(|share| format!("{:.0} % reads", share * 100.0));
+    word("", share.unwrap_or_else(|| line.workload.to_owned()))
+}
+
+fn size(line: &TransactionLine) -> (String, String) {
+    word("size", format!("{:04}", line.size))
+}
+
+fn by_size(lines: &[TransactionLine]) -> Groups<'_> {
+    grouped(lines, |line| Some(([vec![mix(line)], common(line)].concat(), line.size.into())))
+}
+
+fn by_share(lines: &[TransactionLine]) -> Groups<'_> {
+    grouped(lines, |line| Some(([vec![size(line)], common(line)].concat(), line.read_share? * 100.0)))
+}
+
+fn by_threads(lines: &[TransactionLine]) -> Groups<'_> {
+    grouped(lines, |line| {
+        let mut common = common(line);
+        common[0] = size(line);
+        Some(([vec![mix(line)], common].concat(), line.threads.into()))
+    })
+}
+
 fn over_sizes(lines: &[TransactionLine]) -> Vec<Figure> {
-    let groups = grouped(lines, |line| {
-        let share =
-            line.read_share.map_or(line.workload.to_owned(), |share| format!("{:.0} % reads", share * 100.0));
-        Some(([vec![word("", share)], common(line)].concat(), line.size.into()))
-    });
-    figures(groups, "figure-5-size", "Throughput over the transaction size", || {
+    figures(by_size(lines), "figure-5-size", "Throughput over the transaction size", || {
         Axis::new("keys of each transaction", Scale::Log2)
     })
 }
 
 fn over_shares(lines: &[TransactionLine]) -> Vec<Figure> {
-    let groups = grouped(lines, |line| {
-        let size = word("size", format!("{:04}", line.size));
-        Some(([vec![size], common(line)].concat(), line.read_share? * 100.0))
-    });
-    figures(groups, "figure-6-reads", "Throughput over the read share", || {
+    figures(by_share(lines), "figure-6-reads", "Throughput over the read share", || {
         Axis::new("transactions that read, in per cent", Scale::Linear)
     })
 }
 
 fn over_threads(lines: &[TransactionLine]) -> Vec<Figure> {
-    let groups = grouped(lines, |line| {
-        let share =
-            line.read_share.map_or(line.workload.to_owned(), |share| format!("{:.0} % reads", share * 100.0));
-        let mut common = common(line);
-        common[0] = word("size", format!("{:04}", line.size));
-        Some(([vec![word("", share)], common].concat(), line.threads.into()))
-    });
-    figures(groups, "threads", "Throughput over threads", || Axis::new("threads", Scale::Log2))
+    figures(by_threads(lines), "threads", "Throughput over threads", || Axis::new("threads", Scale::Log2))
+}
+
+/// Bars for each point that lies on no axis of the other figures.
+fn at_one_point(lines: &[TransactionLine]) -> Vec<Figure> {
+    let all = [by_size(lines), by_share(lines), by_threads(lines)];
+    let is_drawn = |line: &TransactionLine| {
+        let drawn = all.iter().flat_map(BTreeMap::values).flatten();
+        place_of_core(line).is_some() || drawn.into_iter().any(|(_, other)| std::ptr::eq(*other, line))
+    };
+    let mut groups = Groups::new();
+    for line in lines.iter().filter(|line| !is_drawn(line)) {
+        let common = [vec![mix(line), size(line)], common(line)].concat();
+        groups.entry(common).or_default().push((0.0, line));
+    }
+    let mut figures = figures(groups, "point", "Throughput at one point", || Axis::new("", Scale::Linear));
+    for figure in &mut figures {
+        // The title says which.
+        figure.chart.kind = Kind::Bars(vec![String::new()]);
+    }
+    figures
+}
+
+/// Which of YCSB's core workloads it is.
+fn place_of_core(line: &TransactionLine) -> Option<u32> {
+    let place = Core::ALL.iter().position(|core| core.name() == line.workload)?;
+    u32::try_from(place).ok()
 }
 
 fn bars(lines: &[TransactionLine]) -> Vec<Figure> {
-    let place = |line: &TransactionLine| Core::ALL.iter().position(|core| core.name() == line.workload);
-    let mut groups = BTreeMap::<Common, Vec<(f64, &TransactionLine)>>::new();
+    let mut groups = Groups::new();
     for line in lines {
-        let Some(place) = place(line).and_then(|place| u32::try_from(place).ok()) else { continue };
+        let Some(place) = place_of_core(line) else { continue };
         let mut common = common(line);
         // The core workloads differ in their distributions.
-        common[3] = word("size", format!("{:04}", line.size));
+        common[3] = size(line);
         groups.entry(common).or_default().push((place.into(), line));
     }
     let mut figures = figures(groups, "ycsb", "Throughput of YCSB's core workloads", || {
@@ -138,12 +175,7 @@ fn bars(lines: &[TransactionLine]) -> Vec<Figure> {
     figures
 }
 
-fn figures(
-    groups: BTreeMap<Common, Vec<(f64, &TransactionLine)>>,
-    name: &str,
-    title: &str,
-    axis: impl Fn() -> Axis,
-) -> Vec<Figure> {
+fn figures(groups: Groups<'_>, name: &str, title: &str, axis: impl Fn() -> Axis) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (common, lines) in groups {
         let words: Vec<String> = common.iter().map(words).collect();
@@ -343,6 +375,27 @@ mod tests {
         for file in ["figures/figure-5-size-01.svg", "figures/figure-5-size-01.png", "points.jsonl"] {
             assert!(folder.path().join(file).is_file(), "{file}");
         }
+    }
+
+    #[test]
+    fn a_point_that_lies_on_no_axis_has_bars_of_its_series() {
+        let report = |workloads: &[Workload]| {
+            let report = report(&outcome(workloads, &two()), &Provenance::now("ramp", 0.001));
+            let section = report.sections.into_iter().find(|section| section.heading == "At one point");
+            section.map_or_else(Vec::new, |section| section.figures)
+        };
+        let single = Workload::micro(0.95, 4, 1000);
+        for others in [Vec::new(), Core::ALL.map(|core| Workload::ycsb(core, 4, 1000)).to_vec()] {
+            let figures = report(&[vec![single], others].concat());
+            assert_eq!(figures.len(), 1);
+            let chart = &figures[0].chart;
+            assert!(chart.title.contains("95 % reads, 4 keys each, 8 threads"), "{}", chart.title);
+            assert!(matches!(&chart.kind, Kind::Bars(groups) if groups.len() == 1));
+            let heights: Vec<f64> = chart.series.iter().map(|series| series.points[0].y).collect();
+            assert_eq!(heights, [1100.0, 3300.0]);
+            assert!(chart.svg().is_ok() && chart.png().is_ok());
+        }
+        assert!(report(&[single, Workload::micro(0.95, 8, 1000)]).is_empty(), "a line shows both");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rackscan_fabric::{
 };
 use rackscan_format::message::{Answer, RefusalCode, Request as NodeRequest};
 use rackscan_ramp::{
-    message::{Reply, Request},
+    message::{Reply, Request, Vote},
     stamp::ClientId,
 };
 
@@ -19,6 +19,9 @@ use crate::support::{
     node::{Home, Running},
     posts::{Posting, open},
 };
+
+/// What is said of a transaction to who asks after it was prepared; who asks before has it refused for ever.
+const PREPARED: [Reply; 1] = [Reply::Voted { vote: Vote::Prepared }];
 
 /// Clients with four boxes for 8 KiB each.
 fn both(node: &Running) -> [(&'static str, Posting); 2] {
@@ -97,13 +100,42 @@ fn a_message_that_is_sent_behind_a_box_is_served_after_it() {
         for round in 1..2000_u64 {
             let stamp = at(round, number);
             let by_post = posting.post(&[prepare(stamp, &[("a", b"value")])]);
-            let commit = posting.client.transact_request(&[Request::Commit { stamp }]);
-            let by_message = posting.client.send(commit);
+            let inquire = posting.client.transact_request(&[Request::Inquire { stamp }]);
+            let by_message = posting.client.send(inquire);
             let (reply, index) = posting.wait(by_post);
             assert!(index.is_some(), "{wire}");
             assert_eq!(posting.client.replies(reply.outcome), [Reply::Prepared], "{wire}, round {round}");
             let (reply, _) = posting.wait(by_message);
-            assert_eq!(posting.client.replies(reply.outcome), [Reply::Committed], "{wire}, round {round}");
+            assert_eq!(posting.client.replies(reply.outcome), PREPARED, "{wire}, round {round}");
+            assert_eq!(posting.client.transact(Request::Commit { stamp }), Reply::Committed);
+        }
+    }
+    node.stop();
+}
+
+#[test]
+fn a_message_does_not_overtake_a_box_while_the_node_serves_others() {
+    const SLOW: usize = 4;
+    let home = Home::new();
+    let node = home.start_with_keys();
+    // A turn looks at boxes first and takes messages then. What is written during the first of these requests, which take a while each, is not looked at
+    // again before the message behind them is taken, all in one turn.
+    let mut busy = node.shm();
+    let lease = busy.lease(90);
+    let slow = busy.transact_request(&[Request::Get { lease, keys: vec![key("a"); 4096] }]);
+    for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
+        for round in 1..=20_u64 {
+            let stamp = at(later(number, round), number);
+            let inquire = posting.client.transact_request(&[Request::Inquire { stamp }]);
+            let meanwhile: Vec<u64> = (0..SLOW).map(|_| busy.send(slow.clone())).collect();
+            let by_post = posting.post(&[prepare(stamp, &[("a", b"value")])]);
+            let by_message = posting.client.send(inquire);
+            let (reply, _) = posting.wait(by_post);
+            assert_eq!(posting.client.replies(reply.outcome), [Reply::Prepared], "{wire}, round {round}");
+            let (reply, _) = posting.wait(by_message);
+            assert_eq!(posting.client.replies(reply.outcome), PREPARED, "{wire}, round {round}");
+            assert_eq!(posting.client.transact(Request::Commit { stamp }), Reply::Committed);
+            meanwhile.into_iter().for_each(|id| assert!(busy.wait(id).outcome.is_ok()));
         }
     }
     node.stop();

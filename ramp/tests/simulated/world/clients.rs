@@ -1,0 +1,292 @@
+//! What do clients do when something reaches them? They begin transactions, one after the other, read slots whose places they know, and write down how
+//! each has ended.
+
+use super::{Event, World};
+use crate::{
+    client::{Client, Dealt, Link, Running, key_of, number_of, origin, value_of},
+    defect::{Defect, without_checks},
+    memory::Copy,
+};
+use rackscan_ramp::{
+    algorithm::{Event as Happening, Message, Outcome, Step},
+    history::{End, Read, Write},
+    item::Key,
+    message::{Found, HomeId, Reply, Request},
+    slot::decode,
+    stamp::Stamp,
+};
+
+impl World {
+    pub(super) fn add_client(&mut self) {
+        let session = u32::try_from(self.clients.len()).expect("few clients");
+        let id = if self.case.defect == Some(Defect::CollidingStamps) { 1 } else { session + 1 };
+        let mut client = Client::new(session, id, self.nodes.len());
+        client.skew = self.random.below(40);
+        client.slowness = [1, 1, 1, 12][self.random.index(4)];
+        self.clients.push(client);
+        let client = self.clients.len() - 1;
+        for node in 0..self.nodes.len() {
+            let life = self.nodes[node].life;
+            if self.nodes[node].home.is_some() {
+                let delay = self.passage(node, 1000 + client, 1);
+                self.at(delay, Event::Back { client, node, life });
+            }
+        }
+        self.at(300, Event::Next { client });
+    }
+
+    pub(super) fn back(&mut self, client: usize, node: usize, life: u64) {
+        if !self.clients[client].alive || self.nodes[node].life != life {
+            return;
+        }
+        let memory = Some(self.nodes[node].memory.clone());
+        self.clients[client].links[node] = Link { life, memory, ..Link::default() };
+        let client_id = self.clients[client].clock.client();
+        self.ask_node(client, node, 0, Request::Lease { client: client_id });
+        let home = HomeId(u16::try_from(node).expect("a node"));
+        let running = self.clients[client].running.as_ref().map(|running| running.number);
+        running.into_iter().for_each(|number| self.step(client, number, Happening::Back { home }));
+    }
+
+    pub(super) fn lost(&mut self, client: usize, node: usize, life: u64) {
+        if !self.clients[client].alive || self.clients[client].links[node].life != life {
+            return;
+        }
+        self.clients[client].links[node] = Link::default();
+        let home = HomeId(u16::try_from(node).expect("a node"));
+        let running = self.clients[client].running.as_ref().map(|running| running.number);
+        running.into_iter().for_each(|number| self.step(client, number, Happening::Lost { home }));
+    }
+
+    pub(super) fn reply(&mut self, client: usize, node: usize, transaction: u64, reply: Reply) {
+        let this = &mut self.clients[client];
+        let link = &mut this.links[node];
+        match &reply {
+            Reply::Leased { lease, epoch, newest } => {
+                (link.lease, link.told) = (Some(*lease), *epoch);
+                // Nobody's clock is a minute ahead.
+                let _ = this.clock.hear(*newest, u64::from(u32::MAX));
+            }
+            Reply::Found { items, epoch } => {
+                link.told = link.told.max(*epoch);
+                for (key, found) in items {
+                    let place = found.place.map(|place| (link.life, place));
+                    if let Some(place) = place {
+                        this.places.insert(key.clone(), place);
+                    }
+                }
+            }
+            _ => {}
+        }
+        let from = HomeId(u16::try_from(node).expect("a node"));
+        self.step(client, transaction, Happening::Reply { from, reply });
+    }
+
+    /// Begins a transaction.
+    pub(super) fn next(&mut self, client: usize) {
+        let this = &self.clients[client];
+        if !this.alive || this.running.is_some() || self.calm_since.is_some() {
+            return;
+        }
+        if this.links.iter().any(|link| link.lease.is_none()) {
+            return self.at(200, Event::Next { client });
+        }
+        self.begun += 1;
+        let wall_ms = 1000 + self.now / 200 + this.skew;
+        let stamp = this.clock.next(wall_ms);
+        let count = 1 + self.random.below(4).min(u64::from(self.case.keys) - 1);
+        let mut keys: Vec<u32> = Vec::new();
+        while (keys.len() as u64) < count {
+            let key = u32::try_from(self.random.below(u64::from(self.case.keys))).expect("a key");
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let writes = self.random.below(2) == 0;
+        let (coordinator, messages) = self.begin(client, stamp, &keys, writes);
+        let this = &mut self.clients[client];
+        this.numbers += 1;
+        let (number, from) = (this.numbers, self.now);
+        let writes = if writes { keys } else { Vec::new() };
+        this.running = Some(Running { number, coordinator, stamp, writes, from });
+        self.at(30_000, Event::GiveUp { client, transaction: number });
+        self.send(client, number, messages);
+        if self.begun >= self.case.transactions {
+            self.calm_since = Some(self.now);
+        }
+    }
+
+    fn begin(
+        &mut self,
+        client: usize,
+        stamp: Stamp,
+        keys: &[u32],
+        writes: bool,
+    ) -> (rackscan_ramp::algorithm::Coordinator, Vec<Message>) {
+        let copies: Vec<usize> = keys.iter().map(|_| [1, 2, 8, 40][self.random.index(4)]).collect();
+        let this = &mut self.clients[client];
+        let settled = std::mem::take(&mut this.settled);
+        let cluster = Dealt { links: &this.links };
+        let begun = if writes {
+            let items = keys.iter().zip(copies).map(|(key, copies)| (key_of(*key), value_of(stamp, copies)));
+            self.case.algorithm.begin_write(stamp, items.collect(), &settled, &cluster)
+        } else {
+            let keys: Vec<Key> = keys.iter().map(|key| key_of(*key)).collect();
+            self.case.algorithm.begin_read(stamp, &keys, &cluster)
+        };
+        begun.expect("few keys")
+    }
+
+    /// Sends what a coordinator wants to say; of what it wants to get, what it knows the places of is read from slots.
+    fn send(&mut self, client: usize, transaction: u64, messages: Vec<Message>) {
+        for Message { to, request } in messages {
+            let node = usize::from(to.0);
+            let early = match &request {
+                Request::Prepare { part, .. } if self.case.defect == Some(Defect::EarlyCommit) => {
+                    Some(part.stamp)
+                }
+                _ => None,
+            };
+            match request {
+                Request::Get { lease, keys } if self.case.one_sided => {
+                    let keys = self.copy_known(client, transaction, node, keys);
+                    if !keys.is_empty() {
+                        self.ask_node(client, node, transaction, Request::Get { lease, keys });
+                    }
+                }
+                request => self.ask_node(client, node, transaction, request),
+            }
+            early.into_iter().for_each(|stamp| self.ask_node(client, node, 0, Request::Commit { stamp }));
+        }
+    }
+
+    /// Begins one-sided reads; the keys of which the places are not known.
+    fn copy_known(&mut self, client: usize, transaction: u64, node: usize, keys: Vec<Key>) -> Vec<Key> {
+        let mut unknown = Vec::new();
+        for key in keys {
+            let this = &self.clients[client];
+            let link = &this.links[node];
+            let (life, place) = (link.life, this.places.get(&key).filter(|(of, _)| *of == link.life));
+            if let (Some((_, place)), Some(memory)) = (place, &link.memory) {
+                let copy = Copy::begin(memory, *place, &mut self.random);
+                let delay = self.delay();
+                self.at(delay, Event::Copy { client, transaction, node, life, key, copy });
+            } else {
+                unknown.push(key);
+            }
+        }
+        unknown
+    }
+
+    pub(super) fn copy(
+        &mut self,
+        client: usize,
+        transaction: u64,
+        (node, life): (usize, u64),
+        key: Key,
+        mut copy: Copy,
+    ) {
+        let steps = 1 + self.random.index(12);
+        if !copy.go_on(steps) {
+            let delay = 1 + self.random.below(4);
+            return self.at(delay, Event::Copy { client, transaction, node, life, key, copy });
+        }
+        let present = self.nodes[node].life == life && self.nodes[node].home.is_some();
+        let this = &mut self.clients[client];
+        if !this.alive || this.running.as_ref().is_none_or(|running| running.number != transaction) {
+            return;
+        }
+        if !present && self.case.defect != Some(Defect::DeadMemory) {
+            // The wire says so, if the reader asks it after it has read.
+            return;
+        }
+        if self.case.defect == Some(Defect::BlindOverwrite) {
+            without_checks(&mut copy.bytes);
+        }
+        match decode(&copy.bytes, &key, life) {
+            Ok(version) => {
+                self.tally.slots_believed += 1;
+                let items = vec![(key, Found { version, beside: Vec::new(), place: None })];
+                let (from, epoch) = (HomeId(u16::try_from(node).expect("a node")), this.links[node].told);
+                self.step(
+                    client,
+                    transaction,
+                    Happening::Reply { from, reply: Reply::Found { items, epoch } },
+                );
+            }
+            Err(_) => {
+                self.tally.slots_refused += 1;
+                this.places.remove(&key);
+                let lease = this.links[node].lease.unwrap_or_default();
+                self.ask_node(client, node, transaction, Request::Get { lease, keys: vec![key] });
+            }
+        }
+    }
+
+    pub(super) fn step(&mut self, client: usize, transaction: u64, event: Happening) {
+        let this = &mut self.clients[client];
+        let Some(running) = this.running.as_mut().filter(|running| running.number == transaction) else {
+            return;
+        };
+        let Step { messages, outcome } = running.coordinator.step(event);
+        self.send(client, transaction, messages);
+        outcome.into_iter().for_each(|outcome| self.ended(client, outcome));
+    }
+
+    fn ended(&mut self, client: usize, outcome: Outcome) {
+        let Some(running) = self.clients[client].running.take() else { return };
+        match outcome {
+            Outcome::Read { items, rounds } => {
+                self.tally.second_rounds += usize::from(rounds > 1);
+                self.tally.reads += 1;
+                self.tally.operations += items.len();
+                let found = items.iter().map(|(key, version)| (number_of(key), origin(version))).collect();
+                let session = self.clients[client].session;
+                self.history.reads.push(Read { found, session, from: running.from, to: self.now });
+                self.move_leases(client);
+            }
+            Outcome::Interrupted { .. } => {
+                self.tally.interrupted += 1;
+                self.record_write(client, &running, End::Unknown);
+                self.move_leases(client);
+            }
+            Outcome::Committed { stamp } => {
+                self.clients[client].settled.push(stamp);
+                self.record_write(client, &running, End::Committed);
+            }
+            Outcome::Aborted { .. } => self.record_write(client, &running, End::Aborted),
+            // Nobody lists here.
+            Outcome::Listed { .. } => {}
+            Outcome::Sealed { .. } | Outcome::Unknown { .. } => {
+                self.record_write(client, &running, End::Unknown)
+            }
+        }
+        let delay = self.delay();
+        self.at(delay, Event::Next { client });
+    }
+
+    /// No read is on its way: what homes told before is old enough.
+    fn move_leases(&mut self, client: usize) {
+        for node in 0..self.nodes.len() {
+            let link = &self.clients[client].links[node];
+            if let Some(lease) = link.lease {
+                self.ask_node(client, node, 0, Request::Advance { lease, epoch: link.told });
+            }
+        }
+    }
+
+    pub(super) fn record_write(&mut self, client: usize, running: &Running, end: End) {
+        if running.writes.is_empty() {
+            return;
+        }
+        match end {
+            End::Committed => self.tally.committed += 1,
+            End::Aborted => self.tally.aborted += 1,
+            End::Unknown => self.tally.unknown += 1,
+        }
+        self.tally.operations += running.writes.len();
+        let (session, stamp) = (self.clients[client].session, running.stamp);
+        let (keys, from, to) = (running.writes.clone(), running.from, self.now);
+        self.history.writes.push(Write { stamp, keys, session, from, to, end });
+    }
+}

@@ -1,0 +1,163 @@
+//! What do nodes do when something reaches them? They serve requests one after the other, sync their logs, and see to the ends of transactions.
+
+use super::{Event, Origin, World};
+use crate::defect::Defect;
+use rackscan_ramp::{
+    algorithm::Message,
+    message::{HomeId, Reply},
+    stamp::{ClientId, Stamp},
+    termination::Termination,
+};
+
+impl World {
+    pub(super) fn start(&mut self, node: usize) {
+        let found = self.nodes[node].start(&mut self.random);
+        self.tally.cut_logs += usize::from(found.cut);
+        self.tally.in_doubt += found.in_doubt;
+        let life = self.nodes[node].life;
+        for client in 0..self.clients.len() {
+            let delay = self.passage(node, 1000 + client, 1);
+            self.at(delay, Event::Back { client, node, life });
+        }
+        self.see_to_endings(node, 1);
+        let delay = 500 + self.random.below(1000);
+        self.at(delay, Event::Tick { node, life });
+    }
+
+    /// Lets a node work until it has written something that is not seen yet.
+    pub(super) fn pump(&mut self, node: usize) {
+        loop {
+            if self.nodes[node].home.is_none() {
+                return;
+            }
+            if !self.nodes[node].memory.is_settled() {
+                let life = self.nodes[node].life;
+                let delay = 1 + self.random.below(4);
+                return self.at(delay, Event::Settle { node, life });
+            }
+            self.answer(node);
+            let this = &mut self.nodes[node];
+            let Some((peer, request)) = this.inbox.pop_front() else { return };
+            if let Some(home) = this.home.as_mut() {
+                home.request(peer, request);
+            }
+            self.collect(node);
+        }
+    }
+
+    fn collect(&mut self, node: usize) {
+        if self.nodes[node].collect() {
+            let life = self.nodes[node].life;
+            let delay = 20 + self.delay();
+            self.at(delay, Event::Synced { node, life });
+        }
+    }
+
+    pub(super) fn synced(&mut self, node: usize) {
+        let this = &mut self.nodes[node];
+        let Some(home) = this.home.as_mut() else { return };
+        let sequence = this.disk.synced();
+        home.durable(sequence);
+        self.collect(node);
+        self.pump(node);
+    }
+
+    /// Sends what a node has to say.
+    fn answer(&mut self, node: usize) {
+        let life = self.nodes[node].life;
+        for (peer, reply) in std::mem::take(&mut self.nodes[node].outbox) {
+            if let Reply::Leased { lease, .. } = &reply {
+                self.nodes[node].leases.push(*lease);
+            }
+            match self.peers[usize::try_from(peer.0).expect("a peer")] {
+                Origin::Client { client, transaction } => {
+                    let delay = self.passage(node, 1000 + client, self.clients[client].slowness);
+                    self.at(delay, Event::Reply { client, node, life, transaction, reply });
+                }
+                Origin::Node { node: to, life, stamp } => {
+                    let delay = self.delay();
+                    self.at(delay, Event::Told { node: to, life, from: node, stamp, reply });
+                }
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, node: usize) {
+        if self.nodes[node].home.is_none() {
+            return;
+        }
+        if self.calm_since.is_none() && self.random.below(4) == 0 {
+            self.tally.new_logs += usize::from(self.nodes[node].replace_log());
+        }
+        let again: Vec<(Stamp, Vec<Message>)> =
+            self.nodes[node].endings.iter().map(|(stamp, ending)| (*stamp, ending.again())).collect();
+        again.into_iter().for_each(|(stamp, messages)| self.tell(node, stamp, messages));
+        // Of those whose coordinators may still be there, some.
+        self.see_to_endings(node, if self.calm_since.is_some() { 1 } else { 8 });
+        if self.case.defect == Some(Defect::TimedCollection) {
+            let this = &mut self.nodes[node];
+            if let Some(home) = this.home.as_mut() {
+                let (now, store) = (home.store().epoch(), home.store_mut());
+                this.leases.iter().for_each(|lease| store.advance_lease(*lease, now));
+                store.collect(usize::MAX);
+            }
+        }
+        let unsettled =
+            self.nodes[node].home.as_ref().is_some_and(|home| home.store().unsettled().count() > 0);
+        // Longer than any message is on its way.
+        if unsettled || self.calm_since.is_none_or(|since| self.now < since + 200_000) {
+            let life = self.nodes[node].life;
+            let delay = 500 + self.random.below(1000);
+            self.at(delay, Event::Tick { node, life });
+        }
+    }
+
+    /// Begins to end one in so many of the transactions that may not have ended everywhere.
+    fn see_to_endings(&mut self, node: usize, one_in: u64) {
+        let Some(home) = self.nodes[node].home.as_ref() else { return };
+        let unsettled: Vec<(Stamp, Vec<HomeId>, bool)> =
+            home.store().unsettled().map(|(stamp, of)| (stamp, of.homes.clone(), of.committed)).collect();
+        for (stamp, homes, committed) in unsettled {
+            if self.random.below(one_in) == 0 {
+                self.see_to(node, stamp, &homes, committed);
+            }
+        }
+    }
+
+    fn see_to(&mut self, node: usize, stamp: Stamp, homes: &[HomeId], committed: bool) {
+        if self.nodes[node].endings.contains_key(&stamp) {
+            return;
+        }
+        let begin = if committed { Termination::settle } else { Termination::begin };
+        let (ending, messages) = begin(stamp, homes);
+        self.nodes[node].endings.insert(stamp, ending);
+        self.tell(node, stamp, messages);
+    }
+
+    fn tell(&mut self, node: usize, stamp: Stamp, messages: Vec<Message>) {
+        let life = self.nodes[node].life;
+        for Message { to, request } in messages {
+            let peer = self.peer(Origin::Node { node, life, stamp });
+            let delay = self.delay();
+            self.at(delay, Event::Request { node: usize::from(to.0), life: None, peer, request });
+        }
+    }
+
+    pub(super) fn told(&mut self, node: usize, life: u64, from: usize, stamp: Stamp, reply: &Reply) {
+        let this = &mut self.nodes[node];
+        let Some(ending) = this.endings.get_mut(&stamp).filter(|_| this.life == life) else { return };
+        let messages = ending.heard(HomeId(u16::try_from(from).expect("a node")), reply);
+        if ending.ended() {
+            this.endings.remove(&stamp);
+        }
+        self.tell(node, stamp, messages);
+    }
+
+    pub(super) fn client_lost(&mut self, node: usize, id: ClientId) {
+        let Some(home) = self.nodes[node].home.as_mut() else { return };
+        let in_doubt = home.client_lost(id);
+        self.collect(node);
+        self.pump(node);
+        in_doubt.into_iter().for_each(|(stamp, homes)| self.see_to(node, stamp, &homes, false));
+    }
+}
