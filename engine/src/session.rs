@@ -10,6 +10,7 @@
 //! - A statement sees all that was acknowledged before it began; in a transaction, all statements see what the first one could.
 //! - A query that fails leaves nothing behind: its streams are dropped, and with them its scans.
 
+mod answers;
 mod changing;
 mod state;
 mod statement;
@@ -29,12 +30,9 @@ use crate::{
     trace::TraceSink,
 };
 use datafusion::{
-    arrow::{
-        array::{RecordBatch, StringArray},
-        datatypes::{DataType, Field, Schema, SchemaRef},
-    },
+    arrow::{array::RecordBatch, datatypes::SchemaRef},
     execution::{SendableRecordBatchStream, SessionState},
-    logical_expr::{ExplainFormat, LogicalPlan},
+    logical_expr::LogicalPlan,
     physical_plan::{ExecutionPlan, execute_stream},
     sql::parser::Statement,
 };
@@ -475,31 +473,6 @@ fn is_missing(reference: &datafusion::common::TableReference, view: &View) -> bo
     let ours = reference.schema().is_none_or(|schema| schema == SCHEMA)
         && reference.catalog().is_none_or(|catalog| catalog == CATALOG);
     ours && !view.contains_key(reference.table())
-}
-
-/// The text of an explanation in the form that the statement asks for.
-fn formatted(explanation: &Explanation, format: &ExplainFormat) -> Result<String, EngineError> {
-    match format {
-        ExplainFormat::Indent => Ok(explanation.to_string()),
-        ExplainFormat::PostgresJSON => match explanation.to_json() {
-            Ok(json) => Ok(format!("{json:#}")),
-            Err(error) => Err(EngineError::Execution(format!("the explanation as JSON: {error}"))),
-        },
-        other => Err(EngineError::Statement {
-            found: format!("EXPLAIN in format {other}"),
-            way_out: "the formats are indent and pgjson",
-        }),
-    }
-}
-
-/// Text as an answer of one column.
-fn lines(text: &str, started: Instant) -> QueryOutcome {
-    let schema = Arc::new(Schema::new(vec![Field::new("plan", DataType::Utf8, false)]));
-    let rows = StringArray::from(text.lines().collect::<Vec<_>>());
-    // One column of the schema's only type and length: this cannot fail, and an empty answer would be visible.
-    let batches = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(rows)]).into_iter().collect();
-    let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
-    QueryOutcome { schema, batches, report, plan: None }
 }
 
 #[cfg(test)]

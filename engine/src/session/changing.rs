@@ -11,7 +11,8 @@
 //! - An UPDATE or DELETE changes each row once; whoever joins a row with several others is told.
 
 use super::{
-    Engine, QueryOutcome, Seen, formatted, lines,
+    Engine, QueryOutcome, Seen,
+    answers::{counted, formatted, lines, said},
     statement::{Parsed, classify},
 };
 use crate::{
@@ -21,11 +22,13 @@ use crate::{
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
-use datafusion::arrow::{
-    array::{AsArray, RecordBatch, StringArray, UInt64Array},
-    datatypes::{DataType, Field, Int64Type, Schema},
+use datafusion::{
+    arrow::{
+        array::{AsArray, RecordBatch},
+        datatypes::{DataType, Int64Type},
+    },
+    sql::parser::{DFParserBuilder, Statement},
 };
-use datafusion::sql::parser::{DFParserBuilder, Statement};
 use rackscan_delta::identity::RowIdentity;
 use rackscan_format::row_place::RowPlace;
 use std::{
@@ -268,20 +271,4 @@ fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row
         }
     }
     Ok(rows)
-}
-
-/// An answer of one number.
-fn counted(verb: Verb, rows: u64, started: Instant) -> QueryOutcome {
-    let schema = Arc::new(Schema::new(vec![Field::new(verb.done(), DataType::UInt64, false)]));
-    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(UInt64Array::from(vec![rows]))]);
-    let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
-    QueryOutcome { schema, batches: batch.into_iter().collect(), report, plan: None }
-}
-
-/// An answer of one text about the transaction.
-fn said(text: &str, started: Instant) -> QueryOutcome {
-    let schema = Arc::new(Schema::new(vec![Field::new("transaction", DataType::Utf8, false)]));
-    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(vec![text]))]);
-    let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
-    QueryOutcome { schema, batches: batch.into_iter().collect(), report, plan: None }
 }

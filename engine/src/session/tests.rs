@@ -15,7 +15,7 @@ use datafusion::{
     arrow::{
         array::{AsArray, BooleanArray},
         compute::{concat_batches, filter_record_batch, sort_to_indices, take_record_batch},
-        datatypes::Int64Type,
+        datatypes::{DataType, Field, Int64Type, Schema},
         util::pretty::pretty_format_batches,
     },
     common::stats::Precision,
