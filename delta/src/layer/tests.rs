@@ -8,13 +8,14 @@ use crate::{replica::RowVersion, row::encode};
 use rackscan_format::{
     ids::{ColumnId, NodeId, TableId},
     program::{Input, Node, Output, PROGRAM_VERSION, ScanProgram},
+    row_place::RowPlace,
     schema::{ColumnDefinition, ColumnType},
 };
 use rackscan_ramp::{
     item::Value,
     stamp::{ClientId, Stamp},
 };
-use rackscan_scan::{ScanLimits, SegmentScan, Step};
+use rackscan_scan::{ScanBatch, ScanLimits, SegmentScan, Step};
 
 const SEGMENTS: u32 = 3;
 const SEGMENT_ROWS: u32 = 2000;
@@ -86,7 +87,7 @@ fn scanned(view: &LayerView) -> Vec<(RowIdentity, String)> {
                         scan.supply(wanted.column, wanted.page, page).unwrap();
                     }
                 }
-                Step::Batch(found) => rows.extend(texts(view, &found.batch)),
+                Step::Batch(found) => rows.extend(texts(view, &found)),
                 Step::Done => break,
             }
         }
@@ -94,22 +95,20 @@ fn scanned(view: &LayerView) -> Vec<(RowIdentity, String)> {
     rows
 }
 
-fn texts(view: &LayerView, batch: &arrow::array::RecordBatch) -> Vec<(RowIdentity, String)> {
-    use arrow::{
-        array::{Array, AsArray},
-        datatypes::{Float64Type, Int64Type},
+/// The rows of a batch.
+fn texts(view: &LayerView, found: &ScanBatch) -> Vec<(RowIdentity, String)> {
+    // Arrow shows an array of one value as its type, a bracket, the value with a comma, and a bracket.
+    let cell = |column: usize, row: usize| {
+        let shown = format!("{:?}", found.batch.column(column).slice(row, 1));
+        let value = shown.lines().nth(2).unwrap().trim().trim_end_matches(',').trim_matches('"');
+        if value == "null" { "-".to_owned() } else { value.to_owned() }
     };
-    let keys = batch.column(0).as_primitive::<Int64Type>();
-    let (ratios, names) = (batch.column(1).as_primitive::<Float64Type>(), batch.column(2).as_string_view());
-    let places = batch.column(3).as_primitive::<Int64Type>();
     let row = |row: usize| {
-        let ratio = if ratios.is_null(row) { "-".to_owned() } else { format!("{:?}", ratios.value(row)) };
-        let name = if names.is_null(row) { "-" } else { names.value(row) };
-        let place = rackscan_format::row_place::RowPlace::of_number(places.value(row));
+        let place = RowPlace::of_number(cell(3, row).parse().unwrap());
         let identity = view.identity(place.segment, place.row).unwrap();
-        (identity, format!("{} {ratio} {name}", keys.value(row)))
+        (identity, format!("{} {} {}", cell(0, row), cell(1, row), cell(2, row)))
     };
-    (0..batch.num_rows()).map(row).collect()
+    (0..found.batch.num_rows()).map(row).collect()
 }
 
 /// Rows that change at random, and what must come out of it.
