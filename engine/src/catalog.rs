@@ -9,7 +9,11 @@
 //! - A statement takes one view, and sees all its tables as of that moment, whatever is loaded or written meanwhile.
 //! - A broken table is listed with what is wrong with it, and answers no query.
 
-use crate::{exec::ScanError, snapshot::TableSnapshot, table::Table};
+use crate::{
+    exec::ScanError,
+    snapshot::TableSnapshot,
+    table::{Table, TableDescription, TableInfo},
+};
 use async_trait::async_trait;
 use datafusion::{
     catalog::{
@@ -23,63 +27,11 @@ use rackscan_delta::{
     layer::{Layer, LayerFault},
     replica::Replica,
 };
-use rackscan_format::{
-    ids::TableId,
-    schema::{ColumnDefinition, TableDefinition},
-};
+use rackscan_format::{ids::TableId, schema::TableDefinition};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, RwLock},
 };
-
-/// A published table, in one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableInfo {
-    /// Its name.
-    pub name: String,
-    /// Its rows.
-    pub rows: u64,
-    /// Its columns.
-    pub columns: usize,
-    /// Its segments.
-    pub segments: usize,
-    /// The nodes that hold it.
-    pub nodes: usize,
-    /// Its stored bytes.
-    pub stored_bytes: u64,
-    /// Rows of its segments that were updated or deleted, and rows beside them that were inserted or updated.
-    pub changed_rows: u64,
-    /// Where its rows came from.
-    pub source: String,
-    /// Why it cannot be queried, if it cannot.
-    pub broken: Option<String>,
-}
-
-/// A table's columns and how it is stored.
-#[derive(Clone, Debug)]
-pub struct TableDescription {
-    /// The definition.
-    pub definition: Arc<TableDefinition>,
-    /// The line of [`TableInfo`].
-    pub info: TableInfo,
-    /// The columns, in order.
-    pub columns: Vec<ColumnDescription>,
-}
-
-/// A column and what its zone maps say.
-#[derive(Clone, Debug)]
-pub struct ColumnDescription {
-    /// Name, type, whether values may be missing.
-    pub definition: ColumnDefinition,
-    /// A lower bound of its values, as text.
-    pub min: Option<String>,
-    /// An upper bound of its values, as text.
-    pub max: Option<String>,
-    /// Rows without a value.
-    pub nulls: u64,
-    /// Its stored bytes.
-    pub stored_bytes: u64,
-}
 
 /// All tables at one moment.
 pub(crate) type View = BTreeMap<String, Known>;

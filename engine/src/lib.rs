@@ -34,7 +34,6 @@ mod sql_text;
 mod table;
 mod trace;
 
-pub use catalog::{ColumnDescription, TableDescription, TableInfo};
 pub use changes::{RowChange, RowWriter};
 pub use error::EngineError;
 pub use exec::ScanError;
@@ -47,6 +46,7 @@ pub use report::{
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;
 pub use session::{Engine, EngineOptions, OneStatement, QueryOutcome, QueryStream, SqlSession};
+pub use table::{ColumnDescription, TableDescription, TableInfo};
 pub use trace::{TraceFile, TraceSink};
 
 /// The rows of an answer; re-exported so that callers agree with the engine on its version.

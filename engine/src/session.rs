@@ -16,7 +16,7 @@ mod state;
 mod statement;
 
 use crate::{
-    catalog::{StatementTables, TableDescription, TableInfo, Tables, View},
+    catalog::{StatementTables, Tables, View},
     changes::Changes,
     error::{EngineError, near_names},
     exec::{Bounds, Loads, QueryContext},
@@ -27,6 +27,7 @@ use crate::{
     },
     report::{QueryReport, ScanReport},
     rules::AggregatePushdown,
+    table::{TableDescription, TableInfo},
     trace::TraceSink,
 };
 use datafusion::{

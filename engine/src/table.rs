@@ -3,7 +3,6 @@
 //! Invariant: a table never changes; another moment has another one.
 
 use crate::{
-    catalog::{ColumnDescription, TableDescription, TableInfo},
     exec::{QueryContext, ScanExec},
     pushdown::ProgramBuilder,
     request::{ScanRequest, deal},
@@ -24,8 +23,62 @@ use datafusion::{
     prelude::SessionConfig,
 };
 use rackscan_delta::{identity::RowIdentity, layer::LayerView};
-use rackscan_format::{ids::ColumnId, program::Output, row_place::RowPlace, schema::TableDefinition};
+use rackscan_format::{
+    ids::ColumnId,
+    program::Output,
+    row_place::RowPlace,
+    schema::{ColumnDefinition, TableDefinition},
+};
 use std::sync::Arc;
+
+/// A published table, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Its name.
+    pub name: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its columns.
+    pub columns: usize,
+    /// Its segments.
+    pub segments: usize,
+    /// The nodes that hold it.
+    pub nodes: usize,
+    /// Its stored bytes.
+    pub stored_bytes: u64,
+    /// Rows of its segments that were updated or deleted, and rows beside them that were inserted or updated.
+    pub changed_rows: u64,
+    /// Where its rows came from.
+    pub source: String,
+    /// Why it cannot be queried, if it cannot.
+    pub broken: Option<String>,
+}
+
+/// A table's columns and how it is stored.
+#[derive(Clone, Debug)]
+pub struct TableDescription {
+    /// The definition.
+    pub definition: Arc<TableDefinition>,
+    /// The line of [`TableInfo`].
+    pub info: TableInfo,
+    /// The columns, in order.
+    pub columns: Vec<ColumnDescription>,
+}
+
+/// A column and what its zone maps say.
+#[derive(Clone, Debug)]
+pub struct ColumnDescription {
+    /// Name, type, whether values may be missing.
+    pub definition: ColumnDefinition,
+    /// A lower bound of its values, as text.
+    pub min: Option<String>,
+    /// An upper bound of its values, as text.
+    pub max: Option<String>,
+    /// Rows without a value.
+    pub nulls: u64,
+    /// Its stored bytes.
+    pub stored_bytes: u64,
+}
 
 /// One table as DataFusion sees it.
 #[derive(Clone, Debug)]
