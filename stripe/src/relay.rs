@@ -20,13 +20,20 @@ use crate::schedule::{Kept, Schedule, Sender, Step, StepId, Toward, Way, data_ke
 /// Cells are asked to join in the orders of `(row * a + column * b) mod p`, for all a and b below this.
 const SLOPES: usize = 6;
 
+/// The same for more than [`FEW_NODES`], where plans differ less from each other and take longer.
+const SLOPES_OF_MANY: usize = 3;
+
+/// How many nodes are few.
+const FEW_NODES: usize = 24;
+
 /// How much worse it is to join a cell that nobody joins yet, and which thereby has to go on twice, than a node that one more has joined.
 const WEIGHTS: [usize; 3] = [1 << 16, 8, 2];
 
 /// The schedule by which nodes compute the parities.
 pub(crate) fn relay(geometry: &Geometry) -> Schedule {
     let mates = Mates::of(geometry);
-    let slopes = (0..SLOPES).flat_map(|row| (0..SLOPES).map(move |column| (row, column)));
+    let below = if geometry.nodes() > FEW_NODES { SLOPES_OF_MANY } else { SLOPES };
+    let slopes = (0..below).flat_map(|row| (0..below).map(move |column| (row, column)));
     let tries = slopes.flat_map(|slope| WEIGHTS.map(|weight| (slope, weight)));
     let plans = tries.map(|(slope, weight)| Plan::of(&mates, parts(&mates, slope, weight)));
     match plans.min_by_key(|plan| (plan.busiest, plan.chained)) {

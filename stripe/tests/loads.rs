@@ -4,6 +4,14 @@ use rackscan_stripe::{
     Geometry, Load, Schedule, Way,
     limits::{NODES_MAX, NODES_MIN},
 };
+use std::sync::LazyLock;
+
+/// Of every number of nodes, the naive and the relaying schedule.
+static SCHEDULES: LazyLock<Vec<(Geometry, [Schedule; 2])>> = LazyLock::new(|| {
+    let geometries = (NODES_MIN..=NODES_MAX).map(|nodes| Geometry::new(nodes).expect("a number of nodes"));
+    let schedules = |geometry: &Geometry| [Way::Naive, Way::Relay].map(|way| Schedule::new(geometry, way));
+    geometries.map(|geometry| (geometry.clone(), schedules(&geometry))).collect()
+});
 
 fn most(loads: &[Load], of: fn(&Load) -> usize) -> usize {
     loads.iter().map(of).max().unwrap_or(0)
@@ -11,10 +19,9 @@ fn most(loads: &[Load], of: fn(&Load) -> usize) -> usize {
 
 #[test]
 fn no_load_is_above_the_bound_that_the_schedule_states() {
-    for nodes in NODES_MIN..=NODES_MAX {
-        let geometry = Geometry::new(nodes).unwrap();
-        for way in [Way::Naive, Way::Relay] {
-            let schedule = Schedule::new(&geometry, way);
+    for (geometry, schedules) in SCHEDULES.iter() {
+        for schedule in schedules {
+            let (way, nodes) = (schedule.way(), geometry.nodes());
             let (bound, loads) = (schedule.bound(), schedule.loads());
             assert_eq!(schedule.client().sent, bound.client);
             assert!(most(&loads, |load| load.received) <= bound.received, "{way:?}, {nodes} nodes");
@@ -28,9 +35,8 @@ fn no_load_is_above_the_bound_that_the_schedule_states() {
 
 #[test]
 fn a_relay_states_that_the_client_sends_its_data_and_no_node_more_than_2_5_of_n_minus_1_of_that() {
-    for nodes in NODES_MIN..=NODES_MAX {
-        let geometry = Geometry::new(nodes).unwrap();
-        let bound = Schedule::new(&geometry, Way::Relay).bound();
+    for (geometry, [_, relay]) in SCHEDULES.iter() {
+        let (bound, nodes) = (relay.bound(), geometry.nodes());
         assert_eq!(bound.client, geometry.data().len());
         assert_eq!(bound.sent, 2 * (nodes - 2));
         assert_eq!(bound.received, 5 * (nodes - 2) / 2);
@@ -41,9 +47,8 @@ fn a_relay_states_that_the_client_sends_its_data_and_no_node_more_than_2_5_of_n_
 
 #[test]
 fn a_naive_client_sends_what_is_stored() {
-    for nodes in NODES_MIN..=NODES_MAX {
-        let geometry = Geometry::new(nodes).unwrap();
-        let client = Schedule::new(&geometry, Way::Naive).client();
+    for (geometry, [naive, _]) in SCHEDULES.iter() {
+        let client = naive.client();
         let per_data = client.sent as f64 / geometry.data().len() as f64;
         assert!((per_data - geometry.stored_per_data()).abs() < 1e-9);
         // Each data cell is XORed into two parities, the first ones into nothing.
@@ -76,10 +81,8 @@ const RELAYED: [Relayed; 15] = [
 #[test]
 fn relays_carry_as_much_as_is_written_here() {
     let mut found = Vec::new();
-    for nodes in 3..=17 {
-        let geometry = Geometry::new(nodes).unwrap();
-        let schedule = Schedule::new(&geometry, Way::Relay);
-        let loads = schedule.loads();
+    for (geometry, [_, schedule]) in SCHEDULES.iter().take(RELAYED.len()) {
+        let (loads, nodes) = (schedule.loads(), geometry.nodes());
         let relayed = loads.iter().map(|load| load.sent).sum();
         let (sent, received) = (most(&loads, |load| load.sent), most(&loads, |load| load.received));
         let xors = most(&loads, |load| load.xors);
@@ -91,9 +94,7 @@ fn relays_carry_as_much_as_is_written_here() {
 #[test]
 fn nodes_xor_in_all_as_often_as_a_naive_client_would() {
     // Each equation of k data cells needs k - 1 XORs, wherever they are done.
-    for nodes in NODES_MIN..=NODES_MAX {
-        let geometry = Geometry::new(nodes).unwrap();
-        let schedule = Schedule::new(&geometry, Way::Relay);
+    for (geometry, [_, schedule]) in SCHEDULES.iter() {
         let xors: usize = schedule.loads().iter().map(|load| load.xors).sum();
         assert_eq!(
             (schedule.client().xors, xors),
