@@ -6,6 +6,8 @@
 //!      +--> Recovery  which survivors give back all lost cells, or the one that a query wants           (recovery, rebuild)
 //!      |
 //!      +--> Schedule  which transfers bring a stripe from a client to its nodes, and each link's load  (schedule, relay)
+//!      |
+//!      +--> Shown     all of that for a person: text, picture, JSON                                     (show)
 //! ```
 //!
 //! Everything here is a pure function of the number of nodes: no IO, no clock, no threads, and no bytes of cells.
@@ -20,9 +22,11 @@ mod rebuild;
 mod recovery;
 mod relay;
 mod schedule;
+mod show;
 
 pub use cell::{Cell, Column, Lost, Node, Role};
 pub use error::StripeError;
 pub use geometry::{Direction, Equation, Geometry};
 pub use recovery::{Degraded, Recovery, Repair};
 pub use schedule::{Average, Bound, Kept, Load, Schedule, Sender, Step, StepId, Toward, Use, Way};
+pub use show::Shown;
