@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! - The plan reads no more than the one by rows alone.
-//! - For up to 13 nodes no choice of rows and diagonals reads less (compared with all of them in tests).
+//! - For up to 11 nodes no choice of rows and diagonals reads less (compared with all of them in tests).
 
 use crate::cell::{CellSet, Lost};
 use crate::geometry::Geometry;

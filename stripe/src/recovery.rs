@@ -56,6 +56,37 @@ impl Geometry {
         self.recovery_by(lost, repairs, &unknown)
     }
 
+    /// How the wanted cells come back, as far as they can, for who wants several of a stripe: by chains that they share, or each by itself
+    /// ([`Geometry::degraded`]), whichever reads less. Cells that are not lost need no repair.
+    ///
+    /// # Errors
+    /// [`StripeError::NoSuchCell`].
+    pub fn recovery_of(&self, lost: Lost, wanted: &[Cell]) -> Result<Recovery, StripeError> {
+        let mut needed = self.set([]);
+        for cell in wanted {
+            self.role(*cell)?;
+            needed.insert_all(&self.set([*cell]));
+        }
+        let degraded = self.degraded(lost);
+        let is_wanted = |repair: &&Repair| wanted.contains(&repair.cell);
+        let whole = self.recovery(lost);
+        let single =
+            |repair: &Repair| Some(Repair { cell: repair.cell, from: degraded.sources(repair.cell).ok()?? });
+        let alone: Vec<Repair> = whole.repairs.iter().filter(is_wanted).filter_map(single).collect();
+        let mut chained = Vec::new();
+        for repair in whole.repairs.into_iter().rev() {
+            if needed.has(self.place(repair.cell)) {
+                needed.insert_all(&self.set(repair.from.iter().copied()));
+                chained.push(repair);
+            }
+        }
+        chained.reverse();
+        let beyond = self.set(whole.beyond.into_iter().filter(|cell| wanted.contains(cell)));
+        let plans = [alone, chained].map(|repairs| self.recovery_by(lost, repairs, &beyond));
+        let [alone, chained] = plans;
+        Ok(if alone.reads.len() <= chained.reads.len() { alone } else { chained })
+    }
+
     /// The plan that consists of these repairs.
     pub(crate) fn recovery_by(&self, lost: Lost, repairs: Vec<Repair>, beyond: &CellSet) -> Recovery {
         let mut reads = self.set([]);

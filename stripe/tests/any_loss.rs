@@ -39,6 +39,44 @@ fn what_comes_back_is_right_and_the_same_for_queries_and_rebuilds() {
     }
 }
 
+#[test]
+fn cells_that_are_wanted_come_back_from_what_their_plan_reads_and_a_single_one_from_the_fewest() {
+    let mut random = fastrand::Rng::with_seed(0x57_0022);
+    for case in 0..CASES {
+        let geometry = Geometry::new(random.usize(3..=17)).unwrap();
+        let lost = any_loss(&geometry, &mut random);
+        let bytes = filled(&geometry, random.u64(..));
+        let cells: Vec<Cell> = geometry.cells().collect();
+        let count = random.usize(1..=8);
+        let wanted: Vec<Cell> = (0..count).map(|_| cells[random.usize(..cells.len())]).collect();
+        let plan = geometry.recovery_of(lost, &wanted).unwrap();
+        let mut read = survivors(&bytes, lost);
+        read.retain(|cell, _| plan.reads.contains(cell));
+        assert_eq!(read.len(), plan.reads.len());
+        let back = repaired(read, &plan.repairs);
+        let degraded = geometry.degraded(lost);
+        for cell in wanted.iter().filter(|cell| lost.has(cell.column)) {
+            assert_eq!(back.contains_key(cell), !plan.beyond.contains(cell), "case {case}");
+            assert_eq!(plan.beyond.contains(cell), degraded.sources(*cell).unwrap().is_none());
+            assert!(back.get(cell).is_none_or(|back| *back == bytes[cell]), "case {case}");
+            let alone = geometry.recovery_of(lost, &[*cell]).unwrap().reads.len();
+            assert_eq!(alone, degraded.sources(*cell).unwrap().map_or(0, |sources| sources.len()));
+            assert!(alone <= plan.reads.len() || plan.beyond.contains(cell), "several need no less than one");
+        }
+        assert!(plan.reads.len() <= geometry.recovery(lost).reads.len().max(1), "nor more than all");
+    }
+}
+
+#[test]
+fn neighbours_on_a_chain_share_it() {
+    let geometry = Geometry::new(11).unwrap();
+    let lost = geometry.lost(&[Column(0), Column(1)]).unwrap();
+    let column: Vec<Cell> = geometry.cells_of(Column(0)).collect();
+    let reads = |wanted: &[Cell]| geometry.recovery_of(lost, wanted).unwrap().reads.len();
+    let alone: usize = column.iter().map(|cell| reads(&[*cell])).sum();
+    assert!(3 * reads(&column) < alone, "{} reads together, {alone} one by one", reads(&column));
+}
+
 /// Cells which, all changed by the same bytes, leave every equation as it is and no survivor different: a stripe that has them and one that has
 /// not cannot be told apart. All such sets are sums of those that this returns.
 fn unseen(geometry: &Geometry, lost: Lost) -> Vec<BTreeSet<Cell>> {
