@@ -40,6 +40,12 @@ impl Recovery {
     pub fn reads_per_cell(&self) -> f64 {
         if self.repairs.is_empty() { 0.0 } else { self.reads.len() as f64 / self.repairs.len() as f64 }
     }
+
+    /// How many cells are XORed into others.
+    #[must_use]
+    pub fn xors(&self) -> usize {
+        self.repairs.iter().map(|repair| repair.from.len().saturating_sub(1)).sum()
+    }
 }
 
 impl Geometry {
@@ -57,7 +63,7 @@ impl Geometry {
     }
 
     /// How the wanted cells come back, as far as they can, for who wants several of a stripe: by chains that they share, or each by itself
-    /// ([`Geometry::degraded`]), whichever reads less. Cells that are not lost need no repair.
+    /// ([`Geometry::degraded`]), whichever reads less, then whichever XORs less. Cells that are not lost need no repair.
     ///
     /// # Errors
     /// [`StripeError::NoSuchCell`].
@@ -83,8 +89,8 @@ impl Geometry {
         chained.reverse();
         let beyond = self.set(whole.beyond.into_iter().filter(|cell| wanted.contains(cell)));
         let plans = [alone, chained].map(|repairs| self.recovery_by(lost, repairs, &beyond));
-        let [alone, chained] = plans;
-        Ok(if alone.reads.len() <= chained.reads.len() { alone } else { chained })
+        let least = plans.into_iter().min_by_key(|plan| (plan.reads.len(), plan.xors()));
+        Ok(least.unwrap_or_else(|| self.recovery_by(lost, Vec::new(), &beyond)))
     }
 
     /// The plan that consists of these repairs.

@@ -72,9 +72,14 @@ fn neighbours_on_a_chain_share_it() {
     let geometry = Geometry::new(11).unwrap();
     let lost = geometry.lost(&[Column(0), Column(1)]).unwrap();
     let column: Vec<Cell> = geometry.cells_of(Column(0)).collect();
-    let reads = |wanted: &[Cell]| geometry.recovery_of(lost, wanted).unwrap().reads.len();
-    let alone: usize = column.iter().map(|cell| reads(&[*cell])).sum();
-    assert!(3 * reads(&column) < alone, "{} reads together, {alone} one by one", reads(&column));
+    let plan = |wanted: &[Cell]| geometry.recovery_of(lost, wanted).unwrap();
+    let together = plan(&column);
+    let alone: Vec<_> = column.iter().map(|cell| plan(&[*cell])).collect();
+    let (reads, xors) =
+        alone.iter().fold((0, 0), |sum, plan| (sum.0 + plan.reads.len(), sum.1 + plan.xors()));
+    assert!(3 * together.reads.len() < reads, "{} reads together, {reads} one by one", together.reads.len());
+    // What one cell's plan gave is XORed into the next one.
+    assert!(2 * together.xors() < xors, "{} XORs together, {xors} one by one", together.xors());
 }
 
 /// Cells which, all changed by the same bytes, leave every equation as it is and no survivor different: a stripe that has them and one that has
