@@ -21,5 +21,6 @@ pub(crate) mod refresh;
 pub(crate) mod replay;
 pub(crate) mod shell;
 pub(crate) mod sql;
+pub(crate) mod stripe;
 pub(crate) mod tables;
 mod traced;
