@@ -141,11 +141,14 @@ impl Transfers {
             Way::Relay => "relay",
         };
         let relayed = self.steps.len() - self.bound.client;
+        let hops = match self.hops {
+            1 => "1 hop".to_owned(),
+            hops => format!("{hops} hops one after the other"),
+        };
         format!(
-            "{way}: the client sends {:.3} bytes per byte of data ({} cells), nodes send {relayed} cells to each other, {} hops one after the other",
+            "{way}: the client sends {:.3} bytes per byte of data ({} cells), nodes send {relayed} cells to each other, {hops}",
             self.bound.client as f64 / data_cells as f64,
             self.bound.client,
-            self.hops,
         )
     }
 

@@ -18,7 +18,7 @@ use crate::cell::Role;
 use crate::schedule::Toward;
 
 /// With more nodes nobody can follow single arrows.
-const ARROWS_NODES_MAX: usize = 12;
+const ARROWS_NODES_MAX: usize = 9;
 
 const FONT_PX: f64 = 12.0;
 const LABEL_PX: f64 = 10.5;
@@ -83,7 +83,7 @@ impl Shown {
             let y = MARGIN_PX + 12.0 + line as f64 * 18.0;
             drawing.words((MARGIN_PX, y), FONT_PX, Anchor::Start, words);
         }
-        legend(&mut drawing, self.transfers.is_some());
+        legend(&mut drawing, self.arrows());
         let below = self.draw_layout(&mut drawing, &frame);
         let mut bottom = below;
         if let Some(transfers) = &self.transfers {
@@ -129,9 +129,10 @@ impl Shown {
     }
 }
 
-fn legend(drawing: &mut Drawing, with_arrows: bool) {
+fn legend(drawing: &mut Drawing, steps: &[ShownStep]) {
     let mut x = MARGIN_PX;
-    let both = with_arrows.then_some((GREEN, "data, into both parities elsewhere"));
+    let joins = steps.iter().any(|step| step.toward == Toward::BothParities);
+    let both = joins.then_some((GREEN, "data, into both parities elsewhere"));
     let entries = [(GREY, "data"), (BLUE, "horizontal parity"), (ORANGE, "diagonal parity")];
     for (colours, words) in entries.into_iter().chain(both) {
         drawing.rectangle((x, 62.0), (14.0, 14.0), colours);
