@@ -261,7 +261,9 @@ impl Schedule {
     pub fn slices_held(&self, step: &Step) -> usize {
         let until = step.uses.iter().map(|used| match used {
             Use::Keep(_) => 1,
-            Use::Forward(by) => self.steps.get(usize::from(by.0)).map_or(0, |by| by.depth - step.depth),
+            Use::Forward(by) => {
+                self.steps.get(usize::from(by.0)).map_or(0, |by| by.depth.saturating_sub(step.depth))
+            }
         });
         usize::from(until.max().unwrap_or(0))
     }
