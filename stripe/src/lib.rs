@@ -23,6 +23,7 @@ mod recovery;
 mod relay;
 mod schedule;
 mod show;
+pub mod xor;
 
 pub use cell::{Cell, Column, Lost, Node, Role};
 pub use error::StripeError;

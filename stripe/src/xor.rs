@@ -1,0 +1,110 @@
+//! How are cells XORed, as fast as memory brings them?
+//!
+//! Whole blocks of [`BLOCK_BYTES`] have a length that the compiler knows: it turns them into the widest vectors that the target has.
+//! Several sources are summed in one pass: in each tile of [`TILE_BYTES`] the first [`TOGETHER`] of them are summed in registers and written, the
+//! others are added while the tile is in the first-level cache. So every byte of a source is read from memory once, and every byte of the
+//! target is written there once.
+//!
+//! Invariants
+//! - Any length and any alignment; no allocation.
+//! - If lengths differ, nothing is written.
+
+/// Bytes that are XORed at once.
+const BLOCK_BYTES: usize = 64;
+
+/// How many sources are summed in registers: with the target that leaves enough of sixteen registers for pointers.
+const TOGETHER: usize = 4;
+
+/// Bytes of the target for which all sources are gone through, before the next: with those of [`TOGETHER`] sources they fit 32 KiB of cache.
+const TILE_BYTES: usize = 4096;
+
+// Only the last tile has bytes beside whole blocks.
+const _: () = assert!(TILE_BYTES.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(TILE_BYTES * (TOGETHER + 1) < 32 << 10);
+
+/// What is to be XORed has not one length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "source {source_index} of an XOR has {found} bytes, but the target has {expected}: cells of a stripe have one length, pad the last one with zeros"
+)]
+pub struct LengthError {
+    /// Which of the sources, from 0.
+    pub source_index: usize,
+    /// Its length in bytes.
+    pub found: usize,
+    /// The target's length in bytes.
+    pub expected: usize,
+}
+
+/// XORs the source into the target.
+///
+/// # Errors
+/// [`LengthError`] if their lengths differ.
+pub fn xor_into(target: &mut [u8], source: &[u8]) -> Result<(), LengthError> {
+    same_lengths(target, &[source])?;
+    sum(target, [source], true);
+    Ok(())
+}
+
+/// Makes the target the XOR of the sources, whatever it was: zeros if there are none.
+///
+/// # Errors
+/// [`LengthError`] if a source is longer or shorter than the target.
+pub fn xor_all(target: &mut [u8], sources: &[&[u8]]) -> Result<(), LengthError> {
+    same_lengths(target, sources)?;
+    match sources {
+        [] => target.fill(0),
+        [source] => target.copy_from_slice(source),
+        _ => {
+            for (number, tile) in target.chunks_mut(TILE_BYTES).enumerate() {
+                sum_tile(tile, sources, number * TILE_BYTES);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn same_lengths(target: &[u8], sources: &[&[u8]]) -> Result<(), LengthError> {
+    let expected = target.len();
+    let wrong = sources.iter().enumerate().find(|(_, source)| source.len() != expected);
+    wrong.map_or(Ok(()), |(source_index, source)| {
+        Err(LengthError { source_index, found: source.len(), expected })
+    })
+}
+
+/// Makes a tile the XOR of the same bytes of all sources, which begin at `start`.
+fn sum_tile(tile: &mut [u8], sources: &[&[u8]], start: usize) {
+    let end = start + tile.len();
+    for (number, group) in sources.chunks(TOGETHER).enumerate() {
+        let onto = number > 0;
+        match *group {
+            [a] => sum(tile, [&a[start..end]], onto),
+            [a, b] => sum(tile, [&a[start..end], &b[start..end]], onto),
+            [a, b, c] => sum(tile, [a, b, c].map(|source| &source[start..end]), onto),
+            [a, b, c, d] => sum(tile, [a, b, c, d].map(|source| &source[start..end]), onto),
+            _ => {}
+        }
+    }
+}
+
+/// Makes the target the XOR of sources as long as it is, and of itself if it is `onto` that.
+fn sum<const SOURCES: usize>(target: &mut [u8], sources: [&[u8]; SOURCES], onto: bool) {
+    let (blocks, rest) = target.as_chunks_mut::<BLOCK_BYTES>();
+    let (whole, left) = (blocks.len(), rest.len());
+    // Cut to the target's length where the compiler sees it, so that it checks no bound in the loop.
+    let cut = sources.map(|source| {
+        let (blocks, rest) = source.as_chunks::<BLOCK_BYTES>();
+        (&blocks[..whole], &rest[..left])
+    });
+    for (at, block) in blocks.iter_mut().enumerate() {
+        let mut sum = if onto { *block } else { [0; BLOCK_BYTES] };
+        for (blocks, _) in &cut {
+            sum.iter_mut().zip(&blocks[at]).for_each(|(sum, byte)| *sum ^= byte);
+        }
+        *block = sum;
+    }
+    for (at, byte) in rest.iter_mut().enumerate() {
+        let before = if onto { *byte } else { 0 };
+        *byte = cut.iter().fold(before, |sum, (_, rest)| sum ^ rest[at]);
+    }
+}
