@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-/// A column of a stripe: the part that one node plays in it. The last column holds the diagonal parities.
+/// A column of a stripe: the part that one node plays in it. The last column holds parities only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Column(pub u8);
@@ -23,7 +23,7 @@ pub struct Node(pub u8);
 pub struct Cell {
     /// Whose cell it is.
     pub column: Column,
-    /// Its place among the column's cells: the row, or in the last column the number of the diagonal.
+    /// Its place among the column's cells: the row, or in the last column of a stripe with two parities the number of the diagonal.
     pub slot: u8,
 }
 

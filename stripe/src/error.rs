@@ -1,16 +1,20 @@
 //! What can be wrong with a question about a stripe?
 
 use crate::cell::{Cell, Column, Node};
-use crate::limits::{NODES_MAX, NODES_MIN};
+use crate::limits::NODES_MAX;
+use crate::parity::Parity;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StripeError {
     /// So many nodes cannot share a stripe.
     #[error(
-        "a stripe has {NODES_MIN} to {NODES_MAX} nodes, not {found}: with fewer, keep copies or no parity"
+        "a stripe with parity {parity} has {} to {NODES_MAX} nodes, not {found}: with fewer, take a parity that needs fewer, or none",
+        parity.nodes_min()
     )]
     Nodes {
+        /// What was to protect it.
+        parity: Parity,
         /// How many were asked for.
         found: usize,
     },
@@ -32,15 +36,29 @@ pub enum StripeError {
     },
     /// A cell that the stripe does not have.
     #[error(
-        "a stripe over {nodes} nodes has no cell {} in column {}: columns 0 to {} have {} cells, the last one has {diagonals}",
-        cell.slot, cell.column.0, nodes - 2, nodes - 1
+        "a stripe over {nodes} nodes has no cell {} in column {}: that column has {slots} cells, of columns 0 to {}",
+        cell.slot, cell.column.0, nodes - 1
     )]
     NoSuchCell {
         /// What was asked for.
         cell: Cell,
         /// How many nodes share the stripe.
         nodes: usize,
-        /// How many diagonals the stripe has.
-        diagonals: usize,
+        /// How many cells that column has: 0 if there is no such column.
+        slots: usize,
+    },
+    /// More nodes are lost than the parities make up for.
+    #[error(
+        "{found} nodes of a stripe over {nodes} are lost, and parity {parity} makes up for {}: what is left of it, if anything, is told by a recovery, \
+         but it cannot be rebuilt whole",
+        parity.lost_max()
+    )]
+    TooManyLost {
+        /// How many are lost.
+        found: usize,
+        /// What protects the stripe.
+        parity: Parity,
+        /// How many nodes share the stripe.
+        nodes: usize,
     },
 }

@@ -5,15 +5,22 @@
 //! would be the diagonal p-2. The last v columns and the first v rows are left out (they would hold zeros), which leaves n-1 columns of n-1 rows;
 //! one more column holds the XOR of each diagonal. For n = 5 this is figure 3 of the paper on redundant writes.
 //!
-//! Invariants
+//! With a single parity ([`Parity::Xor`]) a stripe is one row: n-1 columns of one data cell, and their XOR in the last column. For n = 3 this is
+//! the paper's figure 5.
+//!
+//! Invariants of two parities
 //! - Each of the first n-1 columns has n-2 data cells and one horizontal parity; each row has its parity in another column.
 //! - A row and a diagonal have at most one cell in common; a diagonal has at most one cell in a column.
 //! - Whatever one or two columns are lost, the equations have one solution (`tests/two_lost_nodes.rs`).
+//!
+//! Invariants of both
+//! - Whatever column is lost, the equations have one solution.
 //! - Over n stripes each node has each column once.
 
 use crate::cell::{Cell, CellSet, Column, Lost, Node, Role};
 use crate::error::StripeError;
-use crate::limits::{NODES_MAX, NODES_MIN};
+use crate::limits::NODES_MAX;
+use crate::parity::Parity;
 use serde::Serialize;
 
 /// Along what an equation goes.
@@ -49,6 +56,7 @@ impl Equation {
 /// The layout of all stripes over some number of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Geometry {
+    parity: Parity,
     nodes: u8,
     /// By index of the cell.
     roles: Vec<Role>,
@@ -61,30 +69,38 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The layout of stripes over so many nodes.
+    /// The layout of stripes with two parities over so many nodes.
     ///
     /// # Errors
-    /// [`StripeError::Nodes`] outside of [`NODES_MIN`] to [`NODES_MAX`].
+    /// [`StripeError::Nodes`] outside of [`crate::limits::NODES_MIN`] to [`NODES_MAX`].
     pub fn new(nodes: usize) -> Result<Self, StripeError> {
-        if !(NODES_MIN..=NODES_MAX).contains(&nodes) {
-            return Err(StripeError::Nodes { found: nodes });
+        Self::with_parity(nodes, Parity::TwoD)
+    }
+
+    /// The layout of stripes that are protected like this over so many nodes.
+    ///
+    /// # Errors
+    /// [`StripeError::Nodes`] outside of [`Parity::nodes_min`] to [`NODES_MAX`].
+    pub fn with_parity(nodes: usize, parity: Parity) -> Result<Self, StripeError> {
+        if !(parity.nodes_min()..=NODES_MAX).contains(&nodes) {
+            return Err(StripeError::Nodes { parity, found: nodes });
         }
-        let grid = Grid::over(nodes);
-        let mut geometry = Self {
-            nodes: byte(nodes),
-            roles: Vec::new(),
-            data: Vec::new(),
-            equations: grid.horizontal().chain(grid.diagonal()).collect(),
-            sums: Vec::new(),
+        let equations = match parity {
+            Parity::Xor => vec![single_row(nodes)],
+            Parity::TwoD => {
+                let grid = Grid::over(nodes);
+                grid.horizontal().chain(grid.diagonal()).collect()
+            }
         };
-        geometry.data = geometry.equations[..nodes - 1].iter().flat_map(|row| row.data.clone()).collect();
-        let diagonals = geometry.diagonals();
-        geometry.roles = (0..(nodes - 1) * (nodes - 1) + diagonals)
-            .map(|slot| Role::DiagonalParity {
-                diagonal: byte(slot.saturating_sub((nodes - 1) * (nodes - 1))),
-            })
+        let (roles, data, sums) = (Vec::new(), Vec::new(), Vec::new());
+        let mut geometry = Self { parity, nodes: byte(nodes), roles, data, equations, sums };
+        let rows = geometry.rows();
+        geometry.data = geometry.equations[..rows].iter().flat_map(|row| row.data.clone()).collect();
+        let before_last = (nodes - 1) * rows;
+        geometry.roles = (0..before_last + geometry.slots(geometry.last_column()))
+            .map(|place| Role::DiagonalParity { diagonal: byte(place.saturating_sub(before_last)) })
             .collect();
-        for row in 0..nodes - 1 {
+        for row in 0..rows {
             let parity = geometry.place(geometry.equations[row].parity);
             geometry.roles[parity] = Role::HorizontalParity { row: byte(row) };
         }
@@ -96,6 +112,12 @@ impl Geometry {
         Ok(geometry)
     }
 
+    /// What protects a stripe.
+    #[must_use]
+    pub fn parity(&self) -> Parity {
+        self.parity
+    }
+
     /// How many nodes share a stripe.
     #[must_use]
     pub fn nodes(&self) -> usize {
@@ -105,10 +127,13 @@ impl Geometry {
     /// How many rows a stripe has: the cells of every column but the last.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.nodes() - 1
+        match self.parity {
+            Parity::Xor => 1,
+            Parity::TwoD => self.nodes() - 1,
+        }
     }
 
-    /// How many diagonals a stripe has: the cells of the last column.
+    /// How many diagonals a stripe has: the cells of the last column, if it has two parities.
     #[must_use]
     pub fn diagonals(&self) -> usize {
         self.equations.len() - self.rows()
@@ -118,13 +143,13 @@ impl Geometry {
     #[must_use]
     pub fn slots(&self, column: Column) -> usize {
         match usize::from(column.0) {
-            last if last + 1 == self.nodes() => self.diagonals(),
+            last if last + 1 == self.nodes() && self.parity == Parity::TwoD => self.diagonals(),
             other if other < self.nodes() => self.rows(),
             _ => 0,
         }
     }
 
-    /// The column of the diagonal parities.
+    /// The column that has parities only: those of the diagonals, or the single one.
     #[must_use]
     pub fn last_column(&self) -> Column {
         Column(self.nodes - 1)
@@ -165,7 +190,7 @@ impl Geometry {
         if usize::from(cell.slot) < self.slots(cell.column) {
             return Ok(self.roles[self.place(cell)]);
         }
-        Err(StripeError::NoSuchCell { cell, nodes: self.nodes(), diagonals: self.diagonals() })
+        Err(StripeError::NoSuchCell { cell, nodes: self.nodes(), slots: self.slots(cell.column) })
     }
 
     /// How many bytes are stored per byte of data.
@@ -229,7 +254,7 @@ impl Geometry {
 
     /// The cell with this index.
     pub(crate) fn cell(&self, place: usize) -> Cell {
-        let column = (place / self.rows()).min(self.rows());
+        let column = (place / self.rows()).min(self.nodes() - 1);
         Cell { column: Column(byte(column)), slot: byte(place - column * self.rows()) }
     }
 
@@ -258,6 +283,13 @@ impl Geometry {
 /// A number that [`crate::limits`] keeps within a byte.
 pub(crate) fn byte(number: usize) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+/// The only row of a stripe with a single parity.
+fn single_row(nodes: usize) -> Equation {
+    let cell = |column: usize| Cell { column: Column(byte(column)), slot: 0 };
+    let data = (0..nodes - 1).map(cell).collect();
+    Equation { direction: Direction::Horizontal, number: 0, data, parity: cell(nodes - 1) }
 }
 
 /// The whole grid of the construction, and what is left of it.

@@ -10,7 +10,8 @@
 //!      +--> Shown     all of that for a person: text, picture, JSON                                     (show)
 //! ```
 //!
-//! Everything here is a pure function of the number of nodes: no IO, no clock, no threads, and no bytes of cells.
+//! All of it is a pure function of the number of nodes and of what protects a stripe ([`Parity`]): no IO, no clock, no threads, and no bytes of cells.
+//! What is done with those bytes, wherever they are, is in [`xor`].
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ mod cell;
 mod error;
 mod geometry;
 pub mod limits;
+mod parity;
 mod rebuild;
 mod recovery;
 mod relay;
@@ -28,6 +30,7 @@ pub mod xor;
 pub use cell::{Cell, Column, Lost, Node, Role};
 pub use error::StripeError;
 pub use geometry::{Direction, Equation, Geometry};
+pub use parity::Parity;
 pub use recovery::{Degraded, Recovery, Repair};
 pub use schedule::{Average, Bound, Kept, Load, Schedule, Sender, Step, StepId, Toward, Use, Way};
 pub use show::Shown;

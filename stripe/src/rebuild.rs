@@ -9,6 +9,7 @@
 
 use crate::cell::{CellSet, Lost};
 use crate::geometry::Geometry;
+use crate::parity::Parity;
 use crate::recovery::Recovery;
 
 /// The two equations of a lost cell, as indices into the geometry's, and which one gives it back.
@@ -24,7 +25,7 @@ impl Geometry {
     /// plan is that of [`Geometry::recovery`].
     #[must_use]
     pub fn rebuild(&self, lost: Lost) -> Recovery {
-        if lost.count() != 1 || lost.has(self.last_column()) {
+        if self.parity() == Parity::Xor || lost.count() != 1 || lost.has(self.last_column()) {
             return self.recovery(lost);
         }
         let unknown = self.cells_of_lost(lost);

@@ -8,13 +8,16 @@
 //! Which cells join where is chosen greedily, in some orders and by some preferences; the best of these plans is taken: the least
 //! that the busiest node receives, then the least that is sent at all. All of it is the same on every machine.
 //!
-//! Invariants
+//! With a single parity there is one chain, which passes the columns in order: the paper's figure 5. Nobody receives more than its cell and what passes.
+//!
+//! Invariants of two parities
 //! - A cell that joins has nothing joined to it; what it joins is chained in the same row (or is the row's parity) and in the same diagonal.
 //! - Each diagonal has a chained cell.
 //! - No other cell could join anywhere in a plan: none sends the same bytes twice to one node.
 
 use crate::cell::{Cell, Column, Role};
 use crate::geometry::Geometry;
+use crate::parity::Parity;
 use crate::schedule::{Kept, Schedule, Sender, Step, StepId, Toward, Way, data_kept, data_steps};
 
 /// Cells are asked to join in the orders of `(row * a + column * b) mod p`, for all a and b below this.
@@ -31,6 +34,29 @@ const WEIGHTS: [usize; 3] = [1 << 16, 8, 2];
 
 /// The schedule by which nodes compute the parities.
 pub(crate) fn relay(geometry: &Geometry) -> Schedule {
+    match geometry.parity() {
+        Parity::Xor => chain(geometry),
+        Parity::TwoD => joined_chains(geometry),
+    }
+}
+
+/// Each node XORs its cell to what arrives from the one before, and sends it to the next.
+fn chain(geometry: &Geometry) -> Schedule {
+    let mut steps = data_steps(geometry);
+    let mut kept = data_kept(geometry);
+    for equation in geometry.equations() {
+        let mut passing: Option<StepId> = None;
+        for (place, cell) in equation.data.iter().enumerate() {
+            let to = equation.data.get(place + 1).map_or(equation.parity.column, |next| next.column);
+            let inputs = [id(place)].into_iter().chain(passing).collect();
+            passing = Some(send(&mut steps, (cell.column, to), Toward::parity_of(equation), inputs));
+        }
+        kept.push(Kept { cell: equation.parity, inputs: passing.into_iter().collect() });
+    }
+    Schedule::of(Way::Relay, geometry, steps, kept)
+}
+
+fn joined_chains(geometry: &Geometry) -> Schedule {
     let mates = Mates::of(geometry);
     let below = if geometry.nodes() > FEW_NODES { SLOPES_OF_MANY } else { SLOPES };
     let slopes = (0..below).flat_map(|row| (0..below).map(move |column| (row, column)));

@@ -11,6 +11,7 @@
 
 use crate::cell::{Cell, Column};
 use crate::geometry::{Direction, Equation, Geometry};
+use crate::parity::Parity;
 use serde::Serialize;
 
 /// How a stripe is transferred.
@@ -271,12 +272,21 @@ impl Schedule {
     /// Which steps send which slice at this tick, where each step sends one slice per tick: the order in which a stripe of so many slices passes,
     /// whole after `slices + hops() - 1` ticks.
     pub fn at(&self, tick: usize, slices: usize) -> impl Iterator<Item = (StepId, usize)> {
-        let sent = move |(id, step): (StepId, &Step)| {
-            let slice = tick.checked_sub(usize::from(step.depth))?;
-            (slice < slices).then_some((id, slice))
-        };
-        step_ids(self.steps.len()).zip(&self.steps).filter_map(sent)
+        at_tick(self.steps.iter().map(|step| step.depth), tick, slices)
     }
+}
+
+/// Which steps of these depths send which slice at this tick.
+pub(crate) fn at_tick(
+    depths: impl Iterator<Item = u16>,
+    tick: usize,
+    slices: usize,
+) -> impl Iterator<Item = (StepId, usize)> {
+    let sent = move |(number, depth): (u16, u16)| {
+        let slice = tick.checked_sub(usize::from(depth))?;
+        (slice < slices).then_some((StepId(number), slice))
+    };
+    (0..).zip(depths).filter_map(sent)
 }
 
 /// The ids of so many steps.
@@ -288,6 +298,9 @@ fn bound(way: Way, geometry: &Geometry) -> Bound {
     let (data, cells) = (geometry.data().len(), geometry.cells().count());
     match way {
         Way::Naive => Bound { client: cells, sent: 0, received: geometry.diagonals().max(geometry.rows()) },
+        Way::Relay if geometry.parity() == Parity::Xor => {
+            Bound { client: data, sent: 1, received: data.min(2) }
+        }
         Way::Relay => {
             let data_of_a_node = geometry.nodes() - 2;
             Bound { client: data, sent: 2 * data_of_a_node, received: 5 * data_of_a_node / 2 }

@@ -1,7 +1,7 @@
 //! Does the layout keep its promises for every number of nodes? Method: all of them, all cells.
 
 use rackscan_stripe::{
-    Cell, Column, Direction, Geometry, Node, Role, StripeError,
+    Cell, Column, Direction, Geometry, Node, Parity, Role, StripeError,
     limits::{IDLE_MAX, NODES_MAX, NODES_MIN},
 };
 use std::collections::BTreeSet;
@@ -107,13 +107,16 @@ fn over_n_stripes_each_node_has_each_column_once() {
 
 #[test]
 fn what_a_stripe_does_not_have_is_named() {
-    assert_eq!(Geometry::new(2).unwrap_err(), StripeError::Nodes { found: 2 });
-    assert_eq!(Geometry::new(65).unwrap_err(), StripeError::Nodes { found: 65 });
+    for (nodes, parity) in [(2, Parity::TwoD), (65, Parity::TwoD), (1, Parity::Xor), (65, Parity::Xor)] {
+        let error = Geometry::with_parity(nodes, parity).unwrap_err();
+        assert_eq!(error, StripeError::Nodes { parity, found: nodes });
+        assert!(error.to_string().contains(&format!("{} to 64 nodes, not {nodes}", parity.nodes_min())));
+    }
     let geometry = Geometry::new(4).unwrap();
     let beyond = Cell { column: Column(2), slot: 3 };
     let nowhere = Cell { column: Column(200), slot: 0 };
-    for cell in [beyond, nowhere] {
-        let error = StripeError::NoSuchCell { cell, nodes: 4, diagonals: 4 };
+    for (cell, slots) in [(beyond, 3), (nowhere, 0)] {
+        let error = StripeError::NoSuchCell { cell, nodes: 4, slots };
         assert_eq!(geometry.role(cell), Err(error.clone()));
         assert_eq!(geometry.degraded(rackscan_stripe::Lost::NONE).sources(cell), Err(error));
     }

@@ -12,6 +12,7 @@ mod text;
 
 use crate::cell::{Cell, Column, Node, Role};
 use crate::geometry::Geometry;
+use crate::parity::Parity;
 use crate::schedule::{Average, Bound, Kept, Load, Schedule, Sender, Step, Toward, Use, Way};
 use serde::Serialize;
 
@@ -21,6 +22,7 @@ const NAMED_TERMS_MAX: usize = 5;
 /// A stripe, and perhaps how it gets to its nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shown {
+    parity: Parity,
     nodes: usize,
     stripe: u64,
     data_cells: usize,
@@ -99,6 +101,7 @@ impl Shown {
             Some(ShownCell { cell, node: names.node(cell.column), name: names.of(cell), role })
         };
         Self {
+            parity: geometry.parity(),
             nodes: geometry.nodes(),
             stripe,
             data_cells: geometry.data().len(),
@@ -121,14 +124,22 @@ impl Shown {
 
     /// What is to be said of the layout as a whole.
     fn summary(&self) -> String {
+        let data = match self.data_cells {
+            1 => "1 data cell".to_owned(),
+            cells => format!("{cells} data cells"),
+        };
+        let is_horizontal = |cell: &&ShownCell| matches!(cell.role, Role::HorizontalParity { .. });
+        let horizontal = self.cells.iter().filter(is_horizontal).count();
+        let parities = match self.parity {
+            Parity::Xor => " and one parity".to_owned(),
+            Parity::TwoD => {
+                let diagonal = self.cells.len() - self.data_cells - horizontal;
+                format!(", {horizontal} horizontal and {diagonal} diagonal parities")
+            }
+        };
         format!(
-            "stripe {} over {} nodes: {} data cells, {} horizontal and {} diagonal parities, {:.3} bytes stored per byte of data",
-            self.stripe,
-            self.nodes,
-            self.data_cells,
-            self.nodes - 1,
-            self.cells.len() - self.data_cells - (self.nodes - 1),
-            self.stored_per_data,
+            "stripe {} over {} nodes: {data}{parities}, {:.3} bytes stored per byte of data",
+            self.stripe, self.nodes, self.stored_per_data,
         )
     }
 }

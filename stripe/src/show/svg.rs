@@ -15,6 +15,7 @@
 use super::drawing::{Anchor, Drawing, FAINT, width_of};
 use super::{Place, Shown, ShownStep, Transfers};
 use crate::cell::Role;
+use crate::parity::Parity;
 use crate::schedule::Toward;
 
 /// With more nodes nobody can follow single arrows.
@@ -83,7 +84,7 @@ impl Shown {
             let y = MARGIN_PX + 12.0 + line as f64 * 18.0;
             drawing.words((MARGIN_PX, y), FONT_PX, Anchor::Start, words);
         }
-        legend(&mut drawing, self.arrows());
+        legend(&mut drawing, self.parity, self.arrows());
         let below = self.draw_layout(&mut drawing, &frame);
         let mut bottom = below;
         if let Some(transfers) = &self.transfers {
@@ -129,12 +130,15 @@ impl Shown {
     }
 }
 
-fn legend(drawing: &mut Drawing, steps: &[ShownStep]) {
+fn legend(drawing: &mut Drawing, parity: Parity, steps: &[ShownStep]) {
     let mut x = MARGIN_PX;
     let joins = steps.iter().any(|step| step.toward == Toward::BothParities);
     let both = joins.then_some((GREEN, "data, into both parities elsewhere"));
-    let entries = [(GREY, "data"), (BLUE, "horizontal parity"), (ORANGE, "diagonal parity")];
-    for (colours, words) in entries.into_iter().chain(both) {
+    let entries: &[_] = match parity {
+        Parity::Xor => &[(GREY, "data"), (BLUE, "parity")],
+        Parity::TwoD => &[(GREY, "data"), (BLUE, "horizontal parity"), (ORANGE, "diagonal parity")],
+    };
+    for (colours, words) in entries.iter().copied().chain(both) {
         drawing.rectangle((x, 62.0), (14.0, 14.0), colours);
         drawing.words((x + 20.0, 73.0), LABEL_PX, Anchor::Start, words);
         x += 20.0 + width_of(words, LABEL_PX) + 24.0;
@@ -255,13 +259,15 @@ mod tests {
 
     fn pictures() -> Vec<(String, Drawing, (f64, f64))> {
         let mut pictures = Vec::new();
-        for nodes in (3..=13).chain([17, 24, 64]) {
-            let geometry = Geometry::new(nodes).unwrap();
+        let two = (3..=13).chain([17, 24, 64]).map(|nodes| Geometry::new(nodes).unwrap());
+        let one = (2..=13).chain([64]).map(|nodes| Geometry::with_parity(nodes, Parity::Xor).unwrap());
+        for geometry in two.chain(one) {
+            let (nodes, parity) = (geometry.nodes(), geometry.parity());
             let ways = [None, Some(Way::Naive), Some(Way::Relay)];
             for (stripe, way) in (nodes as u64 - 1..).zip(ways) {
                 let schedule = way.map(|way| Schedule::new(&geometry, way));
                 let (drawing, size) = Shown::new(&geometry, stripe, schedule.as_ref()).drawn();
-                pictures.push((format!("{nodes} nodes, {way:?}"), drawing, size));
+                pictures.push((format!("{parity}, {nodes} nodes, {way:?}"), drawing, size));
             }
         }
         pictures
@@ -290,8 +296,10 @@ mod tests {
 
     #[test]
     fn arrows_on_a_level_do_not_overlap_and_hops_go_down_the_picture() {
-        for nodes in 3..=ARROWS_NODES_MAX {
-            let geometry = Geometry::new(nodes).unwrap();
+        let two = (3..=ARROWS_NODES_MAX).map(|nodes| Geometry::new(nodes).unwrap());
+        let one = (2..=ARROWS_NODES_MAX).map(|nodes| Geometry::with_parity(nodes, Parity::Xor).unwrap());
+        for geometry in two.chain(one) {
+            let nodes = geometry.nodes();
             let shown = Shown::new(&geometry, 1, Some(&Schedule::new(&geometry, Way::Relay)));
             let frame = Frame::of(&shown);
             let steps = shown.arrows();
