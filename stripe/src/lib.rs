@@ -7,6 +7,8 @@
 //!      |
 //!      +--> Schedule  which transfers bring a stripe from a client to its nodes, and each link's load  (schedule, relay)
 //!      |
+//!      +--> Rebuild   which transfers bring a lost node's cells to the one that takes its place         (rebuild_relay)
+//!      |
 //!      +--> Shown     all of that for a person: text, picture, JSON                                     (show)
 //! ```
 //!
@@ -21,6 +23,7 @@ mod geometry;
 pub mod limits;
 mod parity;
 mod rebuild;
+mod rebuild_relay;
 mod recovery;
 mod relay;
 mod schedule;
@@ -31,6 +34,7 @@ pub use cell::{Cell, Column, Lost, Node, Role};
 pub use error::StripeError;
 pub use geometry::{Direction, Equation, Geometry};
 pub use parity::Parity;
+pub use rebuild_relay::{Rebuild, RebuildStep, Rebuilt};
 pub use recovery::{Degraded, Recovery, Repair};
 pub use schedule::{Average, Bound, Kept, Load, Schedule, Sender, Step, StepId, Toward, Use, Way};
 pub use show::Shown;
