@@ -1,7 +1,7 @@
 //! Does what people and scripts see agree with the stripe? Method: the text of five nodes is written down whole; JSON and pictures of
 //! several are taken apart again.
 
-use rackscan_stripe::{Geometry, Schedule, Shown, Toward, Way};
+use rackscan_stripe::{Geometry, Parity, Schedule, Shown, Toward, Way};
 use serde_json::Value;
 
 fn shown(nodes: usize, stripe: u64, way: Option<Way>) -> (Geometry, Shown) {
@@ -102,5 +102,18 @@ fn a_picture_is_well_formed_and_has_every_cell_and_step() {
         let joins = drawn.iter().any(|step| step.toward == Toward::BothParities);
         assert_eq!(count("rect"), geometry.cells().count() + 4 + usize::from(joins));
         assert!(svg.is_ascii());
+    }
+}
+
+#[test]
+fn a_picture_of_a_single_parity_names_no_diagonals() {
+    for nodes in [2, 3, 9] {
+        let geometry = Geometry::with_parity(nodes, Parity::Xor).unwrap();
+        let schedule = Schedule::new(&geometry, Way::Relay);
+        let svg = Shown::new(&geometry, 1, Some(&schedule)).svg();
+        let elements = elements(&svg);
+        let count = |name: &str| elements.iter().filter(|element| *element == name).count();
+        assert_eq!((count("rect"), count("polygon")), (nodes + 3, schedule.steps().len()));
+        assert!(!svg.contains("diagonal"));
     }
 }
