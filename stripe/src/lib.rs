@@ -37,4 +37,4 @@ pub use parity::Parity;
 pub use rebuild_relay::{Rebuild, RebuildStep, Rebuilt};
 pub use recovery::{Degraded, Recovery, Repair};
 pub use schedule::{Average, Bound, Kept, Load, Schedule, Sender, Step, StepId, Toward, Use, Way};
-pub use show::Shown;
+pub use show::{Shown, ShownRebuild};

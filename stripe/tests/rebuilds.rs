@@ -265,6 +265,24 @@ fn rebuilds_carry_as_much_as_is_written_here() {
     assert_eq!(found, RELAYED);
 }
 
+/// Nodes; of all pairs of lost nodes: the most hops; the most slices of a cell that are held.
+const RELAYED_FOR_TWO: [(usize, usize, usize); 4] = [(4, 7, 7), (5, 18, 17), (8, 60, 60), (17, 450, 437)];
+
+#[test]
+fn rebuilds_of_two_nodes_take_as_long_as_is_written_here() {
+    let most = |nodes: usize| {
+        let geometry = Geometry::new(nodes).unwrap();
+        let pairs = geometry.columns().flat_map(|one| geometry.columns().map(move |other| [one, other]));
+        let most = pairs.filter(|[one, other]| one < other).fold((0, 0), |most, pair| {
+            let rebuild = Rebuild::new(&geometry, geometry.lost(&pair).unwrap()).unwrap();
+            let held = rebuild.reads().iter().map(|cell| rebuild.slices_held(*cell)).max();
+            (most.0.max(rebuild.hops()), most.1.max(held.unwrap_or(0)))
+        });
+        (nodes, most.0, most.1)
+    };
+    assert_eq!([4, 5, 8, 17].map(most), RELAYED_FOR_TWO);
+}
+
 #[test]
 fn what_a_rebuild_sends_is_a_cell_of_each_chain_and_node_once() {
     for geometry in geometries() {

@@ -1,7 +1,7 @@
 //! Does what people and scripts see agree with the stripe? Method: the text of five nodes is written down whole; JSON and pictures of
 //! several are taken apart again.
 
-use rackscan_stripe::{Geometry, Parity, Schedule, Shown, Toward, Way};
+use rackscan_stripe::{Geometry, Lost, Node, Parity, Rebuild, Schedule, Shown, ShownRebuild, Toward, Way};
 use serde_json::Value;
 
 fn shown(nodes: usize, stripe: u64, way: Option<Way>) -> (Geometry, Shown) {
@@ -32,6 +32,37 @@ fn without_a_schedule_only_the_layout_is_shown() {
         ]
     );
     assert_eq!(serde_json::to_value(&shown).unwrap()["transfers"], Value::Null);
+}
+
+#[test]
+fn the_text_of_a_rebuild_is_the_one_that_is_written_down() {
+    let geometry = Geometry::new(5).unwrap();
+    let rebuild = Rebuild::new(&geometry, geometry.lost_with(0, &[Node(1)]).unwrap()).unwrap();
+    let shown = ShownRebuild::new(&geometry, 0, &rebuild);
+    assert_eq!(shown.to_string(), include_str!("golden/five_nodes_rebuild.txt"));
+    let nothing = ShownRebuild::new(&geometry, 3, &Rebuild::new(&geometry, Lost::NONE).unwrap());
+    assert_eq!(nothing.to_string(), "stripe 3 over 5 nodes is whole: nothing is rebuilt\n");
+}
+
+#[test]
+fn json_of_a_rebuild_has_every_step_and_load_under_the_nodes_of_its_stripe() {
+    let geometry = Geometry::new(8).unwrap();
+    let rebuild = Rebuild::new(&geometry, geometry.lost_with(3, &[Node(6), Node(2)]).unwrap()).unwrap();
+    let json = serde_json::to_value(ShownRebuild::new(&geometry, 3, &rebuild)).unwrap();
+    assert_eq!(json["lost"], serde_json::json!([2, 6]));
+    let steps = json["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), rebuild.steps().len());
+    let last: Vec<&Value> = steps.iter().filter(|step| step["rebuilds"] == true).collect();
+    assert_eq!(last.len(), rebuild.rebuilt().len());
+    assert!(last.iter().all(|step| step["to"]["node"] == 2 || step["to"]["node"] == 6));
+    for (number, step) in steps.iter().enumerate() {
+        for later in step["forwards"].as_array().unwrap() {
+            let inputs = &steps[usize::try_from(later.as_u64().unwrap()).unwrap()]["inputs"];
+            assert!(inputs.as_array().unwrap().contains(&Value::from(number)));
+        }
+    }
+    let sent: u64 = json["loads"].as_array().unwrap().iter().map(|load| load["sent"].as_u64().unwrap()).sum();
+    assert_eq!(sent, steps.len() as u64);
 }
 
 #[test]

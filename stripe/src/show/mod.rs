@@ -7,8 +7,11 @@
 //! - Data cells are letters in the order in which a client fills them, as in the paper: A to Z, then AA.
 
 mod drawing;
+mod rebuild;
 mod svg;
 mod text;
+
+pub use rebuild::ShownRebuild;
 
 use crate::cell::{Cell, Column, Node, Role};
 use crate::geometry::Geometry;

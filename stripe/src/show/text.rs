@@ -1,6 +1,6 @@
 //! How does a stripe look in a terminal?
 
-use super::{Shown, Transfers};
+use super::{Shown, ShownLoad, Transfers};
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Shown {
@@ -11,7 +11,7 @@ impl Display for Shown {
         writeln!(f, "\n{}\n", transfers.summary(self.data_cells))?;
         f.write_str(&table(&transfers.steps()))?;
         writeln!(f)?;
-        f.write_str(&table(&transfers.loads()))?;
+        f.write_str(&load_table(&transfers.loads))?;
         let [bound, average] = transfers.limits();
         writeln!(f, "\n{bound}\n{average}")
     }
@@ -45,26 +45,28 @@ impl Transfers {
         };
         [head].into_iter().chain(self.steps.iter().enumerate().map(row)).collect()
     }
+}
 
-    fn loads(&self) -> Vec<Vec<String>> {
-        let head = ["", "sends", "of link", "receives", "of link", "XORs"].map(str::to_owned).to_vec();
-        let row = |shown: &super::ShownLoad| {
-            let (sent, received) = (shown.sent_of_link, shown.received_of_link);
-            vec![
-                shown.place.to_string(),
-                shown.load.sent.to_string(),
-                format!("{sent:.3}"),
-                shown.load.received.to_string(),
-                format!("{received:.3}"),
-                shown.load.xors.to_string(),
-            ]
-        };
-        [head].into_iter().chain(self.loads.iter().map(row)).collect()
-    }
+/// What each place sends, receives and XORs.
+pub(super) fn load_table(loads: &[ShownLoad]) -> String {
+    let head = ["", "sends", "of link", "receives", "of link", "XORs"].map(str::to_owned).to_vec();
+    let row = |shown: &ShownLoad| {
+        let (sent, received) = (shown.sent_of_link, shown.received_of_link);
+        vec![
+            shown.place.to_string(),
+            shown.load.sent.to_string(),
+            format!("{sent:.3}"),
+            shown.load.received.to_string(),
+            format!("{received:.3}"),
+            shown.load.xors.to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(loads.iter().map(row)).collect();
+    table(&rows)
 }
 
 /// Rows with aligned columns, the first of which is the head; numbers stand to the right.
-fn table(rows: &[Vec<String>]) -> String {
+pub(super) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
