@@ -4,20 +4,22 @@
 //! next, which XORs its own to what arrives and sends that on, and the last one sends the lost cell to the node that takes the lost one's place. That node so receives
 //! what it is to hold and nothing else, where it would otherwise receive everything that is read. All chains run at once, slice by slice.
 //!
-//! A cell that two chains need is read once and held until both have passed it ([`Rebuild::slices_held`]). With two lost nodes, a cell
-//! that one of the new nodes has just received may be needed for a cell of the other: then that node begins the chain, so that it never receives more than its own cells.
+//! A cell that two chains need is read once and held until both have passed it ([`Rebuild::slices_held`]). With two lost nodes, a cell that one of
+//! the new nodes gets back may be needed for a cell of the other. Then it is sent to a survivor of that chain, which XORs it in as well: as late in the
+//! chain as its coming allows, so that the survivors before need not wait for it. No new node ever receives more than its own cells.
 //!
 //! Invariants
 //! - Who takes the place of a lost node receives each of its cells once, and nothing else.
-//! - No node sends or receives more than [`Rebuild::bound`]: one cell per lost cell, because each node is in each chain at most once.
+//! - No node sends or receives more than [`Rebuild::bound`]: one cell per lost cell. Each node sends at most once in a chain; who receives twice in
+//!   one, a rebuilt cell and what passes, begins others, and receives nothing for those (checked for every pair of up to 17 nodes).
 //! - What arrives is sent on at the next tick, or it is a lost cell: it is never held for longer.
 //! - Steps stand behind their inputs.
 
 use crate::cell::{Cell, Column, Lost};
 use crate::error::StripeError;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, byte};
 use crate::recovery::Repair;
-use crate::schedule::{Load, StepId, at_tick, step_ids};
+use crate::schedule::{Load, StepId, at_tick};
 use serde::Serialize;
 
 /// One transfer of a rebuild, as long as a cell.
@@ -35,7 +37,7 @@ pub struct RebuildStep {
     pub reads: Vec<Cell>,
     /// Steps to the sender whose payloads are XORed into what it sends: what passes along the chain, or a cell that it has just got back.
     pub inputs: Vec<StepId>,
-    /// How many steps must have brought a slice before this one can send it, one after the other.
+    /// How many ticks after the first step of all it sends a slice: just when the slice of its inputs has come.
     pub depth: u16,
 }
 
@@ -70,10 +72,10 @@ impl Rebuild {
         let recovery = geometry.rebuild(lost);
         let mut chains: Vec<Chain> =
             recovery.repairs.into_iter().map(|repair| Chain::of(repair, lost)).collect();
-        begin_evenly(&mut chains, nodes);
+        share_ends(&mut chains, nodes);
         let mut rebuild = Self { nodes, reads: recovery.reads, steps: Vec::new(), rebuilt: Vec::new() };
         for chain in chains {
-            rebuild.append(chain, lost);
+            rebuild.append(chain);
         }
         Ok(rebuild)
     }
@@ -145,41 +147,60 @@ impl Rebuild {
     }
 
     /// Adds the steps of a chain.
-    fn append(&mut self, chain: Chain, lost: Lost) {
-        let mut passing: Option<StepId> = None;
-        let mut carries = Vec::new();
-        let columns: Vec<Column> = chain.links.iter().map(|link| link.column).collect();
-        for (at, link) in chain.links.into_iter().enumerate() {
-            let to = columns.get(at + 1).copied().unwrap_or(chain.toward.column);
-            carries.extend(link.cells.iter().copied());
-            let (back, reads): (Vec<Cell>, Vec<Cell>) =
-                link.cells.into_iter().partition(|cell| lost.has(cell.column));
-            let brought = self.rebuilt.iter().filter(|rebuilt| back.contains(&rebuilt.cell));
-            let inputs: Vec<StepId> = passing.into_iter().chain(brought.map(|rebuilt| rebuilt.by)).collect();
-            let arrived = inputs.iter().filter_map(|input| self.steps.get(usize::from(input.0)));
-            let depth = arrived.map(|step| step.depth + 1).max().unwrap_or(0);
-            passing = step_ids(self.steps.len() + 1).last();
-            let carries = carries.clone();
-            self.steps.push(RebuildStep {
-                from: link.column,
-                to,
-                toward: chain.toward,
-                carries,
-                reads,
-                inputs,
-                depth,
-            });
+    fn append(&mut self, mut chain: Chain) {
+        let toward = chain.toward;
+        let back =
+            chain.back.and_then(|cell| self.rebuilt.iter().find(|rebuilt| rebuilt.cell == cell).copied());
+        let last = chain.links.len().saturating_sub(1);
+        // A slice comes to the new node at one tick, is sent by it at the next, and by a survivor at the one after that.
+        let sent_by_survivor =
+            back.and_then(|back| Some(self.steps.get(usize::from(back.by.0))?.depth + 2)).unwrap_or(0);
+        let joins_at = usize::from(sent_by_survivor).min(last);
+        if joins_at > 1 {
+            chain.links[1..=joins_at].rotate_left(1);
         }
-        self.rebuilt.extend(passing.map(|by| Rebuilt { cell: chain.toward, by }));
+        let first_depth = sent_by_survivor - u16::from(byte(joins_at));
+        let columns: Vec<Column> = chain.links.iter().map(|link| link.column).collect();
+        let receiver = |at: usize| columns.get(at).copied().unwrap_or(toward.column);
+        let mut passing: Option<StepId> = None;
+        let mut joining = back.map(|back| {
+            let (from, inputs) = (back.cell.column, vec![back.by]);
+            let (carries, reads, depth) = (vec![back.cell], Vec::new(), sent_by_survivor - 1);
+            self.push(RebuildStep { from, to: receiver(joins_at), toward, carries, reads, inputs, depth })
+        });
+        let mut carries = Vec::new();
+        for ((at, link), depth) in chain.links.into_iter().enumerate().zip(first_depth..) {
+            let joined = if at == joins_at { joining.take() } else { None };
+            carries.extend(link.cells.iter().copied());
+            carries.extend(joined.and(back).map(|back| back.cell));
+            let step = RebuildStep {
+                from: link.column,
+                to: receiver(at + 1),
+                toward,
+                carries: carries.clone(),
+                reads: link.cells,
+                inputs: passing.into_iter().chain(joined).collect(),
+                depth,
+            };
+            passing = Some(self.push(step));
+        }
+        self.rebuilt.extend(passing.or(joining).map(|by| Rebuilt { cell: toward, by }));
+    }
+
+    fn push(&mut self, step: RebuildStep) -> StepId {
+        let id = StepId(u16::try_from(self.steps.len()).unwrap_or(u16::MAX));
+        self.steps.push(step);
+        id
     }
 }
 
-/// The nodes that have a part in a lost cell, in the order in which it passes them.
+/// The survivors that have a part in a lost cell, in the order in which it passes them.
 struct Chain {
     toward: Cell,
+    /// At first who begins, then who receives the rebuilt cell as well, if there is one.
     links: Vec<Link>,
-    /// A node that takes a lost one's place begins.
-    is_begun: bool,
+    /// A lost cell that it needs too, and that comes back before.
+    back: Option<Cell>,
 }
 
 /// A node's part in a chain.
@@ -189,33 +210,43 @@ struct Link {
 }
 
 impl Chain {
-    /// The columns in order, but lost ones first.
+    /// The columns in order.
     fn of(repair: Repair, lost: Lost) -> Self {
-        let mut from = repair.from;
-        from.sort_unstable_by_key(|cell| (!lost.has(cell.column), *cell));
+        let (back, mut from): (Vec<Cell>, Vec<Cell>) =
+            repair.from.into_iter().partition(|cell| lost.has(cell.column));
+        from.sort_unstable();
         let cells = from.chunk_by(|one, other| one.column == other.column);
-        let links: Vec<Link> =
-            cells.map(|cells| Link { column: cells[0].column, cells: cells.to_vec() }).collect();
-        let is_begun = links.first().is_some_and(|link| lost.has(link.column));
-        Self { toward: repair.cell, links, is_begun }
+        let links = cells.map(|cells| Link { column: cells[0].column, cells: cells.to_vec() }).collect();
+        // Of two lost columns one has the cell that comes back, and an equation has one cell of the other.
+        Self { toward: repair.cell, links, back: back.first().copied() }
     }
 }
 
-/// Lets each chain begin with the node that receives most, because who begins receives nothing for it. Chains with the least choice choose first.
-fn begin_evenly(chains: &mut [Chain], nodes: usize) {
+/// Lets each chain begin with the node that receives most, because who begins receives nothing for it, and lets the one that receives least receive the
+/// rebuilt cell as well. Chains with the least choice choose first.
+fn share_ends(chains: &mut [Chain], nodes: usize) {
     let mut received = vec![0_usize; nodes];
-    for chain in chains.iter() {
-        for link in chain.links.iter().skip(usize::from(chain.is_begun)) {
+    for link in chains.iter().flat_map(|chain| &chain.links) {
+        received[usize::from(link.column.0)] += 1;
+    }
+    let mut order: Vec<&mut Chain> = chains.iter_mut().collect();
+    order.sort_by_key(|chain| chain.links.len());
+    for Chain { links, back, .. } in order {
+        let count = |link: &Link, received: &[usize]| received[usize::from(link.column.0)];
+        if let Some(most) = (0..links.len()).max_by_key(|at| count(&links[*at], &received)) {
+            received[usize::from(links[most].column.0)] -= 1;
+            links[..=most].rotate_right(1);
+        }
+        if back.is_none() {
+            continue;
+        }
+        // Who is alone in a chain begins it and receives the rebuilt cell.
+        let least = (1..links.len()).min_by_key(|at| count(&links[*at], &received)).unwrap_or(0);
+        if let Some(link) = links.get(least) {
             received[usize::from(link.column.0)] += 1;
         }
-    }
-    let mut free: Vec<&mut Chain> = chains.iter_mut().filter(|chain| !chain.is_begun).collect();
-    free.sort_by_key(|chain| chain.links.len());
-    for chain in free {
-        let most = (0..chain.links.len()).max_by_key(|at| received[usize::from(chain.links[*at].column.0)]);
-        if let Some(at) = most {
-            received[usize::from(chain.links[at].column.0)] -= 1;
-            chain.links[..=at].rotate_right(1);
+        if least > 1 {
+            links[1..=least].rotate_right(1);
         }
     }
 }
