@@ -1,7 +1,7 @@
 //! How are cells XORed, as fast as memory brings them?
 //!
-//! Whole blocks of [`BLOCK_BYTES`] have a length that the compiler knows: it turns them into the widest vectors that the target has.
-//! Several sources are summed in one pass: in each tile of [`TILE_BYTES`] the first [`TOGETHER`] of them are summed in registers and written, the
+//! Whole blocks of 64 bytes have a length that the compiler knows: it turns them into the widest vectors that the target has.
+//! Several sources are summed in one pass: in each tile of 4 KiB the first four of them are summed in registers and written, the
 //! others are added while the tile is in the first-level cache. So every byte of a source is read from memory once, and every byte of the
 //! target is written there once.
 //!
