@@ -22,11 +22,12 @@ use crate::{
     exec::{Bounds, Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan, total_of},
     limits::{
-        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT,
-        SEGMENTS_IN_FLIGHT_MAX,
+        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT,
+        SEGMENTS_IN_FLIGHT_DEFAULT, SEGMENTS_IN_FLIGHT_MAX,
     },
     report::{QueryReport, ScanReport},
     rules::AggregatePushdown,
+    sealing::{SealOutcome, Sealer},
     table::{TableDescription, TableInfo},
     trace::TraceSink,
 };
@@ -79,6 +80,8 @@ pub struct EngineOptions {
     pub partition_page_bytes: usize,
     /// Rows of the smallest table whose scan is narrowed by the keys of joins above it.
     pub narrowed_rows_min: u64,
+    /// Changed rows of a table from which on they are sealed into segments in the background; never if absent.
+    pub seal_rows_min: Option<u64>,
 }
 
 impl Default for EngineOptions {
@@ -92,6 +95,7 @@ impl Default for EngineOptions {
             segments_in_flight: SEGMENTS_IN_FLIGHT_DEFAULT,
             partition_page_bytes: PARTITION_PAGE_BYTES_MAX,
             narrowed_rows_min: NARROWED_ROWS_MIN_DEFAULT,
+            seal_rows_min: Some(SEAL_ROWS_DEFAULT),
         }
     }
 }
@@ -125,6 +129,7 @@ pub struct Engine {
     trace: RwLock<Option<TraceSink>>,
     tables: Arc<Tables>,
     changes: Arc<Changes>,
+    sealer: Sealer,
     state: SessionState,
     queries: AtomicU64,
 }
@@ -214,8 +219,9 @@ impl Engine {
         let devices = LocalDevices::attach(cluster.statuses());
         let loads = Arc::new(Loads::new(cluster.statuses()));
         let queries = AtomicU64::new(0);
+        let sealer = Sealer::new(cluster.clone(), Arc::clone(&tables), Arc::clone(&changes));
         let engine =
-            Self { cluster, devices, loads, options, policy, trace, tables, changes, state, queries };
+            Self { cluster, devices, loads, options, policy, trace, tables, changes, sealer, state, queries };
         engine.refresh().await?;
         Ok(engine)
     }
@@ -225,9 +231,50 @@ impl Engine {
     /// # Errors
     /// When it cannot be read; the engine then keeps the catalog it has.
     pub async fn refresh(&self) -> Result<(), EngineError> {
-        let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
-        self.tables.replace(&catalog);
-        self.changes.catch_up(&self.tables).await.map(|_| ())
+        self.changes.renew(&self.tables).await.map(drop)
+    }
+
+    /// Makes segments of a table's changed rows, while others read and write; for a moment writers of the table wait.
+    ///
+    /// # Errors
+    /// A node that is away or has no room: then nothing has changed, or the table takes no writes until it is sealed.
+    pub async fn seal(&self, table: &str) -> Result<SealOutcome, EngineError> {
+        if !self.now().await?.view.contains_key(table) {
+            self.refresh().await?;
+        }
+        if !self.tables.view().contains_key(table) {
+            return Err(self.unknown_table(table));
+        }
+        self.sealer.seal(table).await
+    }
+
+    /// Lets homes forget changed rows of tables that were dropped or loaded anew; of how many.
+    ///
+    /// # Errors
+    /// A node that is away.
+    pub async fn sweep(&self) -> Result<usize, EngineError> {
+        self.sealer.sweep().await
+    }
+
+    /// Learns what has changed, and begins to seal the table in the background that has most changed rows, if those are enough.
+    ///
+    /// # Errors
+    /// As [`Engine::sql`].
+    pub async fn seal_if_due(&self) -> Result<(), EngineError> {
+        self.now().await?;
+        self.seal_what_is_due();
+        Ok(())
+    }
+
+    fn seal_what_is_due(&self) {
+        if let Some(rows_min) = self.options.seal_rows_min {
+            self.sealer.seal_if_due(rows_min);
+        }
+    }
+
+    /// Waits until nothing is being sealed in the background.
+    pub async fn rest(&self) {
+        self.sealer.rest().await;
     }
 
     /// All tables with everything that was acknowledged before this was called.
