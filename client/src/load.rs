@@ -1,7 +1,7 @@
 //! How does a table get into the cluster, wholly or not at all?
 //!
 //! ```text
-//! begin --> append, append, ... --> publish: prepare on every node --> commit on the first --> commit on the others
+//! begin --> append, keep, ... --> publish: prepare on every node --> commit on the first --> commit on the others
 //!                    \                            |                          |
 //!                     drop, abort: forget         fails: forget              from here on the table exists
 //! ```
@@ -9,7 +9,8 @@
 //! Invariants
 //! - Nothing of a load can be read before every node has prepared it and one has committed it.
 //! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the table is absent.
-//! - A load of which a segment could not be stored is never published.
+//! - A load of which a segment could not be stored or kept is never published.
+//! - A table that succeeds another one takes its place, or is not published: whoever is first there wins.
 
 use std::{
     collections::BTreeMap,
@@ -21,9 +22,10 @@ use rackscan_format::{
     codec::{self, Envelope},
     ids::{NodeId, TableId},
     limits::SECTOR_BYTES,
-    message::{Answer, Request},
+    message::{Answer, Request, Target},
     schema::TableDefinition,
     segment::SegmentDirectory,
+    withheld::WithheldRows,
 };
 
 use crate::{
@@ -63,7 +65,7 @@ pub struct Appended {
 
 impl LoadSession {
     /// Begins to load a table. `definition.rows` is filled in by [`LoadSession::publish`]. What an interrupted load of the
-    /// same name left prepared is forgotten.
+    /// same name left prepared is forgotten; if it was not left but only slow, its commit is refused.
     ///
     /// # Errors
     /// A definition that breaks an invariant or names a node that the cluster does not have.
@@ -102,16 +104,7 @@ impl LoadSession {
         pages: &[P],
     ) -> Result<Appended, ClientError> {
         let appended = self.store(node, directory, pages).await;
-        let mut stored = self.stored();
-        match &appended {
-            Ok(_) => {
-                stored.rows += u64::from(directory.rows);
-                *stored.segments.entry(node).or_default() += 1;
-            }
-            Err(error) => {
-                stored.failed.get_or_insert_with(|| error.clone());
-            }
-        }
+        self.count(node, directory, &appended);
         appended
     }
 
@@ -179,6 +172,71 @@ impl LoadSession {
         Ok(())
     }
 
+    /// Takes a segment of the table that this one succeeds over, without these rows: nothing is written, both tables have it. All rows that
+    /// the other table withholds must be among them. May be called from many tasks at a time.
+    ///
+    /// # Errors
+    /// A load that succeeds no table; rows that the segment does not have; a lost or refusing node. The load cannot be published then.
+    pub async fn keep(
+        &self,
+        node: NodeId,
+        directory: &SegmentDirectory,
+        withheld: &WithheldRows,
+    ) -> Result<(), ClientError> {
+        let kept = self.share(node, directory, withheld).await;
+        self.count(node, directory, &kept);
+        kept
+    }
+
+    async fn share(
+        &self,
+        node: NodeId,
+        directory: &SegmentDirectory,
+        withheld: &WithheldRows,
+    ) -> Result<(), ClientError> {
+        let Some(of) = self.definition.succeeds else {
+            return Err(
+                self.bad_segment(directory, "it cannot be kept: the table succeeds no other".to_owned())
+            );
+        };
+        if !self.definition.nodes.contains(&node) {
+            return Err(self.bad_segment(directory, format!("the table has no part at node {node}")));
+        }
+        let fits = withheld.verify(directory.rows);
+        fits.map_err(|error| self.bad_segment(directory, error.to_string()))?;
+        let bytes = withheld.as_bytes();
+        let withheld_bytes = u32::try_from(bytes.len())
+            .map_err(|_| self.bad_segment(directory, format!("{} bytes of withheld rows", bytes.len())))?;
+        let (source, span) = if bytes.is_empty() {
+            (Target { key: 0, offset_bytes: 0, length_bytes: 0 }, None)
+        } else {
+            let span = self.cluster.shared.memory.take(bytes.len(), "withheld rows").await?;
+            span.copy_in(0, bytes).map_err(|error| self.bad_segment(directory, error.to_string()))?;
+            (target_in(&span), Some(span))
+        };
+        let (load, segment) = (self.definition.id, directory.segment);
+        let request = Request::Keep { load, of, segment, withheld_bytes, source };
+        let mut reply = self.cluster.ask(node, request, span).await?;
+        match taken(node, "keep", &mut reply)? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(node, "keep", &other, "done")),
+        }
+    }
+
+    /// Counts a segment that has come to a node, or the first that has not.
+    fn count<T>(&self, node: NodeId, directory: &SegmentDirectory, outcome: &Result<T, ClientError>) {
+        let mut stored = self.stored();
+        match outcome {
+            Ok(_) => {
+                stored.rows += u64::from(directory.rows);
+                *stored.segments.entry(node).or_default() += 1;
+            }
+            Err(error) => {
+                stored.failed.get_or_insert_with(|| error.clone());
+            }
+        }
+    }
+
     fn bad_segment(&self, directory: &SegmentDirectory, problem: String) -> ClientError {
         ClientError::BadSegment { table: self.definition.id, segment: directory.segment, problem }
     }
@@ -187,10 +245,12 @@ impl LoadSession {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes everything durable and then visible, in place of a table of the same name; returns the final definition.
+    /// Makes everything durable and then visible, in place of a table of the same name; returns the final definition, whose rows are those of
+    /// all segments, withheld ones too.
     ///
     /// # Errors
-    /// A segment that could not be stored or a node that could not prepare: the load is aborted everywhere. The loss of
+    /// A segment that could not be stored or a node that could not prepare, or a table to succeed that is not there any more
+    /// (`RefusalCode::Replaced`): the load is aborted everywhere. The loss of
     /// the first node while it commits: then nobody knows until it is back.
     pub async fn publish(mut self) -> Result<TableDefinition, ClientError> {
         let (failed, rows) = {

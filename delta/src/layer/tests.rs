@@ -38,6 +38,7 @@ fn table() -> Arc<TableDefinition> {
         nodes: vec![NodeId(0)],
         rows: u64::from(SEGMENTS * SEGMENT_ROWS),
         source: "a test".to_owned(),
+        succeeds: None,
     })
 }
 

@@ -34,6 +34,7 @@ fn storm(client: &mut Client, table: &Table, count: u64) -> BTreeMap<String, usi
         let process = Request::Process {
             withheld: None,
             key_filters: Vec::new(),
+            table: program.table,
             program,
             segment: SegmentId(0),
             first_block: 0,
