@@ -14,7 +14,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures::future::join_all;
@@ -84,6 +84,19 @@ impl LoadSession {
             }
         }
         Ok(Self { cluster: cluster.clone(), definition, stored: Mutex::default(), is_over: false })
+    }
+
+    /// Begins to load a table that succeeds another one: it has an id of its own, and nothing yet of what the other one has.
+    ///
+    /// # Errors
+    /// As [`LoadSession::begin`].
+    pub async fn succeed(cluster: &Cluster, table: &TableDefinition) -> Result<Self, ClientError> {
+        let id = getrandom::u32().map_err(|error| ClientError::Os {
+            action: "draw a random id",
+            source: Arc::new(std::io::Error::other(error.to_string())),
+        })?;
+        Self::begin(cluster, TableDefinition { id: TableId(id), succeeds: Some(table.id), ..table.clone() })
+            .await
     }
 
     /// What is being loaded.
@@ -183,22 +196,39 @@ impl LoadSession {
         directory: &SegmentDirectory,
         withheld: &WithheldRows,
     ) -> Result<(), ClientError> {
-        let kept = self.share(node, directory, withheld).await;
+        let Some(of) = self.definition.succeeds else {
+            let problem = "it cannot be kept: the table succeeds no other".to_owned();
+            return Err(self.bad_segment(directory, problem));
+        };
+        let kept = self.share(node, directory, of, withheld).await;
         self.count(node, directory, &kept);
         kept
+    }
+
+    /// Takes rows away from a segment that was appended: they have changed since.
+    ///
+    /// # Errors
+    /// Rows that the segment does not have; a lost or refusing node. The load cannot be published then.
+    pub async fn withhold(
+        &self,
+        node: NodeId,
+        directory: &SegmentDirectory,
+        withheld: &WithheldRows,
+    ) -> Result<(), ClientError> {
+        let shared = self.share(node, directory, self.definition.id, withheld).await;
+        if let Err(error) = &shared {
+            self.stored().failed.get_or_insert_with(|| error.clone());
+        }
+        shared
     }
 
     async fn share(
         &self,
         node: NodeId,
         directory: &SegmentDirectory,
+        of: TableId,
         withheld: &WithheldRows,
     ) -> Result<(), ClientError> {
-        let Some(of) = self.definition.succeeds else {
-            return Err(
-                self.bad_segment(directory, "it cannot be kept: the table succeeds no other".to_owned())
-            );
-        };
         if !self.definition.nodes.contains(&node) {
             return Err(self.bad_segment(directory, format!("the table has no part at node {node}")));
         }

@@ -101,9 +101,9 @@ impl Layer {
     /// What is not there of a segment or run, to be added to.
     fn gone_of(&mut self, segment: SegmentId) -> &mut BTreeSet<u32> {
         let sealed = &self.sealed;
-        self.gone.entry(segment).or_insert_with(|| {
-            sealed.get(&segment).map(|rows| rows.rows().collect()).unwrap_or_default()
-        })
+        self.gone
+            .entry(segment)
+            .or_insert_with(|| sealed.get(&segment).map(|rows| rows.rows().collect()).unwrap_or_default())
     }
 
     /// What scans are given from now on.

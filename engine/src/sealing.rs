@@ -147,7 +147,8 @@ impl Sealer {
     }
 
     async fn begin(&self, table: &Table) -> Result<Work, EngineError> {
-        let load = LoadSession::succeed(&self.cluster, table.definition()).await.map_err(EngineError::Catalog)?;
+        let load =
+            LoadSession::succeed(&self.cluster, table.definition()).await.map_err(EngineError::Catalog)?;
         let last = table.snapshot.stored().map(|(_, directory)| directory.segment.0).max();
         let next = SegmentId(last.map_or(0, |last| last.saturating_add(1)));
         let successor = Arc::new(load.definition().clone());
@@ -156,15 +157,21 @@ impl Sealer {
     }
 
     /// Lays out rows and has them stored.
-    async fn store(&self, work: Work, rows: TableRows, changed: Vec<RowIdentity>) -> Result<Work, EngineError> {
+    async fn store(
+        &self,
+        work: Work,
+        rows: TableRows,
+        changed: Vec<RowIdentity>,
+    ) -> Result<Work, EngineError> {
         let Work { load, mut sealing, mut stored_bytes, mut appended, .. } = work;
         // Encoding takes a processor for a while.
         let laid_out = tokio::task::spawn_blocking(move || {
             let segments = sealing.take(&rows, changed);
             (sealing, segments)
         });
-        let (sealing, segments) =
-            laid_out.await.map_err(|error| EngineError::Changes(format!("the thread that seals: {error}")))?;
+        let (sealing, segments) = laid_out
+            .await
+            .map_err(|error| EngineError::Changes(format!("the thread that seals: {error}")))?;
         let segments = segments.map_err(|fault| EngineError::Changes(fault.to_string()))?;
         let store = |segment: &SealedSegment| {
             let (node, directory, pages) =

@@ -22,8 +22,8 @@ use crate::{
     exec::{Bounds, Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan, total_of},
     limits::{
-        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT,
-        SEGMENTS_IN_FLIGHT_DEFAULT, SEGMENTS_IN_FLIGHT_MAX,
+        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEGMENTS_IN_FLIGHT_DEFAULT,
+        SEGMENTS_IN_FLIGHT_MAX,
     },
     report::{QueryReport, ScanReport},
     rules::AggregatePushdown,

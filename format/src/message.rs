@@ -136,7 +136,8 @@ pub enum Request {
     Keep {
         /// The load.
         load: TableId,
-        /// The published table that has the segment. Not the one under which the segment was written, if that is an earlier one.
+        /// The published table that has the segment. Not the one under which the segment was written, if that is an earlier one. Or the load itself, of a
+        /// segment that was appended to it: then only its rows are withheld.
         of: TableId,
         /// The segment.
         segment: SegmentId,

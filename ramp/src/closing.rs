@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn every_home_of_the_largest_cluster_has_a_closing_key_of_its_own() {
-        let homes: Vec<HomeId> = (0..HOMES_MAX).map(|home| HomeId(u16::try_from(3 * home).unwrap())).collect();
+        let homes: Vec<HomeId> =
+            (0..HOMES_MAX).map(|home| HomeId(u16::try_from(3 * home).unwrap())).collect();
         for table in 0..200_u32 {
             let prefix = [b"\0r".as_slice(), &table.to_be_bytes()].concat();
             let items = Closing::Closed.items(&prefix, &homes).unwrap();
@@ -153,9 +154,14 @@ mod tests {
         closings.added(&key(b"\0cab\0\0"));
         closings.added(&key(b"\0cab\0\x01"));
         closings.added(&key(b"\0cad\0\0"));
-        for (bytes, is_closed) in
-            [(b"ab".as_slice(), true), (b"abz", true), (b"ac", false), (b"a", false), (b"ad", true), (b"ae", false)]
-        {
+        for (bytes, is_closed) in [
+            (b"ab".as_slice(), true),
+            (b"abz", true),
+            (b"ac", false),
+            (b"a", false),
+            (b"ad", true),
+            (b"ae", false),
+        ] {
             assert_eq!(closings.covers(&key(bytes)), is_closed, "{bytes:?}");
         }
         closings.removed(&key(b"\0cab\0\0"));

@@ -99,7 +99,10 @@ fn what_was_prepared_before_a_prefix_closed_ends_as_it_would_have_and_nothing_ne
         metadata: Metadata::Stamp,
         items: rows(3..4),
     };
-    assert!(matches!(ask(&mut home, Request::Put { part })[..], [Reply::Refused { why: Refusal::Closed { .. } }]));
+    assert!(matches!(
+        ask(&mut home, Request::Put { part })[..],
+        [Reply::Refused { why: Refusal::Closed { .. } }]
+    ));
     assert_eq!(prepare(&mut home, 1, rows(0..2)), [Reply::Prepared], "a vote never changes");
     assert_eq!(ask(&mut home, Request::Commit { stamp: at(1) }), [Reply::Committed]);
     let other = vec![(Key::new(b"\0rU1").unwrap(), Value::new(b"x").unwrap())];
@@ -137,11 +140,16 @@ fn what_is_emptied_goes_with_its_memory_once_no_reader_may_need_it() {
     assert!(after.used_bytes < before.used_bytes + 1000, "{after:?}");
     let slot = home.store().area().memory().as_slice();
     let key = row(0);
-    assert!(!slot.windows(key.bytes().len()).any(|bytes| bytes == key.bytes()) || {
-        // The image may be there still, but nobody may believe it: the next owner gets its place.
-        write(&mut home, 6, vec![(Key::new(b"new").unwrap(), Value::new(&[7; 100]).unwrap())]);
-        home.store().get(&Key::new(b"new").unwrap()).place.is_some_and(|place| place.offset_bytes < 50 * 256)
-    });
+    assert!(
+        !slot.windows(key.bytes().len()).any(|bytes| bytes == key.bytes()) || {
+            // The image may be there still, but nobody may believe it: the next owner gets its place.
+            write(&mut home, 6, vec![(Key::new(b"new").unwrap(), Value::new(&[7; 100]).unwrap())]);
+            home.store()
+                .get(&Key::new(b"new").unwrap())
+                .place
+                .is_some_and(|place| place.offset_bytes < 50 * 256)
+        }
+    );
 }
 
 #[test]

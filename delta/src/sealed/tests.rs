@@ -15,7 +15,8 @@ const KEPT: u32 = 3;
 const KEPT_ROWS: u32 = 500;
 
 fn successor() -> Arc<TableDefinition> {
-    let column = |name: &str, column_type| ColumnDefinition { name: name.to_owned(), column_type, nullable: true };
+    let column =
+        |name: &str, column_type| ColumnDefinition { name: name.to_owned(), column_type, nullable: true };
     Arc::new(TableDefinition {
         id: TableId(8),
         name: "t".to_owned(),

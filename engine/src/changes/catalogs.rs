@@ -66,7 +66,10 @@ impl Catalogs {
             (Some(ids), Some(read)) => (ids, read.reading),
             _ => (&self.tables, self.present),
         };
-        if reading.number == 0 || reading.scans < self.scans || tables.iter().any(|id| replica.is_emptied(*id)) {
+        if reading.number == 0
+            || reading.scans < self.scans
+            || tables.iter().any(|id| replica.is_emptied(*id))
+        {
             return false;
         }
         let readings = self.readings;

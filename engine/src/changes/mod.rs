@@ -120,7 +120,9 @@ impl Changes {
                 return Ok(heard.unheard);
             }
         }
-        let why = format!("tables were loaded, dropped or sealed during each of {RENEWALS_MAX} attempts; ask again");
+        let why = format!(
+            "tables were loaded, dropped or sealed during each of {RENEWALS_MAX} attempts; ask again"
+        );
         Err(EngineError::Changes(why))
     }
 
@@ -191,7 +193,8 @@ impl Changes {
                 }
             }
             if Instant::now() >= deadline {
-                let why = format!("transactions that were prepared have not ended within {wait:?}; try again");
+                let why =
+                    format!("transactions that were prepared have not ended within {wait:?}; try again");
                 return Err(EngineError::Changes(why));
             }
             tokio::time::sleep(ENDINGS_POLL_TIME).await;
@@ -281,7 +284,10 @@ async fn apart<T: Send + 'static>(
 
 impl From<TransactionError> for EngineError {
     fn from(error: TransactionError) -> Self {
-        if let TransactionError::Aborted { why: Abortion::Refused { why: Refusal::Closed { .. }, .. }, .. } = error {
+        if let TransactionError::Aborted {
+            why: Abortion::Refused { why: Refusal::Closed { .. }, .. }, ..
+        } = error
+        {
             return Self::Sealed;
         }
         Self::Transaction(Box::new(error))

@@ -1,6 +1,7 @@
 //! How does a load take over a segment of the table that it succeeds?
 //!
 //! Nothing is written: the load comes to share what is stored. The rows of the segment that are not there any more are pulled from the requester.
+//! The same of a segment that the load has written itself: rows of it may have changed before it is published.
 //!
 //! Invariant: rows come to a load that parse, whose checksum is right, which the segment has, and among which are all that the published table
 //! withholds already; or nothing does.
@@ -52,7 +53,12 @@ struct Keep {
 /// Begins to serve it.
 pub(crate) fn start(core: &mut Core, place: Place, wanted: &Wanted) -> Result<Box<dyn Work>, Refusal> {
     let &Wanted { load, of, segment, withheld_bytes, source } = wanted;
-    let segment = core.node.store.published_segment(of, segment)?;
+    let store = &core.node.store;
+    let segment = if of == load {
+        store.appended_segment(load, segment)
+    } else {
+        store.published_segment(of, segment)
+    }?;
     let (bytes, rows) = (u64::from(withheld_bytes), segment.directory().rows);
     let most = WithheldRows::bytes_max(rows) as u64;
     if bytes > most || bytes > source.length_bytes {

@@ -53,6 +53,23 @@ struct Load {
     aborted: bool,
 }
 
+impl Load {
+    /// Takes rows away from a segment that was appended.
+    fn withhold(&mut self, load: TableId, arrived: Arrived) -> Result<(), Refusal> {
+        let id = arrived.segment.directory().segment;
+        match self.segments.get_mut(&id).filter(|known| known.of.is_none()) {
+            Some(known) => {
+                known.segment = arrived.segment;
+                Ok(())
+            }
+            None => Err(Refusal::new(
+                RefusalCode::NotFound,
+                format!("load {load} has written no segment {id} here"),
+            )),
+        }
+    }
+}
+
 /// All loads in progress.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
@@ -90,6 +107,9 @@ impl Loads {
             Some(_) if entry.aborted => Err(aborted(load)),
             Some(arrived) => {
                 let id = arrived.segment.directory().segment;
+                if arrived.of == Some(load) {
+                    return entry.withhold(load, arrived);
+                }
                 if let std::collections::btree_map::Entry::Vacant(free) = entry.segments.entry(id) {
                     free.insert(arrived);
                     Ok(())
@@ -177,6 +197,12 @@ impl Loads {
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
         Ok(entry.segments.iter().map(|(id, arrived)| (*id, arrived.segment.clone())).collect())
+    }
+
+    /// A segment that was appended to a load.
+    pub(super) fn appended(&self, load: TableId, segment: SegmentId) -> Option<TableSegment> {
+        let arrived = self.loads.get(&load)?.segments.get(&segment)?;
+        arrived.of.is_none().then(|| arrived.segment.clone())
     }
 
     /// A load has become a table.

@@ -206,6 +206,17 @@ impl Store {
         found.ok_or_else(|| missing(format!("table {of} has no segment {segment} here")))
     }
 
+    /// A segment that a load has written here.
+    pub(crate) fn appended_segment(
+        &self,
+        load: TableId,
+        segment: SegmentId,
+    ) -> Result<TableSegment, Refusal> {
+        self.loads().appended(load, segment).ok_or_else(|| {
+            Refusal::new(RefusalCode::NotFound, format!("load {load} has written no segment {segment} here"))
+        })
+    }
+
     /// A segment of the table `of`, as it is kept without these rows.
     pub(crate) fn keep(
         &self,
