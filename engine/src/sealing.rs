@@ -85,11 +85,17 @@ struct Background {
 struct Work {
     load: LoadSession,
     sealing: Sealing,
+    written: Written,
+    /// New segments, from which rows may have to be withheld before they are published.
+    appended: Vec<SealedSegment>,
+}
+
+/// What a sealing has written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
     rows: u64,
     segments: usize,
     stored_bytes: u64,
-    /// New segments, to be kept in mind with what is withheld from them.
-    appended: Vec<SealedSegment>,
 }
 
 impl Sealer {
@@ -108,23 +114,12 @@ impl Sealer {
         if rows.is_empty() && !is_closed {
             return Ok(SealOutcome::Nothing);
         }
-        let mut work = self.begin(&table).await?;
-        let all = rows.since(&TableRows::default()).collect();
-        work = self.store(work, rows.clone(), all).await?;
-        let closed = Instant::now();
-        self.changes.close(id, Closing::Closed).await?;
-        let Some(ended) = self.changes.ended_rows(&self.tables, id, ENDINGS_WAIT_MAX).await? else {
-            work.load.abort().await.map_err(EngineError::Catalog)?;
-            return Ok(SealOutcome::Overtaken);
+        let (written, closed) = match self.succeed(&table, rows).await {
+            Ok(Some(done)) => done,
+            Ok(None) => return Ok(SealOutcome::Overtaken),
+            Err(error) => return self.overtaken(name, id, error).await,
         };
-        let since = ended.since(&rows).collect();
-        work = self.store(work, ended, since).await?;
-        self.keep(&work, &table).await?;
-        let Work { load, rows, segments, stored_bytes, .. } = work;
-        if let Err(error) = load.publish().await {
-            return self.overtaken(name, id, error).await;
-        }
-        let closed = closed.elapsed();
+        let Written { rows, segments, stored_bytes } = written;
         // From here on the table is sealed. What homes still have of it is emptied by whoever looks for that next, if not now.
         if let Err(error) = self.changes.close(id, Closing::Emptied).await {
             tracing::warn!(table = name, %error, "sealed; what homes have of it is not emptied yet");
@@ -134,6 +129,30 @@ impl Sealer {
         let sealed = Sealed { table: name.to_owned(), rows, segments, stored_bytes, elapsed, closed };
         tracing::info!(?sealed, "sealed");
         Ok(SealOutcome::Sealed(sealed))
+    }
+
+    /// Writes and publishes the successor of a table with these changed rows. What was written, and for how long the table was closed; `None` if its rows
+    /// have moved away meanwhile.
+    async fn succeed(
+        &self,
+        table: &Table,
+        rows: TableRows,
+    ) -> Result<Option<(Written, Duration)>, EngineError> {
+        let id = table.definition().id;
+        let mut work = self.begin(table).await?;
+        let all = rows.since(&TableRows::default()).collect();
+        work = self.store(work, rows.clone(), all).await?;
+        let closed = Instant::now();
+        self.changes.close(id, Closing::Closed).await?;
+        let Some(ended) = self.changes.ended_rows(&self.tables, id, ENDINGS_WAIT_MAX).await? else {
+            work.load.abort().await.map_err(EngineError::Catalog)?;
+            return Ok(None);
+        };
+        let since = ended.since(&rows).collect();
+        work = self.store(work, ended, since).await?;
+        self.keep(&work, table).await?;
+        work.load.publish().await.map_err(EngineError::Catalog)?;
+        Ok(Some((work.written, closed.elapsed())))
     }
 
     /// A table as nodes have it; `None` if it is not there.
@@ -153,7 +172,7 @@ impl Sealer {
         let next = SegmentId(last.map_or(0, |last| last.saturating_add(1)));
         let successor = Arc::new(load.definition().clone());
         let sealing = Sealing::new(successor, next, Arc::clone(&table.snapshot.sealed));
-        Ok(Work { load, sealing, rows: 0, segments: 0, stored_bytes: 0, appended: Vec::new() })
+        Ok(Work { load, sealing, written: Written::default(), appended: Vec::new() })
     }
 
     /// Lays out rows and has them stored.
@@ -163,7 +182,7 @@ impl Sealer {
         rows: TableRows,
         changed: Vec<RowIdentity>,
     ) -> Result<Work, EngineError> {
-        let Work { load, mut sealing, mut stored_bytes, mut appended, .. } = work;
+        let Work { load, mut sealing, mut written, mut appended } = work;
         // Encoding takes a processor for a while.
         let laid_out = tokio::task::spawn_blocking(move || {
             let segments = sealing.take(&rows, changed);
@@ -181,11 +200,11 @@ impl Sealer {
         };
         let stored = stream::iter(segments.iter().map(store)).buffer_unordered(SEALED_IN_FLIGHT);
         let stored: Vec<_> = stored.try_collect().await.map_err(EngineError::Catalog)?;
-        stored_bytes += stored.iter().map(|stored| stored.stored_bytes).sum::<u64>();
-        let rows = work.rows + segments.iter().map(|segment| segment.run.rows().len() as u64).sum::<u64>();
-        let segments_now = work.segments + segments.len();
+        written.stored_bytes += stored.iter().map(|stored| stored.stored_bytes).sum::<u64>();
+        written.rows += segments.iter().map(|segment| segment.run.rows().len() as u64).sum::<u64>();
+        written.segments += segments.len();
         appended.extend(segments);
-        Ok(Work { load, sealing, rows, segments: segments_now, stored_bytes, appended })
+        Ok(Work { load, sealing, written, appended })
     }
 
     /// Keeps all segments of the predecessor, and says which rows are not there any more, of new ones too.
@@ -205,18 +224,16 @@ impl Sealer {
         Ok(())
     }
 
-    /// A successor that could not be published: perhaps because there is another one.
+    /// There is no successor by us: perhaps because there is another one.
     async fn overtaken(
         &self,
         name: &str,
         id: TableId,
-        error: rackscan_client::ClientError,
+        error: EngineError,
     ) -> Result<SealOutcome, EngineError> {
         self.changes.renew(&self.tables).await?;
-        match self.stored(name)? {
-            Some(table) if table.definition().id == id => Err(EngineError::Catalog(error)),
-            _ => Ok(SealOutcome::Overtaken),
-        }
+        let is_there = self.tables.moment().id(name) == Some(id);
+        if is_there { Err(error) } else { Ok(SealOutcome::Overtaken) }
     }
 
     /// Waits until there is another table in place of the one with the id `before`. If nobody seems to be making one, makes it.

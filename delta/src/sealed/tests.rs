@@ -28,6 +28,7 @@ fn successor() -> Arc<TableDefinition> {
         nodes: vec![NodeId(0), NodeId(3), NodeId(7)],
         rows: 0,
         source: "a test".to_owned(),
+        succeeds: Some(TableId(7)),
     })
 }
 

@@ -263,6 +263,8 @@ impl Followed {
 fn writing(lines: &LinesOptions) -> Result<Session, EngineError> {
     let options = SessionOptions {
         timeout: CHANGES_TIMEOUT,
+        // What is read is followed.
+        reads: false,
         // Who follows feeds needs no list of all rows of a transaction beside each of them.
         algorithm: Algorithm::Small,
         ..SessionOptions::new(lines.clone())
