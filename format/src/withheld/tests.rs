@@ -78,12 +78,17 @@ fn a_set_includes_those_whose_every_row_it_has() {
     let all = mixed();
     let (whole, none) = (WithheldRows::of(all.iter().copied()).unwrap(), WithheldRows::NONE);
     for without in 0..all.len() {
-        let part = WithheldRows::of(all.iter().enumerate().filter(|(at, _)| *at != without).map(|(_, row)| *row));
+        let part =
+            WithheldRows::of(all.iter().enumerate().filter(|(at, _)| *at != without).map(|(_, row)| *row));
         let part = part.unwrap();
         assert!(whole.includes(&part) && !part.includes(&whole), "without row {}", all[without]);
     }
-    assert!(whole.includes(&whole) && whole.includes(&none) && none.includes(&none) && !none.includes(&whole));
-    assert!(whole.memory_bytes() > whole.as_bytes().len() && none.memory_bytes() == size_of::<WithheldRows>());
+    assert!(
+        whole.includes(&whole) && whole.includes(&none) && none.includes(&none) && !none.includes(&whole)
+    );
+    assert!(
+        whole.memory_bytes() > whole.as_bytes().len() && none.memory_bytes() == size_of::<WithheldRows>()
+    );
 }
 
 #[test]
