@@ -77,12 +77,7 @@ impl LoadSession {
         }
         // Completes interrupted commits first, so that what is only prepared after it was never committed.
         cluster.catalog().await?;
-        for catalog in cluster.node_catalogs().await? {
-            let left = catalog.tables.iter().filter(|table| !table.committed);
-            for table in left.filter(|table| table.definition.name == definition.name) {
-                cluster.ask_done(catalog.node, Request::AbortLoad { load: table.definition.id }).await?;
-            }
-        }
+        forget_left(cluster, &definition.name).await?;
         Ok(Self { cluster: cluster.clone(), definition, stored: Mutex::default(), is_over: false })
     }
 
@@ -362,6 +357,28 @@ impl LoadSession {
         }
         first
     }
+}
+
+/// Forgets what is prepared under this name: first at the node that would decide for it, after which nobody does. If that one has decided
+/// meanwhile it refuses, and nothing is forgotten.
+async fn forget_left(cluster: &Cluster, name: &str) -> Result<(), ClientError> {
+    let mut left: BTreeMap<TableId, Vec<NodeId>> = BTreeMap::new();
+    for catalog in cluster.node_catalogs().await? {
+        let prepared = catalog.tables.into_iter().filter(|table| !table.committed);
+        for table in prepared.map(|table| table.definition).filter(|definition| definition.name == name) {
+            let first = table.nodes.first().copied().filter(|first| cluster.address(*first).is_some());
+            let nodes = left.entry(table.id).or_insert_with(|| first.into_iter().collect());
+            if !nodes.contains(&catalog.node) {
+                nodes.push(catalog.node);
+            }
+        }
+    }
+    for (load, nodes) in left {
+        for node in nodes {
+            cluster.ask_done(node, Request::AbortLoad { load }).await?;
+        }
+    }
+    Ok(())
 }
 
 impl Drop for LoadSession {

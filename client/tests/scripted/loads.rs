@@ -318,6 +318,37 @@ async fn what_an_interrupted_load_left_prepared_is_forgotten_by_the_next() {
 }
 
 #[tokio::test]
+async fn what_is_left_prepared_is_forgotten_first_where_it_would_be_decided_and_nowhere_if_it_has_been() {
+    for refused in [false, true] {
+        let folder = folder();
+        // The second node would decide.
+        let prepared = |request: &Request, node| {
+            let left = TableDefinition { id: TableId(6), nodes: vec![NodeId(2), NODE], ..definition() };
+            let table = NodeTable { definition: left, committed: false, segments: Vec::new() };
+            matches!(request, Request::Catalog { .. }).then(|| catalog(node, vec![table]))
+        };
+        let decided = move |request: &Request| {
+            let is_abort = matches!(request, Request::AbortLoad { .. });
+            (refused && is_abort).then_some(Act::Refuse(RefusalCode::Malformed, 0))
+        };
+        let one = move |request: &Request| prepared(request, NODE).unwrap_or_else(|| obey(1, request));
+        let two = move |request: &Request| {
+            prepared(request, NodeId(2)).or_else(|| decided(request)).unwrap_or_else(|| obey(2, request))
+        };
+        let one = FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(one));
+        let two = FakeNode::start(&addresses(&folder, 2)[0], status(2), Box::new(two));
+        let cluster = connect(&[&one, &two], TIMEOUT).await.unwrap();
+        let begun = LoadSession::begin(&cluster, definition()).await;
+        assert_eq!(begun.is_err(), refused);
+        assert_eq!(seen(&two, 1), ["AbortLoad"]);
+        assert_eq!(one.kinds().iter().any(|kind| kind == "AbortLoad"), !refused);
+        if let Ok(session) = begun {
+            session.abort().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_table_is_dropped_by_name_and_an_unknown_name_is_an_error() {
     let folder = folder();
     let nodes = nodes(&folder, |request| {

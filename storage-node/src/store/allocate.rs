@@ -390,6 +390,25 @@ mod tests {
     }
 
     #[test]
+    fn each_table_that_keeps_a_segment_takes_memory_within_the_budget_and_gives_it_back() {
+        let space = space(1, 4);
+        let segment = Arc::new(stored(&space, &[4096]));
+        let before = space.metadata_bytes.load(Ordering::Relaxed);
+        let rows = WithheldRows::of(0..100).unwrap();
+        let mut kept = Vec::new();
+        let refused = loop {
+            match segment.share_for(&rows) {
+                Ok(share) => kept.push(share),
+                Err(refused) => break refused,
+            }
+        };
+        assert!(refused.needed_bytes > rows.as_bytes().len() as u64 && !kept.is_empty(), "{refused}");
+        assert_eq!(refused.used_bytes, before + kept.len() as u64 * refused.needed_bytes);
+        drop(kept);
+        assert_eq!(space.metadata_bytes.load(Ordering::Relaxed), before);
+    }
+
+    #[test]
     fn overlapping_and_outside_extents_cannot_be_claimed() {
         let space = space(1, 4);
         let extent = |offset_bytes| Extent { device: DeviceId(0), offset_bytes, length_bytes: 8192 };

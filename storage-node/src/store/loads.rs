@@ -262,6 +262,21 @@ mod tests {
     }
 
     #[test]
+    fn aborted_loads_are_remembered_each_once_and_the_oldest_is_forgotten_first() {
+        let mut loads = Loads::default();
+        let last = TableId(u32::try_from(ABORTED_LOADS_MAX).unwrap());
+        for load in (0..=last.0).flat_map(|load| [load, load]) {
+            loads.abort(TableId(load));
+        }
+        assert_eq!(loads.aborted.len(), ABORTED_LOADS_MAX);
+        for remembered in [TableId(1), last] {
+            assert_eq!(loads.begin(remembered, LOADER).unwrap_err().code, RefusalCode::NotFound);
+            assert_eq!(loads.complete(remembered, 0, None).unwrap_err().code, RefusalCode::NotFound);
+        }
+        assert!(loads.complete(TableId(0), 0, None).is_ok());
+    }
+
+    #[test]
     fn a_load_ends_with_the_last_connection_that_appended_to_it() {
         let mut loads = Loads::default();
         let other = ConnectionId(2);

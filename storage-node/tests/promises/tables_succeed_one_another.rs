@@ -400,7 +400,10 @@ fn what_cannot_be_kept_is_refused_by_name() {
         is_refused((1, 1), outside.as_bytes(), RefusalCode::Malformed, "segment 1 of table 1");
         let (load, of, segment) = (TableId(2), TableId(1), SegmentId(0));
         let ask = |withheld_bytes, source| Request::Keep { load, of, segment, withheld_bytes, source };
-        let short = ask(40, client.target(0, 39));
+        let whole = rows(0..60).as_bytes().to_vec();
+        client.region.copy_in(0, &whole).expect("it fits");
+        let bytes = u32::try_from(whole.len()).expect("few");
+        let short = ask(bytes, client.target(0, u64::from(bytes) - 1));
         assert_eq!(client.refusal_code(short), RefusalCode::Malformed, "more than the source has");
         let nowhere = ask(40, Target { key: 77, offset_bytes: 1 << 40, length_bytes: 40 });
         assert_eq!(client.refusal_code(nowhere), RefusalCode::Memory);
@@ -457,6 +460,23 @@ fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
     }
     client.done(preparing(&next, 2));
     client.done(preparing(&next, 2));
+    drop(client);
+    node.stop();
+}
+
+#[test]
+fn a_program_is_held_against_the_columns_of_the_segment_that_it_is_to_scan() {
+    let home = Home::new();
+    let node = home.start();
+    let before = loaded(&node);
+    let mut other = Table::new(9, "other", 1, ROWS);
+    other.definition.columns[2].column_type = rackscan_format::schema::ColumnType::Int64;
+    let mut client = node.shm();
+    other.load(&mut client);
+    // The second time the node knows the program.
+    (0..2).for_each(|_| is_read(&mut client, &before, &before, 0, &WithheldRows::NONE));
+    let refusal = process(&mut client, &before.program(500), (9, 0), &WithheldRows::NONE).unwrap_err();
+    assert!(refusal.code == RefusalCode::Malformed && refusal.text.contains("text"), "{refusal:?}");
     drop(client);
     node.stop();
 }
