@@ -292,6 +292,11 @@ impl Sealer {
         }));
     }
 
+    pub(crate) fn is_at_work(&self) -> bool {
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        background.task.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
     /// Waits until nothing is being sealed in the background.
     pub(crate) async fn rest(&self) {
         let task = self.background.lock().unwrap_or_else(PoisonError::into_inner).task.take();

@@ -272,6 +272,12 @@ impl Engine {
         }
     }
 
+    /// Whether a table is being sealed in the background.
+    #[must_use]
+    pub fn is_sealing(&self) -> bool {
+        self.sealer.is_at_work()
+    }
+
     /// Waits until nothing is being sealed in the background.
     pub async fn rest(&self) {
         self.sealer.rest().await;
