@@ -10,6 +10,7 @@ mod bench_tpch;
 mod kv;
 mod refresh;
 mod replay;
+mod stripe;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use refresh::{BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use replay::Replay;
+pub(crate) use stripe::{ScheduleArgument, Stripe};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]
@@ -145,6 +147,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Run a trace of IOs again, near or far, at its own times or as fast as possible
     Replay(Box<Replay>),
+    /// Show where the cells of a stripe lie and, with --schedule, by which transfers they get there
+    Stripe(Stripe),
 }
 
 /// Where a load's rows go, whatever they come from.

@@ -76,6 +76,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Bench(Bench::RampStress(options)) => command::bench_ramp::run_stress(options),
         Command::Bench(Bench::Scan(options)) => command::bench_scan::run(options),
         Command::Replay(options) => command::replay::run(global, options),
+        Command::Stripe(options) => command::stripe::run(options),
         Command::Bench(Bench::Answer) => Ok(rackscan_bench::fabric::answer()?),
     }
 }

@@ -9,13 +9,14 @@ use serde_json::Value;
 use crate::Violation;
 
 /// The rank of each crate: what it may build upon lies strictly below.
-pub const RANKS: [(&str, u32); 18] = [
+pub const RANKS: [(&str, u32); 19] = [
     ("rackscan-format", 0),
     ("rackscan-fabric", 0),
     ("rackscan-device", 0),
     ("rackscan-queries", 0),
     ("rackscan-figures", 0),
     ("rackscan-trace", 0),
+    ("rackscan-stripe", 0),
     ("rackscan-scan", 1),
     ("rackscan-cache", 1),
     ("rackscan-ramp", 1),

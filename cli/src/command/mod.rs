@@ -22,5 +22,6 @@ pub(crate) mod replay;
 pub(crate) mod seal;
 pub(crate) mod shell;
 pub(crate) mod sql;
+pub(crate) mod stripe;
 pub(crate) mod tables;
 mod traced;

@@ -1,0 +1,325 @@
+//! Where does each cell of a stripe lie, and which cells add up to nothing?
+//!
+//! With p the smallest prime that is not below n, and v = p - n: a grid of p-1 rows and p-1 columns, in which row r has
+//! its horizontal parity in column p-2-r, and a data cell (r, c) belongs to the diagonal (r + c) mod p. The parities are what
+//! would be the diagonal p-2. The last v columns and the first v rows are left out (they would hold zeros), which leaves n-1 columns of n-1 rows;
+//! one more column holds the XOR of each diagonal. For n = 5 this is figure 3 of the paper on redundant writes.
+//!
+//! Invariants
+//! - Each of the first n-1 columns has n-2 data cells and one horizontal parity; each row has its parity in another column.
+//! - A row and a diagonal have at most one cell in common; a diagonal has at most one cell in a column.
+//! - Whatever one or two columns are lost, the equations have one solution (`tests/two_lost_nodes.rs`).
+//! - Over n stripes each node has each column once.
+
+use crate::cell::{Cell, CellSet, Column, Lost, Node, Role};
+use crate::error::StripeError;
+use crate::limits::{NODES_MAX, NODES_MIN};
+use serde::Serialize;
+
+/// Along what an equation goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Along a row.
+    Horizontal,
+    /// Along a diagonal.
+    Diagonal,
+}
+
+/// Cells whose XOR is zero.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Equation {
+    /// Along a row or a diagonal.
+    pub direction: Direction,
+    /// Which row or diagonal.
+    pub number: u8,
+    /// The data cells, in the order of their columns.
+    pub data: Vec<Cell>,
+    /// The XOR of the data cells.
+    pub parity: Cell,
+}
+
+impl Equation {
+    /// All cells of the equation, the parity last.
+    pub fn cells(&self) -> impl Iterator<Item = Cell> {
+        self.data.iter().copied().chain([self.parity])
+    }
+}
+
+/// The layout of all stripes over some number of nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Geometry {
+    nodes: u8,
+    /// By index of the cell.
+    roles: Vec<Role>,
+    /// In order of their ordinals.
+    data: Vec<Cell>,
+    /// The rows, then the diagonals.
+    equations: Vec<Equation>,
+    /// The cells of each equation.
+    sums: Vec<CellSet>,
+}
+
+impl Geometry {
+    /// The layout of stripes over so many nodes.
+    ///
+    /// # Errors
+    /// [`StripeError::Nodes`] outside of [`NODES_MIN`] to [`NODES_MAX`].
+    pub fn new(nodes: usize) -> Result<Self, StripeError> {
+        if !(NODES_MIN..=NODES_MAX).contains(&nodes) {
+            return Err(StripeError::Nodes { found: nodes });
+        }
+        let grid = Grid::over(nodes);
+        let mut geometry = Self {
+            nodes: byte(nodes),
+            roles: Vec::new(),
+            data: Vec::new(),
+            equations: grid.horizontal().chain(grid.diagonal()).collect(),
+            sums: Vec::new(),
+        };
+        geometry.data = geometry.equations[..nodes - 1].iter().flat_map(|row| row.data.clone()).collect();
+        let diagonals = geometry.diagonals();
+        geometry.roles = (0..(nodes - 1) * (nodes - 1) + diagonals)
+            .map(|slot| Role::DiagonalParity {
+                diagonal: byte(slot.saturating_sub((nodes - 1) * (nodes - 1))),
+            })
+            .collect();
+        for row in 0..nodes - 1 {
+            let parity = geometry.place(geometry.equations[row].parity);
+            geometry.roles[parity] = Role::HorizontalParity { row: byte(row) };
+        }
+        for (ordinal, cell) in (0..).zip(geometry.data.clone()) {
+            let place = geometry.place(cell);
+            geometry.roles[place] = Role::Data { ordinal };
+        }
+        geometry.sums = geometry.equations.iter().map(|equation| geometry.set(equation.cells())).collect();
+        Ok(geometry)
+    }
+
+    /// How many nodes share a stripe.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        usize::from(self.nodes)
+    }
+
+    /// How many rows a stripe has: the cells of every column but the last.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.nodes() - 1
+    }
+
+    /// How many diagonals a stripe has: the cells of the last column.
+    #[must_use]
+    pub fn diagonals(&self) -> usize {
+        self.equations.len() - self.rows()
+    }
+
+    /// How many cells this column has: what its node must store of a stripe.
+    #[must_use]
+    pub fn slots(&self, column: Column) -> usize {
+        match usize::from(column.0) {
+            last if last + 1 == self.nodes() => self.diagonals(),
+            other if other < self.nodes() => self.rows(),
+            _ => 0,
+        }
+    }
+
+    /// The column of the diagonal parities.
+    #[must_use]
+    pub fn last_column(&self) -> Column {
+        Column(self.nodes - 1)
+    }
+
+    /// All columns.
+    pub fn columns(&self) -> impl Iterator<Item = Column> + use<> {
+        (0..self.nodes).map(Column)
+    }
+
+    /// All cells: column by column, slot by slot.
+    pub fn cells(&self) -> impl Iterator<Item = Cell> {
+        self.columns().flat_map(|column| self.cells_of(column))
+    }
+
+    /// The cells of a column, slot by slot.
+    pub fn cells_of(&self, column: Column) -> impl Iterator<Item = Cell> + use<> {
+        (0..byte(self.slots(column))).map(move |slot| Cell { column, slot })
+    }
+
+    /// The data cells, in the order in which a client's bytes fill them: row by row.
+    #[must_use]
+    pub fn data(&self) -> &[Cell] {
+        &self.data
+    }
+
+    /// The equations: the rows, then the diagonals.
+    #[must_use]
+    pub fn equations(&self) -> &[Equation] {
+        &self.equations
+    }
+
+    /// What this cell holds.
+    ///
+    /// # Errors
+    /// [`StripeError::NoSuchCell`].
+    pub fn role(&self, cell: Cell) -> Result<Role, StripeError> {
+        if usize::from(cell.slot) < self.slots(cell.column) {
+            return Ok(self.roles[self.place(cell)]);
+        }
+        Err(StripeError::NoSuchCell { cell, nodes: self.nodes(), diagonals: self.diagonals() })
+    }
+
+    /// How many bytes are stored per byte of data.
+    #[must_use]
+    pub fn stored_per_data(&self) -> f64 {
+        self.roles.len() as f64 / self.data.len() as f64
+    }
+
+    /// The node that has this column in this stripe. From stripe to stripe the columns move on by one node, so that over n stripes
+    /// every node has as many data cells and parities of either kind as every other.
+    ///
+    /// # Errors
+    /// [`StripeError::NoSuchColumn`].
+    pub fn node_of(&self, stripe: u64, column: Column) -> Result<Node, StripeError> {
+        if column.0 >= self.nodes {
+            return Err(StripeError::NoSuchColumn { column, nodes: self.nodes() });
+        }
+        Ok(Node(byte((usize::from(column.0) + self.turn(stripe)) % self.nodes())))
+    }
+
+    /// The column that this node has in this stripe.
+    ///
+    /// # Errors
+    /// [`StripeError::NoSuchNode`].
+    pub fn column_of(&self, stripe: u64, node: Node) -> Result<Column, StripeError> {
+        if node.0 >= self.nodes {
+            return Err(StripeError::NoSuchNode { node, nodes: self.nodes() });
+        }
+        Ok(Column(byte((usize::from(node.0) + self.nodes() - self.turn(stripe)) % self.nodes())))
+    }
+
+    /// The columns that a stripe has lost with these nodes.
+    ///
+    /// # Errors
+    /// [`StripeError::NoSuchNode`].
+    pub fn lost_with(&self, stripe: u64, nodes: &[Node]) -> Result<Lost, StripeError> {
+        nodes
+            .iter()
+            .try_fold(Lost::NONE, |lost, node| Ok(Lost(lost.0 | 1 << self.column_of(stripe, *node)?.0)))
+    }
+
+    /// A set of columns.
+    ///
+    /// # Errors
+    /// [`StripeError::NoSuchColumn`].
+    pub fn lost(&self, columns: &[Column]) -> Result<Lost, StripeError> {
+        columns.iter().try_fold(Lost::NONE, |lost, column| match column.0 < self.nodes {
+            true => Ok(Lost(lost.0 | 1 << column.0)),
+            false => Err(StripeError::NoSuchColumn { column: *column, nodes: self.nodes() }),
+        })
+    }
+
+    fn turn(&self, stripe: u64) -> usize {
+        usize::try_from(stripe % u64::from(self.nodes)).unwrap_or(0)
+    }
+
+    /// The index of a cell that exists.
+    pub(crate) fn place(&self, cell: Cell) -> usize {
+        usize::from(cell.column.0) * self.rows() + usize::from(cell.slot)
+    }
+
+    /// The cell with this index.
+    pub(crate) fn cell(&self, place: usize) -> Cell {
+        let column = (place / self.rows()).min(self.rows());
+        Cell { column: Column(byte(column)), slot: byte(place - column * self.rows()) }
+    }
+
+    pub(crate) fn set(&self, cells: impl IntoIterator<Item = Cell>) -> CellSet {
+        let mut set = CellSet::empty(self.roles.len());
+        for cell in cells {
+            set.toggle(self.place(cell));
+        }
+        set
+    }
+
+    pub(crate) fn cells_in(&self, set: &CellSet) -> Vec<Cell> {
+        set.indices().map(|place| self.cell(place)).collect()
+    }
+
+    /// The cells of each equation, as sets.
+    pub(crate) fn sums(&self) -> &[CellSet] {
+        &self.sums
+    }
+
+    pub(crate) fn cells_of_lost(&self, lost: Lost) -> CellSet {
+        self.set(self.cells().filter(|cell| lost.has(cell.column)))
+    }
+}
+
+/// A number that [`crate::limits`] keeps within a byte.
+pub(crate) fn byte(number: usize) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+/// The whole grid of the construction, and what is left of it.
+struct Grid {
+    nodes: usize,
+    prime: usize,
+}
+
+impl Grid {
+    fn over(nodes: usize) -> Self {
+        let is_prime = |number: &usize| (2..*number).all(|divisor| !number.is_multiple_of(divisor));
+        Self { nodes, prime: (nodes..).find(is_prime).unwrap_or(nodes) }
+    }
+
+    /// The cell at a row of the whole grid and a column, both of which are left.
+    fn cell(&self, row: usize, column: usize) -> Cell {
+        Cell { column: Column(byte(column)), slot: byte(row - self.left_out()) }
+    }
+
+    fn left_out(&self) -> usize {
+        self.prime - self.nodes
+    }
+
+    /// The rows that are left.
+    fn rows(&self) -> std::ops::Range<usize> {
+        self.left_out()..self.prime - 1
+    }
+
+    fn parity_column(&self, row: usize) -> usize {
+        self.prime - 2 - row
+    }
+
+    fn horizontal(&self) -> impl Iterator<Item = Equation> {
+        self.rows().map(|row| {
+            let parity = self.parity_column(row);
+            let columns = (0..self.nodes - 1).filter(|column| *column != parity);
+            Equation {
+                direction: Direction::Horizontal,
+                number: byte(row - self.left_out()),
+                data: columns.map(|column| self.cell(row, column)).collect(),
+                parity: self.cell(row, parity),
+            }
+        })
+    }
+
+    /// The diagonals that have a cell, in the paper's order: the whole grid's row r shows diagonal r-1 in its last column.
+    fn diagonal(&self) -> impl Iterator<Item = Equation> {
+        let classes = (0..self.prime - 1).map(|row| (row + self.prime - 1) % self.prime);
+        let cells = classes.map(|class| self.cells_of(class)).filter(|cells| !cells.is_empty());
+        cells.enumerate().map(|(number, data)| Equation {
+            direction: Direction::Diagonal,
+            number: byte(number),
+            data,
+            parity: Cell { column: Column(byte(self.nodes - 1)), slot: byte(number) },
+        })
+    }
+
+    fn cells_of(&self, class: usize) -> Vec<Cell> {
+        let row_at = |column: usize| (class + self.prime - column) % self.prime;
+        (0..self.nodes - 1)
+            .filter(|column| self.rows().contains(&row_at(*column)))
+            .map(|column| self.cell(row_at(column), column))
+            .collect()
+    }
+}
