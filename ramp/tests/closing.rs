@@ -23,7 +23,7 @@ fn at(time: u64) -> Stamp {
 }
 
 fn row(number: u8) -> Key {
-    Key::new(&[PREFIX, &[number]].concat()).unwrap()
+    Key::new(&[PREFIX, &[number]].concat()).expect("as built")
 }
 
 fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
@@ -46,11 +46,11 @@ fn write(home: &mut Home<SlotVector>, time: u64, items: Vec<(Key, Value)>) {
 }
 
 fn rows(numbers: std::ops::Range<u8>) -> Vec<(Key, Value)> {
-    numbers.map(|number| (row(number), Value::new(&[number; 100]).unwrap())).collect()
+    numbers.map(|number| (row(number), Value::new(&[number; 100]).expect("as built"))).collect()
 }
 
 fn closing(state: Closing) -> Vec<(Key, Value)> {
-    state.items(PREFIX, &[HomeId(0)]).unwrap()
+    state.items(PREFIX, &[HomeId(0)]).expect("a short prefix")
 }
 
 fn lease(home: &mut Home<SlotVector>) -> LeaseId {
@@ -78,7 +78,7 @@ fn again(home: &mut Home<SlotVector>, from_snapshot: bool) -> Home<SlotVector> {
         read(Tail::START, &batch.bytes).0
     };
     let options = StoreOptions { life: 4, ..OPTIONS };
-    let store = recover(options, SlotVector::zeroed(1 << 16), records).unwrap();
+    let store = recover(options, SlotVector::zeroed(1 << 16), records).expect("as built");
     Home::new(store, LogWriter::after(Tail::START))
 }
 
@@ -105,7 +105,7 @@ fn what_was_prepared_before_a_prefix_closed_ends_as_it_would_have_and_nothing_ne
     ));
     assert_eq!(prepare(&mut home, 1, rows(0..2)), [Reply::Prepared], "a vote never changes");
     assert_eq!(ask(&mut home, Request::Commit { stamp: at(1) }), [Reply::Committed]);
-    let other = vec![(Key::new(b"\0rU1").unwrap(), Value::new(b"x").unwrap())];
+    let other = vec![(Key::new(b"\0rU1").expect("as built"), Value::new(b"x").unwrap())];
     assert_eq!(prepare(&mut home, 5, other), [Reply::Prepared], "another prefix is open");
     let lease = lease(&mut home);
     assert_eq!(found(&mut home, lease), 2);
@@ -143,9 +143,9 @@ fn what_is_emptied_goes_with_its_memory_once_no_reader_may_need_it() {
     assert!(
         !slot.windows(key.bytes().len()).any(|bytes| bytes == key.bytes()) || {
             // The image may be there still, but nobody may believe it: the next owner gets its place.
-            write(&mut home, 6, vec![(Key::new(b"new").unwrap(), Value::new(&[7; 100]).unwrap())]);
+            write(&mut home, 6, vec![(Key::new(b"new").expect("as built"), Value::new(&[7; 100]).unwrap())]);
             home.store()
-                .get(&Key::new(b"new").unwrap())
+                .get(&Key::new(b"new").expect("as built"))
                 .place
                 .is_some_and(|place| place.offset_bytes < 50 * 256)
         }
@@ -184,7 +184,10 @@ fn a_store_that_is_full_can_be_closed_and_emptied() {
     while let [Reply::Prepared] = prepare(
         &mut home,
         time,
-        vec![(Key::new(&[PREFIX, &time.to_be_bytes()].concat()).unwrap(), Value::new(&[1; 10_000]).unwrap())],
+        vec![(
+            Key::new(&[PREFIX, &time.to_be_bytes()].concat()).expect("as built"),
+            Value::new(&[1; 10_000]).unwrap(),
+        )],
     )[..]
     {
         ask(&mut home, Request::Commit { stamp: at(time) });
@@ -193,7 +196,7 @@ fn a_store_that_is_full_can_be_closed_and_emptied() {
     assert!(time > 50, "filled after {time}");
     write(&mut home, time + 1, closing(Closing::Closed));
     write(&mut home, time + 2, closing(Closing::Emptied));
-    let other = vec![(Key::new(b"other").unwrap(), Value::new(&[1; 10_000]).unwrap())];
+    let other = vec![(Key::new(b"other").expect("as built"), Value::new(&[1; 10_000]).unwrap())];
     assert_eq!(prepare(&mut home, time + 3, other), [Reply::Prepared]);
     assert!(CLOSING_PREFIX.starts_with(b"\0"), "feeds tell of it");
 }
