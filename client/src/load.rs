@@ -77,7 +77,7 @@ impl LoadSession {
         }
         // Completes interrupted commits first, so that what is only prepared after it was never committed.
         cluster.catalog().await?;
-        forget_left(cluster, &definition.name).await?;
+        forget_left(cluster, &definition).await?;
         Ok(Self { cluster: cluster.clone(), definition, stored: Mutex::default(), is_over: false })
     }
 
@@ -359,13 +359,16 @@ impl LoadSession {
     }
 }
 
-/// Forgets what is prepared under this name: first at the node that would decide for it, after which nobody does. If that one has decided
+/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the background: first at the node that would decide for it, after which nobody does. If that one has decided
 /// meanwhile it refuses, and nothing is forgotten.
-async fn forget_left(cluster: &Cluster, name: &str) -> Result<(), ClientError> {
+async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {
     let mut left: BTreeMap<TableId, Vec<NodeId>> = BTreeMap::new();
     for catalog in cluster.node_catalogs().await? {
         let prepared = catalog.tables.into_iter().filter(|table| !table.committed);
-        for table in prepared.map(|table| table.definition).filter(|definition| definition.name == name) {
+        let gives_way = |other: &TableDefinition| {
+            other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
+        };
+        for table in prepared.map(|table| table.definition).filter(gives_way) {
             let first = table.nodes.first().copied().filter(|first| cluster.address(*first).is_some());
             let nodes = left.entry(table.id).or_insert_with(|| first.into_iter().collect());
             if !nodes.contains(&catalog.node) {
