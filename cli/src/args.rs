@@ -351,8 +351,9 @@ pub(crate) struct Tables {
 /// `rackscan seal`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Changed rows lie in the memory of the nodes until they are sealed. Programs that write seal a table by themselves when enough of\n\
-                  it has changed; this does it now. Queries do not wait, writers of the table do for a moment (`closed`).\n\n\
+    after_help = "Changed rows lie in the memory of the nodes until they are sealed. Programs that write do that by\n\
+                  themselves when enough of a table has changed; this does it now. Queries go on meanwhile; writers\n\
+                  of the table wait for a moment (`closed`).\n\n\
                   Examples:\n  rackscan seal\n  rackscan seal orders lineitem --format json"
 )]
 pub(crate) struct Seal {

@@ -191,11 +191,13 @@ impl LoadSession {
         directory: &SegmentDirectory,
         withheld: &WithheldRows,
     ) -> Result<(), ClientError> {
-        let Some(of) = self.definition.succeeds else {
-            let problem = "it cannot be kept: the table succeeds no other".to_owned();
-            return Err(self.bad_segment(directory, problem));
+        let kept = match self.definition.succeeds {
+            Some(of) => self.share(node, directory, of, withheld).await,
+            None => {
+                let problem = "it cannot be kept: the table succeeds no other".to_owned();
+                Err(self.bad_segment(directory, problem))
+            }
         };
-        let kept = self.share(node, directory, of, withheld).await;
         self.count(node, directory, &kept);
         kept
     }

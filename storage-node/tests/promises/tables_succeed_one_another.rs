@@ -435,7 +435,7 @@ fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
     assert!(twice.code == RefusalCode::Malformed && twice.text.contains("before"), "{twice:?}");
     let taken = next.segments[0].append(&mut client).unwrap_err();
     assert!(taken.code == RefusalCode::Malformed && taken.text.contains("segment 1"), "{taken:?}");
-    let published = keep_bytes(&mut client, 1, 1, 0, &[]).unwrap_err();
+    let published = keep_bytes(&mut client, 1, 9, 0, &[]).unwrap_err();
     assert_eq!(published.code, RefusalCode::Malformed, "table 1 is no load: {published:?}");
     type Change = fn(&mut Table);
     let changes: [(Change, RefusalCode, &str); 7] = [
@@ -460,6 +460,32 @@ fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
     }
     client.done(preparing(&next, 2));
     client.done(preparing(&next, 2));
+    drop(client);
+    node.stop();
+}
+
+#[test]
+fn rows_of_a_segment_that_a_load_has_written_can_be_withheld_until_it_is_published() {
+    let home = Home::new();
+    let node = home.start();
+    let before = loaded(&node);
+    let mut client = node.shm();
+    let next = before.successor(2, &[7], ROWS);
+    keep(&mut client, &next, 0, &WithheldRows::NONE);
+    let early = keep_bytes(&mut client, 2, 2, 7, rows([3]).as_bytes()).unwrap_err();
+    assert!(early.code == RefusalCode::NotFound && early.text.contains("no segment 7"), "{early:?}");
+    next.segments[0].append(&mut client).expect("a segment of its own");
+    let outside = keep_bytes(&mut client, 2, 2, 7, rows([ROWS]).as_bytes()).unwrap_err();
+    assert_eq!(outside.code, RefusalCode::Malformed, "{outside:?}");
+    assert_eq!(keep_bytes(&mut client, 2, 2, 7, rows([3]).as_bytes()), Ok(Answer::Done));
+    assert_eq!(keep_bytes(&mut client, 2, 2, 7, rows([3, 9]).as_bytes()), Ok(Answer::Done));
+    let back = keep_bytes(&mut client, 2, 2, 7, rows([9]).as_bytes()).unwrap_err();
+    assert_eq!(back.code, RefusalCode::Malformed, "rows that are gone stay gone: {back:?}");
+    let kept = keep_bytes(&mut client, 2, 2, 0, rows([3]).as_bytes()).unwrap_err();
+    assert_eq!(kept.code, RefusalCode::NotFound, "a segment that is kept is another table's: {kept:?}");
+    client.done(preparing(&next, 2));
+    client.done(commit(&next));
+    assert_eq!(segments(&node, 2), [(1, 0, 0), (2, 7, 2)]);
     drop(client);
     node.stop();
 }
