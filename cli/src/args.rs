@@ -128,6 +128,8 @@ pub(crate) enum Command {
     Tables(Tables),
     /// Drop a table
     Drop(DropTable),
+    /// Make segments of the rows that have changed, while others read and write
+    Seal(Seal),
     /// Run the refresh functions of TPC-H: insert or delete orders with their lines, each in a transaction
     Refresh(Refresh),
     /// Keys and values, read and written in read-atomic transactions
@@ -342,6 +344,23 @@ pub(crate) struct Tables {
     /// Show the columns of one table
     pub(crate) table: Option<String>,
     /// How they are printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+/// `rackscan seal`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Changed rows lie in the memory of the nodes until they are sealed. Programs that write do that by\n\
+                  themselves when enough of a table has changed; this does it now. Queries go on meanwhile; writers\n\
+                  of the table wait for a moment (`closed`).\n\n\
+                  Examples:\n  rackscan seal\n  rackscan seal orders lineitem --format json"
+)]
+pub(crate) struct Seal {
+    /// The tables [default: all of which rows have changed]
+    #[arg(value_name = "TABLE")]
+    pub(crate) tables: Vec<String>,
+    /// How to print what was done
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
 }

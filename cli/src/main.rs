@@ -58,6 +58,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Shell(shell) => command::shell::run(&open()?, shell),
         Command::Explain(explain) => command::explain::run(&open()?, explain),
         Command::Tables(tables) => command::tables::run(&open()?, tables),
+        Command::Seal(tables) => command::seal::run(&open()?, tables),
         Command::Drop(table) => command::tables::drop(&open()?, table),
         Command::Refresh(refresh) => command::refresh::run(&open()?, refresh),
         Command::Kv(kv) => command::kv::run(global, kv),

@@ -14,6 +14,7 @@ use crate::{
         start_for_command,
     },
     failure::{Failure, at_path},
+    progress,
 };
 use rackscan_client::{Cluster, ClusterOptions};
 use rackscan_engine::{Engine, EngineOptions};
@@ -104,6 +105,23 @@ impl Session {
     /// For threads of our own that wait for the engine.
     pub(crate) fn handle(&self) -> tokio::runtime::Handle {
         self.runtime.handle().clone()
+    }
+
+    /// Waits until what is being sealed in the background is done: nodes may end with this command.
+    pub(crate) fn rest(&self) {
+        if self.engine.is_sealing() {
+            let steps = progress::steps();
+            steps.set_message("sealing changed rows");
+            self.runtime.block_on(self.engine.rest());
+            steps.finish_and_clear();
+        }
+    }
+
+    /// Lets nodes forget changed rows of tables that have gone. What cannot be done now is done by the next sweep.
+    pub(crate) fn sweep(&self) {
+        if let Err(error) = self.runtime.block_on(self.engine.sweep()) {
+            tracing::warn!(%error, "nodes keep changed rows of tables that are gone; `rackscan seal` lets them forget");
+        }
     }
 
     pub(crate) fn block_on<T, E: Into<Failure>>(

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Every definition and directory in a [`ClusterCatalog`] has been verified, and each table is whole: all its nodes
-//!   answered for it and its segments hold as many rows as its definition says.
+//!   answered for it, no number is that of two segments, and its segments hold as many rows as its definition says.
 //! - A table is in the catalog if some node committed it. Where it was only prepared, the commit is completed first.
 
 use std::{
@@ -14,9 +14,10 @@ use futures::future::try_join_all;
 use rackscan_format::{
     codec::{self, Envelope},
     ids::{NodeId, TableId},
-    message::{Answer, NodeCatalog, NodeTable, Request},
+    message::{Answer, NodeCatalog, NodeSegment, NodeTable, Request},
     schema::TableDefinition,
     segment::SegmentDirectory,
+    withheld::WithheldRows,
 };
 
 use crate::{
@@ -41,7 +42,7 @@ pub struct ClusterCatalog {
 /// A published table.
 #[derive(Debug, Clone)]
 pub struct ClusterTable {
-    /// Its definition.
+    /// Its definition. Its rows are those of all segments, withheld ones too.
     pub definition: Arc<TableDefinition>,
     /// Its segments, by node, then by id.
     pub segments: Vec<PlacedSegment>,
@@ -52,8 +53,11 @@ pub struct ClusterTable {
 pub struct PlacedSegment {
     /// The node.
     pub node: NodeId,
-    /// The segment.
+    /// The segment. Its table is the one under which it was written: the table itself, or one that it succeeds. Whoever asks for its
+    /// pages, or for a scan of it, names it so.
     pub directory: Arc<SegmentDirectory>,
+    /// The rows of it that are not there in the table. Whoever scans it names them: nodes do not add them.
+    pub withheld: Arc<WithheldRows>,
 }
 
 /// A published table of which a part is missing or wrong.
@@ -61,6 +65,8 @@ pub struct PlacedSegment {
 pub struct BrokenTable {
     /// Its name.
     pub name: String,
+    /// The ids of all published tables of that name.
+    pub ids: Vec<TableId>,
     /// What is wrong.
     pub error: ClientError,
 }
@@ -211,12 +217,19 @@ fn assemble(catalogs: Vec<NodeCatalog>, devices: &BTreeMap<NodeId, usize>) -> Cl
             parts.entry(table.definition.id).or_default().push((node, table));
         }
     }
+    let mut ids: BTreeMap<String, Vec<TableId>> = BTreeMap::new();
+    for (_, table) in parts.values().filter_map(|parts| parts.first()) {
+        ids.entry(table.definition.name.clone()).or_default().push(table.definition.id);
+    }
     let mut catalog = ClusterCatalog::default();
     for parts in parts.into_values() {
         let Some(name) = parts.first().map(|(_, table)| table.definition.name.clone()) else { continue };
         match assemble_table(parts, devices) {
             Ok(table) => catalog.tables.push(table),
-            Err(error) => catalog.broken.push(BrokenTable { name, error }),
+            Err(error) => {
+                let ids = ids.get(&name).cloned().unwrap_or_default();
+                catalog.broken.push(BrokenTable { name, ids, error });
+            }
         }
     }
     catalog.tables.sort_by(|left, right| left.definition.name.cmp(&right.definition.name));
@@ -226,15 +239,15 @@ fn assemble(catalogs: Vec<NodeCatalog>, devices: &BTreeMap<NodeId, usize>) -> Cl
 
 /// Two published tables of one name: neither can be meant.
 fn set_namesakes_apart(catalog: &mut ClusterCatalog) {
-    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    let mut names: BTreeMap<String, Vec<TableId>> = BTreeMap::new();
     for table in &catalog.tables {
-        *names.entry(table.definition.name.clone()).or_default() += 1;
+        names.entry(table.definition.name.clone()).or_default().push(table.definition.id);
     }
-    for (name, count) in names.into_iter().filter(|(_, count)| *count > 1) {
+    for (name, ids) in names.into_iter().filter(|(_, ids)| ids.len() > 1) {
         catalog.tables.retain(|table| table.definition.name != name);
-        let problem = format!("{count} tables of this name are published");
+        let problem = format!("{} tables of this name are published", ids.len());
         let error = ClientError::IncompleteTable { table: name.clone(), problem, advice: LOAD_AGAIN };
-        catalog.broken.push(BrokenTable { name, error });
+        catalog.broken.push(BrokenTable { name, ids, error });
     }
 }
 
@@ -264,19 +277,22 @@ fn assemble_table(
     let mut rows_by_node: Vec<(NodeId, u64)> = Vec::new();
     for (node, table) in parts {
         let devices = devices.get(&node).copied().unwrap_or(0);
-        let mut directories = table.segments;
-        directories.sort_by_key(|directory| directory.segment);
-        rows_by_node.push((node, directories.iter().map(|directory| u64::from(directory.rows)).sum()));
-        for directory in directories {
+        let mut found = table.segments;
+        found.sort_by_key(|found| found.directory.segment);
+        rows_by_node.push((node, found.iter().map(|found| u64::from(found.directory.rows)).sum()));
+        for NodeSegment { directory, withheld } in found {
             let verified = directory.verify(definition.columns.len(), devices);
             verified.map_err(|source| ClientError::Directory { node, source })?;
-            if directory.table != definition.id || !ids.insert(directory.segment) {
-                return incomplete(format!(
-                    "node {node} has segment {} of another table or node",
-                    directory.segment
-                ));
+            let segment = directory.segment;
+            let is_stray = directory.table != definition.id && definition.succeeds.is_none();
+            if is_stray || !ids.insert(segment) {
+                return incomplete(format!("node {node} has segment {segment} of another table or node"));
             }
-            segments.push(PlacedSegment { node, directory: Arc::new(directory) });
+            if let Err(error) = withheld.verify(directory.rows) {
+                return incomplete(format!("segment {segment} at node {node}: {error}"));
+            }
+            let (directory, withheld) = (Arc::new(directory), Arc::new(withheld));
+            segments.push(PlacedSegment { node, directory, withheld });
         }
     }
     let rows: u64 = rows_by_node.iter().map(|(_, rows)| rows).sum();
@@ -318,6 +334,7 @@ mod tests {
             nodes: vec![NodeId(1), NodeId(2)],
             rows,
             source: "a test".to_owned(),
+            succeeds: None,
         }
     }
 
@@ -329,7 +346,9 @@ mod tests {
     }
 
     fn part(id: u32, rows: u64, committed: bool, segments: Vec<SegmentDirectory>) -> NodeTable {
-        NodeTable { definition: definition(id, rows), committed, segments }
+        let segments =
+            segments.into_iter().map(|directory| NodeSegment { directory, withheld: WithheldRows::NONE });
+        NodeTable { definition: definition(id, rows), committed, segments: segments.collect() }
     }
 
     fn catalogs(one: Vec<NodeTable>, two: Vec<NodeTable>) -> Vec<NodeCatalog> {
@@ -362,6 +381,46 @@ mod tests {
         for broken in [wrong_total, no_part, same_segment, other_table, other_rows] {
             let error = assembled(broken).table("t").unwrap_err().to_string();
             assert!(error.contains("\"t\"") && error.contains("node") && error.contains('2'), "{error}");
+        }
+    }
+
+    /// The first table with another one before it, and what it withholds of its segments.
+    fn succeeding(mut table: NodeTable, withheld: &WithheldRows) -> NodeTable {
+        table.definition.succeeds = Some(TableId(5));
+        table.segments.iter_mut().for_each(|segment| segment.withheld = withheld.clone());
+        table
+    }
+
+    #[test]
+    fn a_table_has_segments_of_those_that_it_succeeds_with_the_rows_that_are_gone() {
+        let gone = WithheldRows::of([1, 19]).unwrap();
+        let one = succeeding(part(7, 50, true, vec![segment(3, 2, 20), segment(7, 0, 10)]), &gone);
+        let two = |number| succeeding(part(7, 50, true, vec![segment(5, number, 20)]), &WithheldRows::NONE);
+        let error = assembled(catalogs(vec![one.clone()], vec![two(1)])).table("t").unwrap_err().to_string();
+        assert!(error.contains("segment 0 at node 1") && error.contains("below 10"), "{error}");
+        let one = succeeding(part(7, 50, true, vec![segment(3, 2, 20), segment(7, 0, 20)]), &gone);
+        let two = |number| succeeding(part(7, 50, true, vec![segment(5, number, 10)]), &WithheldRows::NONE);
+        let catalog = assembled(catalogs(vec![one.clone()], vec![two(1)]));
+        let table = catalog.table("t").unwrap();
+        let found =
+            table.segments.iter().map(|s| (s.directory.table.0, s.directory.segment.0, s.withheld.count()));
+        assert_eq!(found.collect::<Vec<_>>(), [(7, 0, 2), (3, 2, 2), (5, 1, 0)]);
+        let error = assembled(catalogs(vec![one], vec![two(2)])).table("t").unwrap_err().to_string();
+        assert!(error.contains("node 2 has segment 2 of another"), "one number twice: {error}");
+    }
+
+    #[test]
+    fn tables_of_one_name_are_named_with_all_their_ids() {
+        let both = |rows| {
+            let table = |id| part(id, rows, true, vec![segment(id, id, 10)]);
+            vec![table(7), table(8)]
+        };
+        let other =
+            || vec![part(7, 20, true, vec![segment(7, 1, 10)]), part(8, 20, true, vec![segment(8, 2, 10)])];
+        for rows in [20, 21] {
+            let catalog = assembled(catalogs(both(rows), other()));
+            assert!(catalog.table("t").is_err());
+            assert!(catalog.broken.iter().all(|broken| broken.ids == [TableId(7), TableId(8)]));
         }
     }
 

@@ -287,6 +287,7 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::Fetch { .. } => "fetch",
         Request::Process { .. } => "process",
         Request::Append { .. } => "append",
+        Request::Keep { .. } => "keep",
         Request::ReadRaw { .. } => "raw read",
         Request::WriteRaw { .. } => "raw write",
         Request::PreparePublish { .. } => "prepare",

@@ -47,7 +47,8 @@ pub struct FetchedPages {
 }
 
 impl Cluster {
-    /// Pages of one segment as they are stored. Of the extents only the lengths matter.
+    /// Pages of one segment as they are stored, named by the table under which it was written (its directory says which). Of the
+    /// extents only the lengths matter.
     ///
     /// # Errors
     /// A lost or refusing node; see [`ClientError`].

@@ -1,7 +1,7 @@
 //! How does a table get into the cluster, wholly or not at all?
 //!
 //! ```text
-//! begin --> append, append, ... --> publish: prepare on every node --> commit on the first --> commit on the others
+//! begin --> append, keep, ... --> publish: prepare on every node --> commit on the first --> commit on the others
 //!                    \                            |                          |
 //!                     drop, abort: forget         fails: forget              from here on the table exists
 //! ```
@@ -9,11 +9,12 @@
 //! Invariants
 //! - Nothing of a load can be read before every node has prepared it and one has committed it.
 //! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the table is absent.
-//! - A load of which a segment could not be stored is never published.
+//! - A load of which a segment could not be stored or kept is never published.
+//! - A table that succeeds another one takes its place, or is not published: whoever is first there wins.
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures::future::join_all;
@@ -21,9 +22,10 @@ use rackscan_format::{
     codec::{self, Envelope},
     ids::{NodeId, TableId},
     limits::SECTOR_BYTES,
-    message::{Answer, Request},
+    message::{Answer, Request, Target},
     schema::TableDefinition,
     segment::SegmentDirectory,
+    withheld::WithheldRows,
 };
 
 use crate::{
@@ -63,7 +65,7 @@ pub struct Appended {
 
 impl LoadSession {
     /// Begins to load a table. `definition.rows` is filled in by [`LoadSession::publish`]. What an interrupted load of the
-    /// same name left prepared is forgotten.
+    /// same name left prepared is forgotten; if it was not left but only slow, its commit is refused.
     ///
     /// # Errors
     /// A definition that breaks an invariant or names a node that the cluster does not have.
@@ -75,13 +77,21 @@ impl LoadSession {
         }
         // Completes interrupted commits first, so that what is only prepared after it was never committed.
         cluster.catalog().await?;
-        for catalog in cluster.node_catalogs().await? {
-            let left = catalog.tables.iter().filter(|table| !table.committed);
-            for table in left.filter(|table| table.definition.name == definition.name) {
-                cluster.ask_done(catalog.node, Request::AbortLoad { load: table.definition.id }).await?;
-            }
-        }
+        forget_left(cluster, &definition).await?;
         Ok(Self { cluster: cluster.clone(), definition, stored: Mutex::default(), is_over: false })
+    }
+
+    /// Begins to load a table that succeeds another one: it has an id of its own, and nothing yet of what the other one has.
+    ///
+    /// # Errors
+    /// As [`LoadSession::begin`].
+    pub async fn succeed(cluster: &Cluster, table: &TableDefinition) -> Result<Self, ClientError> {
+        let id = getrandom::u32().map_err(|error| ClientError::Os {
+            action: "draw a random id",
+            source: Arc::new(std::io::Error::other(error.to_string())),
+        })?;
+        Self::begin(cluster, TableDefinition { id: TableId(id), succeeds: Some(table.id), ..table.clone() })
+            .await
     }
 
     /// What is being loaded.
@@ -102,16 +112,7 @@ impl LoadSession {
         pages: &[P],
     ) -> Result<Appended, ClientError> {
         let appended = self.store(node, directory, pages).await;
-        let mut stored = self.stored();
-        match &appended {
-            Ok(_) => {
-                stored.rows += u64::from(directory.rows);
-                *stored.segments.entry(node).or_default() += 1;
-            }
-            Err(error) => {
-                stored.failed.get_or_insert_with(|| error.clone());
-            }
-        }
+        self.count(node, directory, &appended);
         appended
     }
 
@@ -179,6 +180,90 @@ impl LoadSession {
         Ok(())
     }
 
+    /// Takes a segment of the table that this one succeeds over, without these rows: nothing is written, both tables have it. All rows that
+    /// the other table withholds must be among them. May be called from many tasks at a time.
+    ///
+    /// # Errors
+    /// A load that succeeds no table; rows that the segment does not have; a lost or refusing node. The load cannot be published then.
+    pub async fn keep(
+        &self,
+        node: NodeId,
+        directory: &SegmentDirectory,
+        withheld: &WithheldRows,
+    ) -> Result<(), ClientError> {
+        let kept = match self.definition.succeeds {
+            Some(of) => self.share(node, directory, of, withheld).await,
+            None => {
+                let problem = "it cannot be kept: the table succeeds no other".to_owned();
+                Err(self.bad_segment(directory, problem))
+            }
+        };
+        self.count(node, directory, &kept);
+        kept
+    }
+
+    /// Takes rows away from a segment that was appended: they have changed since.
+    ///
+    /// # Errors
+    /// Rows that the segment does not have; a lost or refusing node. The load cannot be published then.
+    pub async fn withhold(
+        &self,
+        node: NodeId,
+        directory: &SegmentDirectory,
+        withheld: &WithheldRows,
+    ) -> Result<(), ClientError> {
+        let shared = self.share(node, directory, self.definition.id, withheld).await;
+        if let Err(error) = &shared {
+            self.stored().failed.get_or_insert_with(|| error.clone());
+        }
+        shared
+    }
+
+    async fn share(
+        &self,
+        node: NodeId,
+        directory: &SegmentDirectory,
+        of: TableId,
+        withheld: &WithheldRows,
+    ) -> Result<(), ClientError> {
+        if !self.definition.nodes.contains(&node) {
+            return Err(self.bad_segment(directory, format!("the table has no part at node {node}")));
+        }
+        let fits = withheld.verify(directory.rows);
+        fits.map_err(|error| self.bad_segment(directory, error.to_string()))?;
+        let bytes = withheld.as_bytes();
+        let withheld_bytes = u32::try_from(bytes.len())
+            .map_err(|_| self.bad_segment(directory, format!("{} bytes of withheld rows", bytes.len())))?;
+        let (source, span) = if bytes.is_empty() {
+            (Target { key: 0, offset_bytes: 0, length_bytes: 0 }, None)
+        } else {
+            let span = self.cluster.shared.memory.take(bytes.len(), "withheld rows").await?;
+            span.copy_in(0, bytes).map_err(|error| self.bad_segment(directory, error.to_string()))?;
+            (target_in(&span), Some(span))
+        };
+        let (load, segment) = (self.definition.id, directory.segment);
+        let request = Request::Keep { load, of, segment, withheld_bytes, source };
+        let mut reply = self.cluster.ask(node, request, span).await?;
+        match taken(node, "keep", &mut reply)? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(node, "keep", &other, "done")),
+        }
+    }
+
+    /// Counts a segment that has come to a node, or the first that has not.
+    fn count<T>(&self, node: NodeId, directory: &SegmentDirectory, outcome: &Result<T, ClientError>) {
+        let mut stored = self.stored();
+        match outcome {
+            Ok(_) => {
+                stored.rows += u64::from(directory.rows);
+                *stored.segments.entry(node).or_default() += 1;
+            }
+            Err(error) => {
+                stored.failed.get_or_insert_with(|| error.clone());
+            }
+        }
+    }
+
     fn bad_segment(&self, directory: &SegmentDirectory, problem: String) -> ClientError {
         ClientError::BadSegment { table: self.definition.id, segment: directory.segment, problem }
     }
@@ -187,10 +272,12 @@ impl LoadSession {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes everything durable and then visible, in place of a table of the same name; returns the final definition.
+    /// Makes everything durable and then visible, in place of a table of the same name; returns the final definition, whose rows are those of
+    /// all segments, withheld ones too.
     ///
     /// # Errors
-    /// A segment that could not be stored or a node that could not prepare: the load is aborted everywhere. The loss of
+    /// A segment that could not be stored or a node that could not prepare, or a table to succeed that is not there any more
+    /// (`RefusalCode::Replaced`): the load is aborted everywhere. The loss of
     /// the first node while it commits: then nobody knows until it is back.
     pub async fn publish(mut self) -> Result<TableDefinition, ClientError> {
         let (failed, rows) = {
@@ -272,6 +359,31 @@ impl LoadSession {
         }
         first
     }
+}
+
+/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the background: first at the node that would decide for it, after which nobody does. If that one has decided
+/// meanwhile it refuses, and nothing is forgotten.
+async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {
+    let mut left: BTreeMap<TableId, Vec<NodeId>> = BTreeMap::new();
+    for catalog in cluster.node_catalogs().await? {
+        let prepared = catalog.tables.into_iter().filter(|table| !table.committed);
+        let gives_way = |other: &TableDefinition| {
+            other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
+        };
+        for table in prepared.map(|table| table.definition).filter(gives_way) {
+            let first = table.nodes.first().copied().filter(|first| cluster.address(*first).is_some());
+            let nodes = left.entry(table.id).or_insert_with(|| first.into_iter().collect());
+            if !nodes.contains(&catalog.node) {
+                nodes.push(catalog.node);
+            }
+        }
+    }
+    for (load, nodes) in left {
+        for node in nodes {
+            cluster.ask_done(node, Request::AbortLoad { load }).await?;
+        }
+    }
+    Ok(())
 }
 
 impl Drop for LoadSession {

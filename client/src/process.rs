@@ -12,12 +12,13 @@ use std::{
 
 use arrow::record_batch::RecordBatch;
 use rackscan_format::{
-    ids::{NodeId, SegmentId},
+    ids::{NodeId, SegmentId, TableId},
     limits::WITHHELD_HERE_BYTES_MAX,
     message::{
         Answer, BounceReason, Cost, LoadReport, PageRead, Parcel, Refusal, RefusalCode, Request, Target,
     },
     program::VerifiedProgram,
+    segment::SegmentDirectory,
     withheld::WithheldRows,
 };
 use rackscan_scan::{output_schema, wire};
@@ -73,7 +74,9 @@ impl OfferedProgram {
 /// What of a segment a node is asked to scan.
 #[derive(Clone, Debug)]
 pub struct SegmentPart {
-    /// The segment, of the program's table.
+    /// The table under which the segment was written.
+    pub table: TableId,
+    /// The segment.
     pub segment: SegmentId,
     /// The first block to scan: 0, or where the last answer ended.
     pub first_block: u32,
@@ -86,8 +89,9 @@ pub struct SegmentPart {
 impl SegmentPart {
     /// All rows from a block on; what pages are read for them, nobody asks.
     #[must_use]
-    pub fn from_block(segment: SegmentId, first_block: u32) -> Self {
-        Self { segment, first_block, withheld: None, report_reads: false }
+    pub fn from_block(directory: &SegmentDirectory, first_block: u32) -> Self {
+        let SegmentDirectory { table, segment, .. } = *directory;
+        Self { table, segment, first_block, withheld: None, report_reads: false }
     }
 
     /// The encoded rows that are withheld; no bytes if all are there.
@@ -196,6 +200,7 @@ impl Cluster {
             let request = Request::Process {
                 program: program.program().clone(),
                 key_filters: offered.key_filters.iter().map(target_in).collect(),
+                table: part.table,
                 segment: part.segment,
                 withheld,
                 first_block,

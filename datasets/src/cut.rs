@@ -291,6 +291,7 @@ mod tests {
             nodes: vec![NodeId(0), NodeId(1)],
             rows: 0,
             source: String::new(),
+            succeeds: None,
         }
     }
 

@@ -217,5 +217,6 @@ fn definition_of(
         nodes: cluster.nodes().collect(),
         rows: 0,
         source: table.source.clone(),
+        succeeds: None,
     })
 }

@@ -72,6 +72,13 @@ pub fn table_prefix(table: TableId) -> [u8; TABLE_BYTES] {
     prefix
 }
 
+/// The table whose rows' keys begin so: the inverse of [`table_prefix`].
+#[must_use]
+pub fn table_of(prefix: &[u8]) -> Option<TableId> {
+    let id = prefix.strip_prefix(ROW_PREFIX)?;
+    Some(TableId(u32::from_be_bytes(id.try_into().ok()?)))
+}
+
 impl RowIdentity {
     /// The key of the row in its table. `None` never happens: keys may be longer.
     #[must_use]
@@ -156,6 +163,7 @@ mod tests {
             prop_assert_eq!(RowIdentity::of(&key(a)), Ok(Some((TableId(a.0), a.1))));
             prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
             prop_assert!(key(a).bytes().starts_with(&table_prefix(TableId(a.0))));
+            prop_assert_eq!(table_of(&table_prefix(TableId(a.0))), Some(TableId(a.0)));
         }
 
         #[test]

@@ -79,17 +79,31 @@ pub struct Layer {
     /// Of segments and runs, the rows that are not there.
     gone: BTreeMap<SegmentId, BTreeSet<u32>>,
     withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
+    /// Of segments, the rows that were sealed as not there.
+    sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
     /// Where in a run a row is that is in one.
     places: HashMap<RowIdentity, (SegmentId, u32)>,
     next: SegmentId,
 }
 
 impl Layer {
-    /// Nothing lies over the table.
+    /// Nothing lies over the table, of whose segments these rows are not there already.
     #[must_use]
-    pub fn new(definition: Arc<TableDefinition>) -> Self {
-        let (gone, withheld, places) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-        Self { definition, runs: Vec::new(), gone, withheld, places, next: RUNS_FROM }
+    pub fn new(
+        definition: Arc<TableDefinition>,
+        sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
+    ) -> Self {
+        let (gone, places) = (BTreeMap::new(), HashMap::new());
+        let withheld = BTreeMap::clone(&sealed);
+        Self { definition, runs: Vec::new(), gone, withheld, sealed, places, next: RUNS_FROM }
+    }
+
+    /// What is not there of a segment or run, to be added to.
+    fn gone_of(&mut self, segment: SegmentId) -> &mut BTreeSet<u32> {
+        let sealed = &self.sealed;
+        self.gone
+            .entry(segment)
+            .or_insert_with(|| sealed.get(&segment).map(|rows| rows.rows().collect()).unwrap_or_default())
     }
 
     /// What scans are given from now on.
@@ -134,7 +148,7 @@ impl Layer {
         let (mut touched, mut fresh) = (BTreeSet::new(), Vec::new());
         for row in changed {
             if let RowIdentity::Stored { segment, row } = row
-                && self.gone.entry(segment).or_default().insert(row)
+                && self.gone_of(segment).insert(row)
             {
                 touched.insert(segment);
             }

@@ -7,6 +7,7 @@
 //! statement -> rows with their identities -> items of one transaction -> homes            [identity], [row]
 //! homes -> their feeds -> [replica]: committed anywhere counts everywhere -> rows of a table beside its segments
 //! those rows -> [layer]: what segments do not have any more, and [run]s: segments in memory -> scans
+//! those rows -> [sealed]: segments of a successor of the table, and what is withheld from those it keeps
 //! changed rows -> entries of indexes, pairs and sums, in the same transaction -> seen with them or not at all     [derived]
 //! ```
 //!
@@ -21,3 +22,4 @@ pub mod limits;
 pub mod replica;
 pub mod row;
 pub mod run;
+pub mod sealed;

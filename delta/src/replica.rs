@@ -23,10 +23,11 @@
 
 use crate::{
     derived::{DerivedItems, DerivedView},
-    identity::{NotARow, RowIdentity},
+    identity::{NotARow, RowIdentity, table_of, table_prefix},
 };
 use rackscan_format::ids::TableId;
 use rackscan_ramp::{
+    closing::{self, Closing},
     feed::Follow,
     item::{Key, Value},
     log::Record,
@@ -56,6 +57,14 @@ impl TableRows {
     /// All of them: stored ones that were updated or deleted, and inserted ones, deleted or not.
     pub fn rows(&self) -> impl Iterator<Item = (RowIdentity, &RowVersion)> {
         self.rows.iter().map(|(row, version)| (*row, version))
+    }
+
+    /// Those that are not the same in `earlier`, ascending.
+    pub fn since<'t>(&'t self, earlier: &'t Self) -> impl Iterator<Item = RowIdentity> + 't {
+        let is_new = |(row, version): &(&RowIdentity, &RowVersion)| {
+            earlier.rows.get(row).is_none_or(|known| known.stamp != version.stamp)
+        };
+        self.rows.iter().filter(is_new).map(|(row, _)| *row)
     }
 
     /// How many.
@@ -101,6 +110,10 @@ pub struct Replica {
     tables: BTreeMap<TableId, TableRows>,
     /// What is derived from rows, as visible as they are.
     derived: DerivedItems,
+    /// Tables that take no writes any more.
+    closed: BTreeSet<TableId>,
+    /// Those whose rows have moved away: whatever is told of them counts no more.
+    emptied: BTreeSet<TableId>,
     open: HashMap<Stamp, Open>,
     /// Committed ones of which not all items may have been read, and in which round that was learnt.
     committed: HashMap<Stamp, u64>,
@@ -140,6 +153,26 @@ impl Replica {
     pub fn forget(&mut self, table: TableId) {
         self.tables.remove(&table);
         self.derived.forget(table);
+    }
+
+    /// Whether a table takes no writes any more.
+    #[must_use]
+    pub fn is_closed(&self, table: TableId) -> bool {
+        self.closed.contains(&table)
+    }
+
+    /// Whether the rows of a table have moved away, into segments or nowhere.
+    #[must_use]
+    pub fn is_emptied(&self, table: TableId) -> bool {
+        self.emptied.contains(&table)
+    }
+
+    /// Whether a transaction that is not known to have ended writes rows of a table.
+    #[must_use]
+    pub fn is_open(&self, table: TableId) -> bool {
+        let prefix = table_prefix(table);
+        let mut items = self.open.values().flat_map(|open| &open.items);
+        items.any(|(key, _)| key.bytes().starts_with(&prefix))
     }
 
     /// What a home has of rows, found by a scan that began after its feed was marked.
@@ -218,12 +251,27 @@ impl Replica {
         part.items.into_iter().try_for_each(|(key, value)| self.apply(part.stamp, &key, value))
     }
 
+    fn closed(&mut self, prefix: &[u8], value: &Value) {
+        let Some(table) = table_of(prefix) else { return };
+        self.closed.insert(table);
+        if Closing::of(value) == Closing::Emptied && self.emptied.insert(table) {
+            self.forget(table);
+        }
+    }
+
     fn apply(&mut self, stamp: Stamp, key: &Key, value: Value) -> Result<(), NotARow> {
         // A transaction may write more than rows.
         let Some((table, row)) = RowIdentity::of(key)? else {
-            self.derived.apply(stamp, key, value);
+            if let Some(prefix) = closing::prefix_of(key) {
+                self.closed(prefix, &value);
+            } else {
+                self.derived.apply(stamp, key, value);
+            }
             return Ok(());
         };
+        if self.emptied.contains(&table) {
+            return Ok(());
+        }
         self.tables.entry(table).or_default().insert(row, RowVersion { stamp, value });
         Ok(())
     }

@@ -211,6 +211,7 @@ mod tests {
             nodes: vec![NodeId(0)],
             rows: 0,
             source: "a test".to_owned(),
+            succeeds: None,
         }
     }
 

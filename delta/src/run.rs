@@ -66,7 +66,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Lays out rows, in this order; each has a value for every column.
+    /// Lays out rows, in this order; each has a value for every column. Its pages and directory name `definition` and `segment`.
     ///
     /// # Errors
     /// [`RunFault::Chunk`], for no rows or too many, among others.
@@ -131,6 +131,12 @@ impl Run {
     #[must_use]
     pub fn page(&self, column: ColumnId, page: PageNumber) -> Option<RunPage> {
         self.pages.get(column.index())?.get(usize::from(page.0)).cloned()
+    }
+
+    /// All pages, in the order of its directory.
+    #[must_use]
+    pub fn pages(&self) -> Vec<RunPage> {
+        self.pages.iter().flatten().cloned().collect()
     }
 
     /// Which rows they are, by their numbers.

@@ -22,12 +22,12 @@ use datafusion::{
     },
     error::Result,
 };
-use rackscan_client::{ClientError, ClusterCatalog};
+use rackscan_client::{ClientError, ClusterCatalog, ClusterTable};
 use rackscan_delta::{
     layer::{Layer, LayerFault},
     replica::Replica,
 };
-use rackscan_format::{ids::TableId, schema::TableDefinition};
+use rackscan_format::ids::TableId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, RwLock},
@@ -72,6 +72,10 @@ impl Known {
         }
     }
 
+    fn id(&self) -> Option<TableId> {
+        self.table().map(|table| table.definition().id)
+    }
+
     /// The same table under a layer.
     pub(crate) fn under(&self, layer: Option<&Result<Layer, LayerFault>>) -> Self {
         let (Self::Whole(table), Some(layer)) = (self, layer) else { return self.clone() };
@@ -93,6 +97,20 @@ impl Known {
     }
 }
 
+/// A table as its nodes have it.
+fn whole(table: &ClusterTable) -> Known {
+    let segments = table.segments.iter().map(|placed| (placed.node, Arc::clone(&placed.directory)));
+    let snapshot = TableSnapshot::new(Arc::clone(&table.definition), segments);
+    let sealed = table.segments.iter().map(|placed| (placed.directory.segment, Arc::clone(&placed.withheld)));
+    match snapshot.sealed(sealed.collect()) {
+        Ok(snapshot) => Known::Whole(Arc::new(Table::new(snapshot))),
+        Err(source) => {
+            let (name, why) = (table.definition.name.clone(), source.to_string());
+            Known::Unreadable(Arc::new(Table::new(snapshot)), ScanError::Changes { table: name, why })
+        }
+    }
+}
+
 impl Tables {
     /// All tables as of now.
     pub(crate) fn view(&self) -> Arc<View> {
@@ -108,18 +126,18 @@ impl Tables {
         change(Arc::make_mut(&mut self.now.write().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    /// Takes the place of all loaded tables known before. What lies over a table stays.
-    pub(crate) fn replace(&self, catalog: &ClusterCatalog) {
-        let whole = catalog.tables.iter().map(|table| {
-            let segments = table.segments.iter().map(|placed| (placed.node, Arc::clone(&placed.directory)));
-            let snapshot = TableSnapshot::new(Arc::clone(&table.definition), segments);
-            (table.definition.name.clone(), Known::Whole(Arc::new(Table::new(snapshot))))
-        });
+    /// Takes the place of all tables known before, together with what rows of them have become: a catalog without the rows that belong to it, or rows
+    /// without their catalog, is what no statement may see.
+    pub(crate) fn renew(&self, catalog: &ClusterCatalog, replica: &mut Replica, anew: bool) {
+        let whole = catalog.tables.iter().map(|table| (table.definition.name.clone(), whole(table)));
         let broken =
             catalog.broken.iter().map(|table| (table.name.clone(), Known::Broken(table.error.clone())));
-        let stored = broken.chain(whole).collect();
+        let stored: View = broken.chain(whole).collect();
         self.change_now(|now| {
+            let ids: BTreeSet<TableId> = stored.values().filter_map(Known::id).collect();
+            now.layers.retain(|id, _| ids.contains(id));
             now.stored = stored;
+            now.change(replica, anew);
             now.look_again(|_| true);
         });
     }
@@ -176,10 +194,14 @@ impl Moment {
         self.stored.get(name)
     }
 
+    /// The id of a table that is there.
+    pub(crate) fn id(&self, name: &str) -> Option<TableId> {
+        self.stored.get(name).and_then(Known::id)
+    }
+
     /// The name of a table that is there.
     pub(crate) fn name(&self, id: TableId) -> Option<&str> {
-        let is_it = |known: &Known| known.table().is_some_and(|table| table.definition().id == id);
-        self.stored.iter().find(|(_, known)| is_it(known)).map(|(name, _)| name.as_str())
+        self.stored.iter().find(|(_, known)| known.id() == Some(id)).map(|(name, _)| name.as_str())
     }
 
     /// What lies over a table, if anything does that can be scanned.
@@ -193,10 +215,10 @@ impl Moment {
         }
         let mut touched = BTreeSet::new();
         for id in replica.tables().collect::<Vec<_>>() {
-            let Some(definition) = self.definition(id) else { continue };
+            let Some(table) = self.table(id) else { continue };
             let changed = replica.take_changed(id);
             let Some(rows) = replica.table(id).filter(|_| !changed.is_empty()) else { continue };
-            let layer = self.layers.entry(id).or_insert_with(|| Arc::new(Ok(Layer::new(definition))));
+            let layer = self.layers.entry(id).or_insert_with(|| Arc::new(Ok(table.layer())));
             let layer = Arc::make_mut(layer);
             if let Ok(applied) = layer
                 && let Err(fault) = applied.apply(rows, changed)
@@ -211,15 +233,15 @@ impl Moment {
         }
     }
 
-    fn definition(&self, id: TableId) -> Option<Arc<TableDefinition>> {
-        let mut definitions = self.stored.values().filter_map(Known::table).map(|table| table.definition());
-        definitions.find(|definition| definition.id == id).map(Arc::clone)
+    fn table(&self, id: TableId) -> Option<Arc<Table>> {
+        let mut tables = self.stored.values().filter_map(Known::table);
+        tables.find(|table| table.definition().id == id).map(Arc::clone)
     }
 
     /// Makes a new view, in which tables that are not `touched` are as they were if they were there.
     fn look_again(&mut self, touched: impl Fn(TableId) -> bool) {
         let tables = self.stored.iter().map(|(name, known)| {
-            let id = known.table().map(|table| table.definition().id);
+            let id = known.id();
             let before = self.view.get(name).filter(|_| id.is_some_and(|id| !touched(id)));
             let layer = id.and_then(|id| self.layers.get(&id)).map(Arc::as_ref);
             (name.clone(), before.cloned().unwrap_or_else(|| known.under(layer)))

@@ -57,6 +57,9 @@ pub enum EngineError {
     /// A transaction could not be committed; it says what became of it.
     #[error(transparent)]
     Transaction(#[from] Box<TransactionError>),
+    /// A table moves into another one.
+    #[error("the table was sealed since the transaction began; nothing of it was written: begin it again")]
+    Sealed,
     /// A transaction that changes too much.
     #[error(
         "a transaction with {rows} changed rows of {bytes} bytes, expected at most {TRANSACTION_ROWS_MAX} of {TRANSACTION_BYTES_MAX} bytes: divide it"

@@ -28,6 +28,7 @@ mod pushdown;
 mod report;
 mod request;
 mod rules;
+mod sealing;
 mod session;
 mod snapshot;
 mod sql_text;
@@ -45,6 +46,7 @@ pub use report::{
 };
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;
+pub use sealing::{SealOutcome, Sealed};
 pub use session::{Engine, EngineOptions, OneStatement, QueryOutcome, QueryStream, SqlSession};
 pub use table::{ColumnDescription, TableDescription, TableInfo};
 pub use trace::{TraceFile, TraceSink};

@@ -55,6 +55,25 @@ pub(crate) const CHANGES_MEMORY_BYTES: usize = 16 << 20;
 /// How long a transaction may take, and learning what others have written.
 pub(crate) const CHANGES_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How often the catalog is read again because what homes say does not fit it.
+pub(crate) const RENEWALS_MAX: usize = 5;
+/// Between two looks at whether transactions of a closed table have ended.
+pub(crate) const ENDINGS_POLL_TIME: Duration = Duration::from_millis(5);
+/// How long they may take to end. Homes end by themselves what clients have left, and ask each other for as long.
+pub(crate) const ENDINGS_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Changed rows of a table from which on they are sealed in the background, unless the caller says otherwise.
+pub(crate) const SEAL_ROWS_DEFAULT: u64 = 1 << 17;
+/// How long a table is left alone that could not be sealed.
+pub(crate) const SEAL_RETRY_TIME: Duration = Duration::from_secs(30);
+/// Segments of a sealing that are on their way to their nodes at a time.
+pub(crate) const SEALED_IN_FLIGHT: usize = 4;
+/// Between two looks for the successor of a table that takes no writes.
+pub(crate) const SUCCESSOR_POLL_TIME: Duration = Duration::from_millis(20);
+/// After so long nobody seems to be sealing it any more, and who wants to write does.
+pub(crate) const SUCCESSOR_WAIT: Duration = Duration::from_secs(3);
+/// How often a statement is begun again because its table was sealed.
+pub(crate) const SEALED_ATTEMPTS_MAX: usize = 16;
+
 /// Pages read past caches that are remembered, by segment and columns.
 pub(crate) const REPEATS_MAX: usize = 1 << 16;
 

@@ -12,6 +12,7 @@
 
 mod answers;
 mod changing;
+mod sealed;
 mod state;
 mod statement;
 
@@ -22,11 +23,12 @@ use crate::{
     exec::{Bounds, Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan, total_of},
     limits::{
-        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT,
+        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEGMENTS_IN_FLIGHT_DEFAULT,
         SEGMENTS_IN_FLIGHT_MAX,
     },
     report::{QueryReport, ScanReport},
     rules::AggregatePushdown,
+    sealing::Sealer,
     table::{TableDescription, TableInfo},
     trace::TraceSink,
 };
@@ -79,6 +81,8 @@ pub struct EngineOptions {
     pub partition_page_bytes: usize,
     /// Rows of the smallest table whose scan is narrowed by the keys of joins above it.
     pub narrowed_rows_min: u64,
+    /// Changed rows of a table from which on they are sealed into segments in the background; never if absent.
+    pub seal_rows_min: Option<u64>,
 }
 
 impl Default for EngineOptions {
@@ -92,6 +96,7 @@ impl Default for EngineOptions {
             segments_in_flight: SEGMENTS_IN_FLIGHT_DEFAULT,
             partition_page_bytes: PARTITION_PAGE_BYTES_MAX,
             narrowed_rows_min: NARROWED_ROWS_MIN_DEFAULT,
+            seal_rows_min: Some(SEAL_ROWS_DEFAULT),
         }
     }
 }
@@ -125,6 +130,7 @@ pub struct Engine {
     trace: RwLock<Option<TraceSink>>,
     tables: Arc<Tables>,
     changes: Arc<Changes>,
+    sealer: Sealer,
     state: SessionState,
     queries: AtomicU64,
 }
@@ -214,8 +220,9 @@ impl Engine {
         let devices = LocalDevices::attach(cluster.statuses());
         let loads = Arc::new(Loads::new(cluster.statuses()));
         let queries = AtomicU64::new(0);
+        let sealer = Sealer::new(cluster.clone(), Arc::clone(&tables), Arc::clone(&changes));
         let engine =
-            Self { cluster, devices, loads, options, policy, trace, tables, changes, state, queries };
+            Self { cluster, devices, loads, options, policy, trace, tables, changes, sealer, state, queries };
         engine.refresh().await?;
         Ok(engine)
     }
@@ -225,9 +232,7 @@ impl Engine {
     /// # Errors
     /// When it cannot be read; the engine then keeps the catalog it has.
     pub async fn refresh(&self) -> Result<(), EngineError> {
-        let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
-        self.tables.replace(&catalog);
-        self.changes.catch_up(&self.tables).await.map(|_| ())
+        self.changes.renew(&self.tables).await.map(drop)
     }
 
     /// All tables with everything that was acknowledged before this was called.

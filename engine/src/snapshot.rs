@@ -34,6 +34,8 @@ pub(crate) struct TableSnapshot {
     pub(crate) segments: BTreeMap<SegmentId, (NodeId, Arc<SegmentDirectory>)>,
     /// Of segments that have such, the rows that are not there any more: they were updated or deleted.
     pub(crate) withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
+    /// Those of them that nodes keep with the segments: what was sealed.
+    pub(crate) sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
     /// Of segments that are here in memory, the pages.
     pub(crate) runs: BTreeMap<SegmentId, Arc<Run>>,
     /// Of each column, in order; worked out once, because every plan asks.
@@ -105,11 +107,24 @@ impl TableSnapshot {
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let segments = segments.into_iter().map(|(node, directory)| (directory.segment, (node, directory)));
         let (segments, withheld, runs) = (segments.collect(), BTreeMap::new(), BTreeMap::new());
-        let mut snapshot = Self { schema, segments, withheld, runs, definition, bounds: Vec::new() };
+        let (sealed, bounds) = (Arc::default(), Vec::new());
+        let mut snapshot = Self { schema, segments, withheld, sealed, runs, definition, bounds };
         let columns = (0..snapshot.definition.columns.len()).filter_map(|index| u16::try_from(index).ok());
         let directories = || snapshot.segments.values().map(|(_, directory)| directory);
         snapshot.bounds = columns.map(|index| ColumnBounds::of(ColumnId(index), directories())).collect();
         snapshot
+    }
+
+    /// The same table, of whose segments these rows were sealed as gone.
+    ///
+    /// # Errors
+    /// When a row is of no segment of the table.
+    pub(crate) fn sealed(
+        &self,
+        sealed: BTreeMap<SegmentId, Arc<WithheldRows>>,
+    ) -> Result<Self, WithheldError> {
+        let over = self.withholding(sealed)?;
+        Ok(Self { sealed: Arc::new(over.withheld.clone()), ..over })
     }
 
     /// The same table with what lies over its segments: some rows are not there any more, others are beside them.
@@ -167,15 +182,21 @@ impl TableSnapshot {
         self.segments.values().filter(|(node, _)| *node != HERE)
     }
 
-    /// Rows of stored segments that are not there any more.
+    /// Rows of stored segments that are not there any more, and were when they were stored or sealed.
     pub(crate) fn rows_withheld(&self) -> u64 {
-        let stored = self.withheld.iter().filter(|(segment, _)| !self.runs.contains_key(segment));
-        stored.map(|(_, rows)| u64::from(rows.count())).sum()
+        let sealed: u64 = self.sealed.values().map(|rows| u64::from(rows.count())).sum();
+        self.rows_gone() - sealed
     }
 
     /// Rows beside the stored segments.
     pub(crate) fn rows_beside(&self) -> u64 {
-        self.rows() + self.rows_withheld() - self.rows_stored()
+        self.rows() + self.rows_gone() - self.rows_stored()
+    }
+
+    /// Rows of stored segments that are not there any more.
+    fn rows_gone(&self) -> u64 {
+        let stored = self.withheld.iter().filter(|(segment, _)| !self.runs.contains_key(segment));
+        stored.map(|(_, rows)| u64::from(rows.count())).sum()
     }
 
     /// Rows of stored segments, with those that are not there any more.

@@ -22,7 +22,10 @@ use datafusion::{
     physical_plan::ExecutionPlan,
     prelude::SessionConfig,
 };
-use rackscan_delta::{identity::RowIdentity, layer::LayerView};
+use rackscan_delta::{
+    identity::RowIdentity,
+    layer::{Layer, LayerView},
+};
 use rackscan_format::{
     ids::ColumnId,
     program::Output,
@@ -113,6 +116,11 @@ impl Table {
         Self { schema: Arc::new(Schema::new(fields)), statistics, ..self.clone() }
     }
 
+    /// What lies over it when no row has changed.
+    pub(crate) fn layer(&self) -> Layer {
+        Layer::new(Arc::clone(&self.snapshot.definition), Arc::clone(&self.snapshot.sealed))
+    }
+
     pub(crate) fn definition(&self) -> &Arc<TableDefinition> {
         &self.snapshot.definition
     }
@@ -127,6 +135,11 @@ impl Table {
         self.layer.identity(place.segment, place.row)
     }
 
+    /// Rows of its segments that were updated or deleted, and rows beside them.
+    pub(crate) fn changed_rows(&self) -> u64 {
+        self.snapshot.rows_withheld() + self.snapshot.rows_beside()
+    }
+
     pub(crate) fn info(&self) -> TableInfo {
         let definition = &self.snapshot.definition;
         TableInfo {
@@ -136,7 +149,7 @@ impl Table {
             segments: self.snapshot.stored().count(),
             nodes: definition.nodes.len(),
             stored_bytes: self.snapshot.stored_bytes(),
-            changed_rows: self.snapshot.rows_withheld() + self.snapshot.rows_beside(),
+            changed_rows: self.changed_rows(),
             source: definition.source.clone(),
             broken: None,
         }

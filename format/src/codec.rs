@@ -18,8 +18,8 @@ const MAGIC: [u8; 4] = *b"RKS\x01";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Envelope {
-    /// The tables and segments a node keeps, as its metadata file.
-    Catalog = 1,
+    /// The tables and segments a node keeps, as its metadata file was before tables succeeded one another.
+    EarlierCatalog = 1,
     /// A part of the catalog on its way to a client.
     CatalogReply = 2,
     /// The directory of a segment on its way to a node.
@@ -28,6 +28,8 @@ pub enum Envelope {
     Scratch = 4,
     /// Which life of its home of transactions a node is in.
     HomeLife = 5,
+    /// The tables and segments a node keeps, as its metadata file.
+    Catalog = 6,
 }
 
 /// Why bytes are not the structure they should be.

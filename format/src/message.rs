@@ -37,6 +37,7 @@ use crate::{
     program::ScanProgram,
     schema::TableDefinition,
     segment::SegmentDirectory,
+    withheld::WithheldRows,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +47,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,8 +84,11 @@ pub enum Request {
         target: Target,
     },
     /// Raw pages of one segment into the target. [`Answer::Fetched`].
+    ///
+    /// A segment is named as its pages name it, by the table under which it was written ([`SegmentDirectory::table`]) and its number:
+    /// a table that succeeds that one may have it now, and who began to read before goes on.
     Fetch {
-        /// The table.
+        /// The table under which the segment was written.
         table: TableId,
         /// The segment.
         segment: SegmentId,
@@ -95,14 +99,17 @@ pub enum Request {
     },
     /// Run a program over one segment, its result batches into the target. [`Answer::Processed`].
     Process {
-        /// The program.
+        /// The program, the same for all segments of a table. Its columns are held against those of a table that has the segment; the
+        /// table that the program names is for who wrote it.
         program: ScanProgram,
         /// Where the bytes of each of its key filters are, for nodes that do not have them yet.
         key_filters: Vec<Target>,
-        /// The segment, of the program's table.
+        /// The table under which the segment was written, as in [`Request::Fetch`].
+        table: TableId,
+        /// The segment.
         segment: SegmentId,
         /// The rows of the segment that are not there for this scan, as
-        /// [`WithheldRows::as_bytes`](crate::withheld::WithheldRows::as_bytes); absent if all are. At most
+        /// [`WithheldRows::as_bytes`]; absent if all are. At most
         /// `WITHHELD_HERE_BYTES_MAX` bytes travel in the message; more lie in the requester's memory, exactly so many bytes there.
         withheld: Option<Parcel>,
         /// The first block of 1,024 rows to scan: 0, or where the last answer ended.
@@ -124,6 +131,22 @@ pub enum Request {
         /// The requester's memory that holds directory and pages.
         source: Target,
     },
+    /// Take a segment of a published table over into a load whose table succeeds that one: the same pages, and the rows of it that are
+    /// not there any more. [`Answer::Done`].
+    Keep {
+        /// The load.
+        load: TableId,
+        /// The published table that has the segment. Not the one under which the segment was written, if that is an earlier one. Or the load itself, of a
+        /// segment that was appended to it: then only its rows are withheld.
+        of: TableId,
+        /// The segment.
+        segment: SegmentId,
+        /// Bytes of the source, as [`WithheldRows::as_bytes`]; 0 if all rows are there. Rows
+        /// that the published table withholds already are among them.
+        withheld_bytes: u32,
+        /// The requester's memory that holds them.
+        source: Target,
+    },
     /// Make a load's segments durable and its table ready to publish. [`Answer::Done`].
     PreparePublish {
         /// The table, whose id is the load's.
@@ -131,7 +154,8 @@ pub enum Request {
         /// The segments this node must hold by now.
         segments: u32,
     },
-    /// Publish a prepared table, in place of the one that has its name. [`Answer::Done`], also when done before.
+    /// Publish a prepared table, in place of the one that has its name. [`Answer::Done`], also when done before. Of a table that succeeds
+    /// another one, the first of its nodes refuses it as [`RefusalCode::Replaced`] if the other one is not published there any more.
     CommitPublish {
         /// The load.
         load: TableId,
@@ -309,7 +333,16 @@ pub struct NodeTable {
     /// reader that sees it prepared elsewhere completes the commit there.
     pub committed: bool,
     /// The node's segments.
-    pub segments: Vec<SegmentDirectory>,
+    pub segments: Vec<NodeSegment>,
+}
+
+/// A segment as a table has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeSegment {
+    /// The segment. Its table is the one under which it was written: the table itself, or one that it succeeds.
+    pub directory: SegmentDirectory,
+    /// The rows of it that are not there in this table.
+    pub withheld: WithheldRows,
 }
 
 /// The catalog of one node; travels sealed ([`codec::seal`]) and cut into parts.

@@ -341,7 +341,7 @@ pub struct Input {
     pub column_type: ColumnType,
 }
 
-/// A whole scan of one table, the same for each of its segments.
+/// A whole scan of one table, the same for each of its segments, whichever table they were written under.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScanProgram {
     /// [`PROGRAM_VERSION`] of the writer.

@@ -2,6 +2,7 @@
 //!
 //! Invariants (held by [`TableDefinition::verify`], which every reader of a definition calls)
 //! - Column names are unique, non-empty and at most `NAME_BYTES_MAX` bytes.
+//! - A table does not succeed itself.
 //! - The partition key is a column of the table. Rows go to nodes by a hash of it, so every key has one home.
 //! - Every type but `Float64` and `Text` is stored as a 64-bit integer; decimals as their unscaled value.
 
@@ -98,6 +99,8 @@ pub struct TableDefinition {
     pub rows: u64,
     /// Where the rows came from, for people (`tpch scale 1`, a file name).
     pub source: String,
+    /// The table whose place it takes and whose segments it may keep; `None` for one that was loaded.
+    pub succeeds: Option<TableId>,
 }
 
 /// What is wrong with a table definition.
@@ -171,6 +174,9 @@ impl TableDefinition {
                 column.to_string(),
                 format!("a column below {}", self.columns.len()),
             );
+        }
+        if self.succeeds == Some(self.id) {
+            return fault("the table that it succeeds", self.id.to_string(), "another one".into());
         }
         self.verify_sizes()
     }

@@ -65,9 +65,9 @@ pub struct ChunkDirectory {
 /// Everything a scan must know of a segment before it reads a page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SegmentDirectory {
-    /// The table it belongs to.
+    /// The table under which it was written, as its pages say. Tables that succeed that one may keep it.
     pub table: TableId,
-    /// Its id within the table.
+    /// Its id, unique in each table that has it.
     pub segment: SegmentId,
     /// Its rows.
     pub rows: u32,

@@ -14,6 +14,13 @@
 //! - A set has one encoding; that of the empty set has no bytes. Numbers are little-endian.
 //! - Every row is below `SEGMENT_ROWS_MAX`. Whether a segment has it is for [`WithheldRows::verify`].
 
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor},
+};
+
 use crate::limits::{BLOCK_ROWS, SEGMENT_ROWS_MAX};
 
 /// Words of 64 bits that a block's rows take.
@@ -65,14 +72,17 @@ pub struct WithheldRows {
     rows: u32,
 }
 
-impl std::fmt::Debug for WithheldRows {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for WithheldRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rows, blocks) = (self.rows, self.blocks.len());
         f.debug_struct("WithheldRows").field("rows", &rows).field("blocks", &blocks).finish()
     }
 }
 
 impl WithheldRows {
+    /// The empty set.
+    pub const NONE: Self = Self { bytes: Vec::new(), blocks: Vec::new(), rows: 0 };
+
     /// The set of these rows, counted in their segment, in any order; they may repeat.
     ///
     /// # Errors
@@ -181,6 +191,21 @@ impl WithheldRows {
         }
     }
 
+    /// Whether all rows of another set are in this one, too.
+    #[must_use]
+    pub fn includes(&self, other: &Self) -> bool {
+        other.blocks.iter().all(|block| {
+            let ours = self.in_block(block.block.into()).unwrap_or([0; BLOCK_WORDS]);
+            other.words_of(block).iter().zip(ours).all(|(theirs, ours)| theirs & !ours == 0)
+        })
+    }
+
+    /// Bytes of memory that the set takes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.bytes.len() + self.blocks.len() * size_of::<Block>()
+    }
+
     /// Whether no row is withheld.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -229,6 +254,32 @@ impl WithheldRows {
             }
         }
         words
+    }
+}
+
+/// As its bytes.
+impl Serialize for WithheldRows {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.bytes)
+    }
+}
+
+/// Checked as [`WithheldRows::from_bytes`] does.
+impl<'de> Deserialize<'de> for WithheldRows {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = WithheldRows;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the bytes of withheld rows")
+            }
+
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<WithheldRows, E> {
+                WithheldRows::from_bytes(bytes).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
     }
 }
 

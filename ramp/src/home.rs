@@ -309,11 +309,21 @@ impl<M: SlotMemory> Home<M> {
         {
             return Err(Refusal::NotLocked { stamp, key: key.clone() });
         }
+        self.check_open(&part)?;
         if self.store.prepare(&part)? {
             let is_fed = self.feeds(part.items.iter().map(|(key, _)| key));
             self.record(&Record::Prepare(part), is_fed);
         }
         Ok(())
+    }
+
+    /// Refuses what is closed, unless it was prepared before that.
+    fn check_open(&self, part: &Part) -> Result<(), Refusal> {
+        if self.store.vote(part.stamp).is_some() {
+            return Ok(());
+        }
+        let closed = part.items.iter().map(|(key, _)| key).find(|key| self.store.is_closed(key));
+        closed.map_or(Ok(()), |key| Err(Refusal::Closed { key: key.clone() }))
     }
 
     fn commit(&mut self, from: Peer, stamp: Stamp) {
@@ -366,7 +376,10 @@ impl<M: SlotMemory> Home<M> {
     }
 
     fn put(&mut self, from: Peer, part: Part) {
-        let done = if self.log_full { Err(Refusal::LogFull) } else { self.store.put(&part) };
+        let done = match self.log_full {
+            true => Err(Refusal::LogFull),
+            false => self.check_open(&part).and_then(|()| self.store.put(&part)),
+        };
         let reply = match done {
             Ok(()) => {
                 let is_fed = self.feeds(part.items.iter().map(|(key, _)| key));

@@ -11,6 +11,7 @@
 //! - [`algorithm`]: in which order a transaction's messages go.
 //! - [`home`]: what a home does about a request. [`locks`]: for those who do not trust in versions. [`termination`]: how a transaction ends whose
 //!   coordinator says no more.
+//! - [`closing`]: how what lies under a prefix moves away for good.
 //! - [`feed`]: how readers follow what a home writes, without asking.
 //! - [`history`]: what clients did and saw, and whether a store may have done that.
 
@@ -19,6 +20,7 @@
 pub mod algorithm;
 pub mod bloom;
 mod bytes;
+pub mod closing;
 pub mod feed;
 pub mod history;
 pub mod home;

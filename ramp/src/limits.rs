@@ -46,6 +46,8 @@ pub const BESIDE_BYTES_MAX: usize = 16 << 10;
 pub const REPLY_BYTES_MAX: usize = 32 << 10;
 /// Keys of one answer to a scan.
 pub const SCAN_KEYS_MAX: usize = 4096;
+/// Bytes of closing keys that a home takes beside its budget: some 14,000 prefixes, each emptied once.
+pub const CLOSING_BYTES_MAX: usize = 8 << 20;
 /// Readers that a home protects old versions for.
 pub const LEASES_MAX: usize = 4096;
 /// Transactions of which a home knows that they are prepared or committed, and not that all of their homes have ended them.

@@ -218,6 +218,12 @@ pub enum Refusal {
         /// The first key that is not locked.
         key: Key,
     },
+    /// What lies there moves away.
+    #[error("{key} is closed, because what lies there has moved: look up where it is now, and begin again")]
+    Closed {
+        /// The first key of which that is so.
+        key: Key,
+    },
     /// The home has no feed.
     #[error("this home has no feed to follow: give its node more memory for transactions")]
     NoFeed,

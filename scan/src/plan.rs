@@ -65,19 +65,13 @@ pub(crate) fn output_nodes(program: &VerifiedProgram) -> Vec<NodeIndex> {
     }
 }
 
-/// Checks that the program's columns are in the directory, and that their pages cover the segment.
+/// Checks that the program's columns are in the directory, and that their pages cover the segment. Which table the program names does
+/// not matter: a segment may be in several, whose columns are the same.
 pub(crate) fn check(program: &VerifiedProgram, directory: &SegmentDirectory) -> Result<(), ScanError> {
     let SegmentDirectory { table, segment, rows, .. } = *directory;
     let mismatch = |what: &'static str, found: String, expected: String| {
         Err(ScanError::Mismatch { table, segment, what, found, expected })
     };
-    if program.program().table != table {
-        return mismatch(
-            "the table",
-            table.to_string(),
-            format!("{}, the program's", program.program().table),
-        );
-    }
     for input in &program.program().inputs {
         let Some(chunk) = directory.chunk(input.column) else {
             let expected = format!("more than {}, the program's column", input.column);

@@ -4,15 +4,16 @@
 mod support;
 
 use rackscan_format::{
-    ids::{ColumnId, PageNumber},
-    program::{Node, Output},
+    ids::{ColumnId, PageNumber, TableId},
+    program::{Node, Output, ScanProgram},
     schema::ColumnType,
 };
-use rackscan_scan::{ScanError, ScanLimits, SegmentScan, Step};
+use rackscan_scan::{ScanBatch, ScanError, ScanLimits, SegmentScan, Step};
 use std::sync::Arc;
 use support::{
     Column, Datum, Table,
     draw::{Draw, Program, table},
+    rows_of, same,
 };
 
 fn two_columns() -> Table {
@@ -104,14 +105,30 @@ fn pages_nobody_asked_for_are_refused() {
 }
 
 #[test]
-fn a_program_of_another_table_and_a_block_behind_the_end_are_refused() {
+fn a_program_of_a_later_table_scans_a_segment_that_it_keeps_and_one_of_other_columns_ends_in_an_error() {
+    let table = two_columns();
+    let program = table.program(vec![Node::Column(0), Node::Column(1)], vec![], Output::Rows(vec![0, 1]));
+    let later = |column_type| {
+        let mut definition = table.definition.clone();
+        definition.id = TableId(8);
+        definition.columns[1].column_type = column_type;
+        let mut program = ScanProgram { table: TableId(8), ..program.program().clone() };
+        program.inputs[1].column_type = column_type;
+        let program = Arc::new(program.verify(&definition).unwrap());
+        table.scan(&program, ScanLimits::default()).map(|(batches, _)| batches)
+    };
+    let rows = |batches: Vec<ScanBatch>| rows_of(batches.iter().map(|batch| &batch.batch));
+    let own = rows(table.scan(&program, ScanLimits::default()).unwrap().0);
+    assert!(own.len() == 5000 && same(&rows(later(ColumnType::Int64).unwrap()), &own));
+    for other in [ColumnType::Text, ColumnType::Float64] {
+        assert!(later(other).is_err(), "{other}");
+    }
+}
+
+#[test]
+fn a_block_behind_the_end_is_refused() {
     let table = two_columns();
     let program = table.program(vec![], vec![], Output::Rows(vec![]));
-    let mut directory = (*table.directory).clone();
-    directory.table = rackscan_format::ids::TableId(8);
-    let other =
-        SegmentScan::<Vec<u8>>::new(Arc::clone(&program), Arc::new(directory), 0, ScanLimits::default());
-    assert!(matches!(other.err(), Some(ScanError::Mismatch { .. })));
     let behind = SegmentScan::<Vec<u8>>::new(program, Arc::clone(&table.directory), 6, ScanLimits::default());
     assert!(matches!(behind.err(), Some(ScanError::Mismatch { .. })));
 }

@@ -111,6 +111,8 @@ pub const PROGRAMS_KEPT_MAX: usize = 64;
 pub const PROGRAM_FILTERS_BYTES_MAX: usize = 8 << 20;
 /// Loads in progress.
 pub const LOADS_MAX: usize = 64;
+/// Aborted loads whose ids are remembered, so that nothing of them that comes late is taken: many more than there are at a time.
+pub const ABORTED_LOADS_MAX: usize = 1024;
 /// Catalog changes that wait to be made durable.
 pub const PUBLISH_QUEUE_MAX: usize = 256;
 /// Messages from other threads that wait for a reactor: finished work (bounded by its requests) and new connections.
@@ -207,6 +209,7 @@ pub const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 /// The largest part of staging memory or of a pool that is asked for at once.
 pub const BUFFER_BYTES_MAX: usize = PAGE_BYTES_MAX as usize;
 
+const _: () = assert!(LOADS_MAX < ABORTED_LOADS_MAX);
 const _: () = assert!(DIRECTORY_BYTES_MAX <= BUFFER_BYTES_MAX);
 const _: () = assert!(RESULT_STAGED_BYTES_MAX <= BUFFER_BYTES_MAX as u64);
 const _: () = assert!(CATALOG_PART_BYTES_MAX <= BUFFER_BYTES_MAX as u64);

@@ -14,8 +14,8 @@ use crate::{
     bridge::Core,
     metrics::Metrics,
     request::{
-        append, cache, catalog, copy_of_log, drop, echo, fetch, home, keep_log, posts, process, publish, raw,
-        status, stop, transact,
+        append, cache, catalog, copy_of_log, drop, echo, fetch, home, keep, keep_log, posts, process,
+        publish, raw, status, stop, transact,
     },
     task::{Place, Work},
 };
@@ -38,10 +38,20 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
             let wanted = fetch::Wanted { table, segment, pages, target };
             fetch::start(core, place, &wanted)
         }
-        Request::Process { program, key_filters, segment, withheld, first_block, target, report_reads } => {
+        Request::Process {
+            program,
+            key_filters,
+            table,
+            segment,
+            withheld,
+            first_block,
+            target,
+            report_reads,
+        } => {
             let wanted = process::Wanted {
                 program,
                 key_filters,
+                table,
                 segment,
                 withheld,
                 first_block,
@@ -52,6 +62,9 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         }
         Request::Append { load, directory_bytes, source } => {
             append::start(core, place, load, directory_bytes, source)
+        }
+        Request::Keep { load, of, segment, withheld_bytes, source } => {
+            keep::start(core, place, &keep::Wanted { load, of, segment, withheld_bytes, source })
         }
         Request::PreparePublish { definition, segments } => publish::prepare(definition, segments),
         Request::CommitPublish { load } => publish::commit(load),
@@ -79,8 +92,9 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::Status => ("status", None, None),
         Request::Catalog { .. } => ("catalog", None, None),
         Request::Fetch { table, segment, .. } => ("fetch", Some(*table), Some(*segment)),
-        Request::Process { program, segment, .. } => ("process", Some(program.table), Some(*segment)),
+        Request::Process { table, segment, .. } => ("process", Some(*table), Some(*segment)),
         Request::Append { load, .. } => ("append", Some(*load), None),
+        Request::Keep { load, segment, .. } => ("keep", Some(*load), Some(*segment)),
         Request::PreparePublish { definition, .. } => ("prepare", Some(definition.id), None),
         Request::CommitPublish { load } => ("commit", Some(*load), None),
         Request::AbortLoad { load } => ("abort", Some(*load), None),

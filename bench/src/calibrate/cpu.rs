@@ -172,7 +172,7 @@ async fn node_time(
         for segment in segments {
             let mut first_block = Some(0);
             while let Some(block) = first_block {
-                let part = SegmentPart::from_block(segment.directory.segment, block);
+                let part = SegmentPart::from_block(&segment.directory, block);
                 let answer = cluster.process(segment.node, &program, &part).await?;
                 first_block = match answer {
                     ProcessAnswer::Processed(processed) => {

@@ -22,6 +22,10 @@ use tokio::runtime::Handle;
 
 /// Orders that RF2 looks for together.
 const SOUGHT_TOGETHER: usize = 128;
+/// Orders after which a stream looks whether changed rows are to be sealed.
+const LOOKED_AFTER: u64 = 256;
+/// How often an order is written again because its tables were sealed.
+const ATTEMPTS_MAX: usize = 16;
 
 /// A refresh function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +128,7 @@ impl<'e> Refresher<'e> {
                         break;
                     }
                     let lines: Vec<_> = lines.into_iter().map(RowChange::Insert).collect();
-                    self.write(vec![RowChange::Insert(order)], lines, &mut outcome)?;
+                    self.insert(&RowChange::Insert(order), &lines, &mut outcome)?;
                     on_order();
                 }
             }
@@ -139,49 +143,93 @@ impl<'e> Refresher<'e> {
         Ok(outcome)
     }
 
+    /// Inserts an order with its lines.
+    fn insert(
+        &mut self,
+        order: &RowChange,
+        lines: &[RowChange],
+        outcome: &mut StreamOutcome,
+    ) -> Result<(), RefreshError> {
+        for _ in 1..ATTEMPTS_MAX {
+            if self.write(vec![order.clone()], lines.to_vec(), outcome)? {
+                return Ok(());
+            }
+        }
+        Err(EngineError::Sealed.into())
+    }
+
     /// Deletes orders with their lines, each in a transaction.
     fn delete(
+        &mut self,
+        mut keys: &[i64],
+        stop: &AtomicBool,
+        on_order: &dyn Fn(),
+        outcome: &mut StreamOutcome,
+    ) -> Result<(), RefreshError> {
+        for _ in 1..ATTEMPTS_MAX {
+            let done = self.delete_found(keys, stop, on_order, outcome)?;
+            keys = keys.get(done..).unwrap_or_default();
+            if keys.is_empty() || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+        Err(EngineError::Sealed.into())
+    }
+
+    /// Looks for orders and deletes them, until they have moved into other segments; how many.
+    fn delete_found(
         &mut self,
         keys: &[i64],
         stop: &AtomicBool,
         on_order: &dyn Fn(),
         outcome: &mut StreamOutcome,
-    ) -> Result<(), RefreshError> {
+    ) -> Result<usize, RefreshError> {
         if stop.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(0);
         }
         let find = |table, column| self.runtime.block_on(self.engine.rows_with_keys(table, column, keys));
         let (mut orders, mut lines) = (find("orders", "o_orderkey")?, find("lineitem", "l_orderkey")?);
         let deleted = |rows: Option<Vec<_>>| -> Vec<RowChange> {
             rows.into_iter().flatten().map(RowChange::Delete).collect()
         };
-        for key in keys {
+        for (done, key) in keys.iter().enumerate() {
             if stop.load(Ordering::Relaxed) {
-                break;
+                return Ok(done);
             }
             let (order, lines) = (deleted(orders.remove(key)), deleted(lines.remove(key)));
             if order.is_empty() && lines.is_empty() {
                 outcome.absent += 1;
-            } else {
-                self.write(order, lines, outcome)?;
+            } else if !self.write(order, lines, outcome)? {
+                return Ok(done);
             }
             on_order();
         }
-        Ok(())
+        Ok(keys.len())
     }
 
+    /// Writes an order and its lines. False if a table was sealed meanwhile: nothing was written, and rows are to be looked for again.
     fn write(
         &mut self,
         orders: Vec<RowChange>,
         lines: Vec<RowChange>,
         outcome: &mut StreamOutcome,
-    ) -> Result<(), RefreshError> {
+    ) -> Result<bool, RefreshError> {
         let count = lines.len() as u64;
         let began = Instant::now();
-        self.writer.write(vec![("orders", orders), ("lineitem", lines)])?;
+        match self.writer.write(vec![("orders", orders), ("lineitem", lines)]) {
+            Ok(_) => {}
+            Err(EngineError::Sealed) => {
+                self.runtime.block_on(self.engine.renew_writer(&mut self.writer))?;
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
         outcome.latencies.push(began.elapsed());
         outcome.orders += 1;
         outcome.lines += count;
-        Ok(())
+        if outcome.orders.is_multiple_of(LOOKED_AFTER) {
+            self.runtime.block_on(self.engine.seal_if_due())?;
+        }
+        Ok(true)
     }
 }

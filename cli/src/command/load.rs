@@ -125,6 +125,7 @@ fn with_bar<E: Into<Failure>>(
     bar.finish_and_clear();
     let summary = summary?;
     session.block_on(session.engine().refresh())?;
+    session.sweep();
     report(&summary);
     Ok(())
 }

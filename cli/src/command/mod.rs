@@ -19,6 +19,7 @@ pub(crate) mod node;
 pub(crate) mod query;
 pub(crate) mod refresh;
 pub(crate) mod replay;
+pub(crate) mod seal;
 pub(crate) mod shell;
 pub(crate) mod sql;
 pub(crate) mod stripe;

@@ -53,6 +53,7 @@ pub(crate) fn run(session: &Session, asked: &Refresh) -> Result<(), Failure> {
         joined.collect::<Vec<_>>()
     });
     bar.finish_and_clear();
+    session.rest();
     shown(asked, outcomes)
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
             Err(failure) => return Err(failure),
         }
     }
+    session.rest();
     given_up(&sql_session)
 }
 

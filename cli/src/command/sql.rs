@@ -26,6 +26,7 @@ pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
         if sql.running.timing {
             eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
         }
+        session.rest();
         given_up(&sql_session)
     })
 }

@@ -55,5 +55,6 @@ pub(crate) fn columns(session: &Session, name: &str, format: Format) -> Result<(
 pub(crate) fn drop(session: &Session, table: &DropTable) -> Result<(), Failure> {
     session.block_on(session.engine().cluster().drop_table(&table.table))?;
     eprintln!("dropped {}", table.table);
+    session.sweep();
     Ok(())
 }

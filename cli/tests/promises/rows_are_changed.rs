@@ -12,6 +12,13 @@ fn script(data: &Data, sql: &str) -> String {
     data.run_words(&["sql", sql, "--format", "csv"], "").succeeds()
 }
 
+/// The processes of the running nodes.
+fn pids(data: &Data) -> Vec<u32> {
+    let status = data.run("cluster status --format ndjson").succeeds();
+    let rows = status.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")).collect()
+}
+
 const ALONE: &str = "select count(*) from orders where o_orderkey not in (select l_orderkey from lineitem)";
 const LINES_ALONE: &str =
     "select count(*) from lineitem where l_orderkey not in (select o_orderkey from orders)";
@@ -57,9 +64,7 @@ fn changed_rows_survive_killed_nodes_and_a_lost_log() {
     script(&data, "update orders set o_shippriority = 9 where o_orderkey <= 400");
     let expected = number(&data, "select sum(o_shippriority) from orders");
     assert_eq!(expected, 9 * 103);
-    let status = data.run("cluster status --format ndjson").succeeds();
-    let rows = status.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    for pid in rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")) {
+    for pid in pids(&data) {
         kill(pid);
     }
     // One of them has lost its log, which others have copies of.
@@ -89,4 +94,39 @@ fn refreshes_insert_and_delete_whole_orders() {
     let again = data.run("refresh rf2 --streams 1 --format csv").succeeds();
     assert!(again.lines().nth(1).is_some_and(|line| line.starts_with("1,0,0,15")), "{again}");
     data.run("refresh rf1 --first 1000").fails(2, &["999"]);
+}
+
+#[test]
+fn changed_rows_are_sealed_and_survive_killed_nodes_as_segments() {
+    let data = Data::new("sealed");
+    data.run("load tpch --scale 0.01").succeeds();
+    data.run("cluster start").succeeds();
+    script(&data, "update orders set o_shippriority = 9 where o_orderkey <= 400");
+    script(&data, "delete from lineitem where l_orderkey <= 100; delete from orders where o_orderkey <= 100");
+    let sums = "select sum(o_shippriority) + count(*) from orders";
+    let (orders, lines) = (number(&data, sums), number(&data, "select count(*) from lineitem"));
+    let sealed = data.run("seal --format csv").succeeds();
+    let rows: Vec<&str> = sealed.lines().skip(1).map(|line| line.split(',').next().unwrap_or("")).collect();
+    assert_eq!(rows, ["lineitem", "orders"], "{sealed}");
+    assert!(sealed.lines().skip(1).all(|line| line.ends_with("sealed")), "{sealed}");
+    let nothing = data.run("seal orders nation --format csv").succeeds();
+    assert!(nothing.lines().skip(1).all(|line| line.ends_with("nothing has changed")), "{nothing}");
+    data.run("seal moon").fails(1, &["moon"]);
+    for pid in pids(&data) {
+        kill(pid);
+    }
+    data.run("cluster start").succeeds();
+    assert_eq!(number(&data, sums), orders);
+    assert_eq!(number(&data, "select count(*) from lineitem"), lines);
+    let tables = data.run("tables --format csv").succeeds();
+    assert!(tables.lines().all(|line| !line.starts_with("orders") || line.contains(",0,tpch")), "{tables}");
+    // What is loaded anew leaves nothing of what was changed before.
+    script(&data, "update orders set o_shippriority = 1 where o_orderkey < 10000");
+    data.run("load tpch --scale 0.01").succeeds();
+    assert_eq!(number(&data, "select sum(o_shippriority) from orders"), 0);
+    let status = data.run("cluster status --format ndjson").succeeds();
+    let keys = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["keys"].as_u64();
+    let keys: u64 = status.lines().filter_map(keys).sum();
+    assert!(keys < 200, "only what says that rows have moved is left: {status}");
+    data.run("cluster stop").succeeds();
 }

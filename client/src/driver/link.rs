@@ -336,7 +336,9 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::CopyOfLog(CopyOfLog { target, .. })
         | Request::Echo { target, .. } => (Some(target), None, &mut []),
         Request::KeepLog(KeepLog { bytes, .. }) => (None, Some(bytes), &mut []),
-        Request::Append { source, .. } | Request::WriteRaw { source, .. } => (Some(source), None, &mut []),
+        Request::Append { source, .. } | Request::Keep { source, .. } | Request::WriteRaw { source, .. } => {
+            (Some(source), None, &mut [])
+        }
         Request::Status
         | Request::OpenHome
         | Request::OpenPosts { .. }

@@ -128,6 +128,9 @@ impl Session {
             Reply::Leased { lease, epoch, newest } => {
                 self.homes[at].leased(*lease, *epoch);
                 self.hear(*newest);
+                if !self.reads {
+                    self.give_lease_back(at);
+                }
             }
             Reply::Unleased if purpose == Purpose::Lease => {
                 self.no_home(

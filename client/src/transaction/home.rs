@@ -100,6 +100,8 @@ pub(super) struct Home {
     pub(super) id: HomeId,
     pub(super) opened: Option<Opened>,
     pub(super) lease: Option<LeaseId>,
+    /// Whether it has given one on this connection: it is there, and its newest stamp is known.
+    pub(super) is_known: bool,
     /// Why there is no lease, if the home said so.
     pub(super) refusal: Option<String>,
     /// Whether its memory or a lease is asked for.
@@ -133,6 +135,7 @@ impl Home {
             id,
             opened: None,
             lease: None,
+            is_known: false,
             refusal: None,
             is_opening: false,
             told: Epoch::default(),
@@ -160,7 +163,7 @@ impl Home {
 
     /// A lease was given.
     pub(super) fn leased(&mut self, lease: LeaseId, epoch: Epoch) {
-        (self.lease, self.is_opening, self.busy) = (Some(lease), false, None);
+        (self.lease, self.is_known, self.is_opening, self.busy) = (Some(lease), true, false, None);
         (self.told, self.movable, self.advanced) = (epoch, epoch, epoch);
         self.told_at = Some(Instant::now());
     }

@@ -118,6 +118,8 @@ pub struct SessionOptions {
     pub algorithm: Algorithm,
     /// How keys are read and written.
     pub operations: Operations,
+    /// Whether it will read. One that only writes needs no old versions, and holds no leases at homes however long it says nothing: its reads find none, and time out.
+    pub reads: bool,
     /// How long a transaction may take.
     pub timeout: Duration,
     /// Places of keys that are remembered.
@@ -130,7 +132,7 @@ impl SessionOptions {
     pub fn new(lines: LinesOptions) -> Self {
         let (algorithm, operations) = (Algorithm::Fast, Operations::Messages);
         let timeout = crate::limits::SESSION_TIMEOUT_DEFAULT;
-        Self { lines, algorithm, operations, timeout, places_max: PLACES_MAX_DEFAULT }
+        Self { lines, algorithm, operations, reads: true, timeout, places_max: PLACES_MAX_DEFAULT }
     }
 }
 
@@ -165,6 +167,7 @@ pub struct Session {
     clock: Clock,
     algorithm: Algorithm,
     operations: Operations,
+    reads: bool,
     timeout: Duration,
     places: Places,
     tags: u64,
@@ -189,7 +192,7 @@ impl Session {
     /// # Errors
     /// Options that cannot work, and what the system refuses.
     pub fn open(options: SessionOptions) -> Result<Self, ClientError> {
-        let SessionOptions { mut lines, algorithm, operations, timeout, places_max } = options;
+        let SessionOptions { mut lines, algorithm, operations, reads, timeout, places_max } = options;
         if lines.memory_bytes < SESSION_MEMORY_BYTES_MIN {
             let found = lines.memory_bytes;
             return Err(ClientError::Options(format!(
@@ -216,6 +219,7 @@ impl Session {
             clock: Clock::after(ClientId(client), Stamp::FIRST),
             algorithm,
             operations,
+            reads,
             timeout,
             places: Places::new(places_max),
             tags: 0,

@@ -220,13 +220,19 @@ impl Session {
     ) -> Result<(), TransactionError> {
         let is_ready = |session: &Self| {
             let at = |key: &Key| session.position(session.home_of(key));
-            keys.clone().all(|key| at(key).is_some_and(|at| session.homes[at].lease.is_some()))
+            keys.clone().all(|key| at(key).is_some_and(|at| session.is_ready(at)))
         };
         if is_ready(self) && !self.missed_an_end {
             return Ok(());
         }
         let homes = self.homes_of(keys.clone());
         self.make_homes_ready(&homes, deadline)
+    }
+
+    /// Whether a home can be asked for what this session does.
+    fn is_ready(&self, at: usize) -> bool {
+        let home = &self.homes[at];
+        home.lease.is_some() || (home.is_known && !self.reads)
     }
 
     /// Takes leases at these homes, where there are none.
@@ -246,7 +252,7 @@ impl Session {
                 if let Some(reason) = self.homes[at].refusal.take() {
                     return Err(TransactionError::NoHome { home: *home, reason });
                 }
-                if self.homes[at].lease.is_none() {
+                if !self.is_ready(at) {
                     missing.push(*home);
                     self.open_home(at);
                 }

@@ -55,6 +55,7 @@ fn definition(rows: u64) -> TableDefinition {
         nodes: vec![NODE],
         rows,
         source: "a test".to_owned(),
+        succeeds: None,
     }
 }
 
@@ -70,6 +71,17 @@ fn program() -> OfferedProgram {
         key_filters: Vec::new(),
     };
     OfferedProgram::plain(Arc::new(program.verify(&definition(0)).expect("it claims nothing")))
+}
+
+/// Of the first segment, from its first block on.
+fn part() -> SegmentPart {
+    SegmentPart {
+        table: TableId(7),
+        segment: SegmentId(0),
+        first_block: 0,
+        withheld: None,
+        report_reads: false,
+    }
 }
 
 fn processed(written_bytes: u64, next_block: Option<u32>) -> Answer {
@@ -213,8 +225,7 @@ async fn an_answer_of_another_kind_or_out_of_bounds_is_refused() {
             Box::new(move |_| Act::Answer(Vec::new(), answer.clone())),
         );
         let cluster = connect(&[&node], LONG).await.unwrap();
-        let error =
-            cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap_err();
+        let error = cluster.process(NODE, &program(), &part()).await.unwrap_err();
         assert!(matches!(error, ClientError::BadAnswer { node: NODE, .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
@@ -239,9 +250,9 @@ async fn a_busy_node_bounces_a_scan_and_a_small_target_grows() {
         }),
     );
     let cluster = connect(&[&node], LONG).await.unwrap();
-    let bounced = cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap();
+    let bounced = cluster.process(NODE, &program(), &part()).await.unwrap();
     assert!(matches!(bounced, ProcessAnswer::Bounced { load: LoadReport { scans_queued: 5, .. }, .. }));
-    let answer = cluster.process(NODE, &program(), &SegmentPart::from_block(SegmentId(0), 0)).await.unwrap();
+    let answer = cluster.process(NODE, &program(), &part()).await.unwrap();
     let ProcessAnswer::Processed(processed) = answer else { panic!("expected rows, found {answer:?}") };
     assert_eq!((processed.round_trips, processed.next_block), (2, Some(3)));
 }
@@ -270,12 +281,12 @@ async fn withheld_rows_that_are_too_many_for_a_request_lie_behind_its_target() {
         };
         let node = FakeNode::start(&address, status(1), Box::new(script));
         let cluster = connect(&[&node], LONG).await.unwrap();
-        let part = |withheld| SegmentPart { withheld, ..SegmentPart::from_block(SegmentId(0), 0) };
+        let without = |withheld| SegmentPart { withheld, ..part() };
         for rows in [None, Some(Arc::default()), Some(Arc::clone(&few))] {
-            cluster.process(NODE, &program(), &part(rows)).await.unwrap();
+            cluster.process(NODE, &program(), &without(rows)).await.unwrap();
         }
         // What the script answers when it has read them is no answer to a scan.
-        cluster.process(NODE, &program(), &part(Some(Arc::clone(&many)))).await.unwrap_err();
+        cluster.process(NODE, &program(), &without(Some(Arc::clone(&many)))).await.unwrap_err();
         assert_eq!(*node.stored.lock().unwrap(), [many.as_bytes()]);
     }
 }

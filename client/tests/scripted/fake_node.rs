@@ -181,7 +181,8 @@ fn perform(
             let bytes = read_source(connection, &message.request);
             let stored_bytes = bytes.len() as u64;
             stored.lock().expect("no panic while it was locked").push(bytes);
-            Ok(Answer::Appended { stored_bytes })
+            let is_kept = matches!(message.request, Request::Keep { .. });
+            Ok(if is_kept { Answer::Done } else { Answer::Appended { stored_bytes } })
         }
         Act::Ignore => return true,
         Act::HangUp => return false,
@@ -195,8 +196,9 @@ fn perform(
 
 /// The client's memory that an append or a scan names. Messages that come meanwhile are lost: the tests send none.
 fn read_source(connection: &mut Connection, request: &Request) -> Vec<u8> {
-    let (Request::Append { source, .. } | Request::Process { withheld: Some(Parcel::Beside(source)), .. }) =
-        request
+    let (Request::Append { source, .. }
+    | Request::Keep { source, .. }
+    | Request::Process { withheld: Some(Parcel::Beside(source)), .. }) = request
     else {
         panic!("expected memory to read, found {request:?}")
     };

@@ -10,6 +10,7 @@ use rackscan_format::{
     message::{Answer, NodeCatalog, NodeTable, RefusalCode, Request},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
     segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
+    withheld::WithheldRows,
     zone::Zone,
 };
 
@@ -33,6 +34,7 @@ fn definition() -> TableDefinition {
         nodes: vec![NODE, NodeId(2)],
         rows: 0,
         source: "a test".to_owned(),
+        succeeds: None,
     }
 }
 
@@ -205,6 +207,77 @@ async fn a_first_node_that_dies_in_its_commit_is_asked_again_and_nothing_is_abor
 }
 
 #[tokio::test]
+async fn a_kept_segment_is_told_with_the_rows_that_are_gone_and_counts_as_one_of_the_load() {
+    let folder = folder();
+    let nodes = nodes(&folder, |request| match request {
+        Request::Keep { withheld_bytes, .. } if *withheld_bytes > 0 => Some(Act::Store),
+        _ => None,
+    });
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let successor = TableDefinition { id: TableId(8), succeeds: Some(TableId(7)), ..definition() };
+    let session = LoadSession::begin(&cluster, successor).await.unwrap();
+    let gone = WithheldRows::of([3, 99]).unwrap();
+    session.keep(NODE, &segment(0).0, &gone).await.unwrap();
+    session.keep(NODE, &segment(1).0, &WithheldRows::NONE).await.unwrap();
+    let published = session.publish().await.unwrap();
+    assert_eq!(published.rows, 200, "rows of all segments, withheld ones too");
+    let seen: Vec<Request> = nodes[0].seen.lock().unwrap().clone();
+    let kept = seen.iter().filter_map(|request| match request {
+        Request::Keep { load, of, segment, withheld_bytes, .. } => {
+            Some((load.0, of.0, segment.0, *withheld_bytes))
+        }
+        _ => None,
+    });
+    let bytes = u32::try_from(gone.as_bytes().len()).unwrap();
+    assert_eq!(kept.collect::<Vec<_>>(), [(8, 7, 0, bytes), (8, 7, 1, 0)]);
+    assert!(nodes[0].stored.lock().unwrap()[0].starts_with(gone.as_bytes()));
+    let prepared = seen.iter().find_map(|request| match request {
+        Request::PreparePublish { segments, .. } => Some(*segments),
+        _ => None,
+    });
+    assert_eq!(prepared, Some(2));
+}
+
+#[tokio::test]
+async fn a_segment_that_cannot_be_kept_is_refused_before_anything_is_sent_and_ends_the_load() {
+    let folder = folder();
+    let nodes = nodes(&folder, |_| None);
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let directory = segment(0).0;
+    let outside = WithheldRows::of([100]).unwrap();
+    for (succeeds, node, gone, expected) in [
+        (None, NODE, WithheldRows::NONE, "succeeds no other"),
+        (Some(TableId(7)), NodeId(9), WithheldRows::NONE, "node 9"),
+        (Some(TableId(7)), NODE, outside, "below 100"),
+    ] {
+        let definition = TableDefinition { id: TableId(8), succeeds, ..definition() };
+        let session = LoadSession::begin(&cluster, definition).await.unwrap();
+        let error = session.keep(node, &directory, &gone).await.unwrap_err();
+        assert!(matches!(error, ClientError::BadSegment { .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(session.publish().await.is_err());
+    }
+    assert!(seen(&nodes[0], 3).iter().all(|kind| kind == "AbortLoad"));
+}
+
+#[tokio::test]
+async fn a_successor_that_comes_too_late_is_forgotten_and_its_maker_learns_why() {
+    let folder = folder();
+    let late = |request: &Request| {
+        matches!(request, Request::CommitPublish { .. }).then_some(Act::Refuse(RefusalCode::Replaced, 0))
+    };
+    let nodes = nodes(&folder, late);
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let successor = TableDefinition { id: TableId(8), succeeds: Some(TableId(7)), ..definition() };
+    let session = LoadSession::begin(&cluster, successor).await.unwrap();
+    let error = session.publish().await.unwrap_err();
+    let ClientError::Refused { node: NODE, refusal, .. } = error else { panic!("{error}") };
+    assert_eq!(refusal.code, RefusalCode::Replaced);
+    assert_eq!(seen(&nodes[0], 3), ["PreparePublish", "CommitPublish", "AbortLoad"]);
+    assert_eq!(seen(&nodes[1], 2), ["PreparePublish", "AbortLoad"]);
+}
+
+#[tokio::test]
 async fn a_segment_that_is_not_one_of_the_load_is_refused_before_it_is_sent() {
     let folder = folder();
     let nodes = nodes(&folder, |_| None);
@@ -242,6 +315,37 @@ async fn what_an_interrupted_load_left_prepared_is_forgotten_by_the_next() {
     let session = LoadSession::begin(&cluster, definition()).await.unwrap();
     assert_eq!(seen(&nodes[0], 1), ["AbortLoad"]);
     session.abort().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_left_prepared_is_forgotten_first_where_it_would_be_decided_and_nowhere_if_it_has_been() {
+    for refused in [false, true] {
+        let folder = folder();
+        // The second node would decide.
+        let prepared = |request: &Request, node| {
+            let left = TableDefinition { id: TableId(6), nodes: vec![NodeId(2), NODE], ..definition() };
+            let table = NodeTable { definition: left, committed: false, segments: Vec::new() };
+            matches!(request, Request::Catalog { .. }).then(|| catalog(node, vec![table]))
+        };
+        let decided = move |request: &Request| {
+            let is_abort = matches!(request, Request::AbortLoad { .. });
+            (refused && is_abort).then_some(Act::Refuse(RefusalCode::Malformed, 0))
+        };
+        let one = move |request: &Request| prepared(request, NODE).unwrap_or_else(|| obey(1, request));
+        let two = move |request: &Request| {
+            prepared(request, NodeId(2)).or_else(|| decided(request)).unwrap_or_else(|| obey(2, request))
+        };
+        let one = FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(one));
+        let two = FakeNode::start(&addresses(&folder, 2)[0], status(2), Box::new(two));
+        let cluster = connect(&[&one, &two], TIMEOUT).await.unwrap();
+        let begun = LoadSession::begin(&cluster, definition()).await;
+        assert_eq!(begun.is_err(), refused);
+        assert_eq!(seen(&two, 1), ["AbortLoad"]);
+        assert_eq!(one.kinds().iter().any(|kind| kind == "AbortLoad"), !refused);
+        if let Ok(session) = begun {
+            session.abort().await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

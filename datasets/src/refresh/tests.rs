@@ -33,6 +33,7 @@ fn table(name: &str) -> TableDefinition {
         nodes: vec![NodeId(0)],
         rows: 0,
         source: tpch::source(SCALE),
+        succeeds: None,
     }
 }
 

@@ -57,7 +57,7 @@ async fn segment_rows(
 ) -> Outcome<Vec<String>> {
     let (mut rows, mut next_block) = (Vec::new(), Some(0));
     while let Some(block) = next_block {
-        let part = SegmentPart::from_block(segment.directory.segment, block);
+        let part = SegmentPart::from_block(&segment.directory, block);
         match cluster.cluster.process(segment.node, program, &part).await? {
             ProcessAnswer::Processed(part) => {
                 for batch in &part.batches {

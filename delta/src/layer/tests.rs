@@ -38,6 +38,7 @@ fn table() -> Arc<TableDefinition> {
         nodes: vec![NodeId(0)],
         rows: u64::from(SEGMENTS * SEGMENT_ROWS),
         source: "a test".to_owned(),
+        succeeds: None,
     })
 }
 
@@ -166,7 +167,7 @@ fn every_changed_row_comes_out_once_with_its_newest_values_whatever_the_steps() 
         let random = fastrand::Rng::with_seed(seed);
         let (expected, stored_gone) = (BTreeMap::new(), BTreeSet::new());
         let mut world = World { random, rows: TableRows::default(), expected, stored_gone, time: 0 };
-        let mut layer = Layer::new(table());
+        let mut layer = Layer::new(table(), Arc::default());
         for _ in 0..40 {
             let changes = world.random.usize(..if seed % 3 == 0 { 400 } else { 9 });
             let changed: BTreeSet<_> = (0..changes).map(|_| world.change()).collect();
@@ -192,7 +193,7 @@ fn what_lies_over_a_layer_needs_to_know_of_its_own_rows_only() {
     let random = fastrand::Rng::with_seed(3);
     let (expected, stored_gone) = (BTreeMap::new(), BTreeSet::new());
     let mut world = World { random, rows: TableRows::default(), expected, stored_gone, time: 0 };
-    let mut below = Layer::new(table());
+    let mut below = Layer::new(table(), Arc::default());
     let changed: BTreeSet<_> = (0..300).map(|_| world.change()).collect();
     below.apply(&world.rows, changed).unwrap();
     let before = scanned(&below.view());
@@ -210,11 +211,26 @@ fn what_lies_over_a_layer_needs_to_know_of_its_own_rows_only() {
 }
 
 #[test]
+fn rows_that_were_sealed_as_gone_stay_gone_beside_those_that_go_later() {
+    let sealed = WithheldRows::of([3, 900]).map(Arc::new).unwrap();
+    let sealed = Arc::new(BTreeMap::from([(SegmentId(1), Arc::clone(&sealed)), (SegmentId(2), sealed)]));
+    let mut layer = Layer::new(table(), sealed);
+    let mut rows = TableRows::default();
+    let row = RowIdentity::Stored { segment: SegmentId(1), row: 5 };
+    let stamp = Stamp { time: 1, client: ClientId(1) };
+    rows.insert(row, RowVersion { stamp, value: Value::DELETED });
+    layer.apply(&rows, [row]).unwrap();
+    let view = layer.view();
+    let gone = |segment| view.withheld[&SegmentId(segment)].rows().collect::<Vec<_>>();
+    assert_eq!((gone(1), gone(2)), (vec![3, 5, 900], vec![3, 900]));
+}
+
+#[test]
 fn a_row_that_does_not_fit_its_table_is_named() {
     let mut rows = TableRows::default();
     let row = RowIdentity::Stored { segment: SegmentId(1), row: 5 };
     let stamp = Stamp { time: 1, client: ClientId(1) };
     rows.insert(row, RowVersion { stamp, value: Value::new(b"\x01\x01").unwrap() });
-    let error = Layer::new(table()).apply(&rows, [row]).unwrap_err().to_string();
+    let error = Layer::new(table(), Arc::default()).apply(&rows, [row]).unwrap_err().to_string();
     assert!(error.starts_with("row 5 of segment 1: "), "{error}");
 }

@@ -9,10 +9,13 @@
 //!
 //! Invariants
 //! - What was acknowledged before a statement began is seen by it; what it sees is read-atomic.
+//! - Tables and the rows that belong to them change together: a catalog is used only with rows that were heard after it was read, and rows only with a catalog that
+//!   knows their tables ([`catalogs`]).
 //! - A transaction is visible wholly or not at all, and knows before it commits of nothing that happened after it began but its own writes.
 //! - Two transactions that update a row at the same time do not wait for each other: the later stamp stays. RAMP keeps what is read
 //!   together together; it does not count for a writer that what it has read is still so.
 
+mod catalogs;
 mod statement;
 mod transaction;
 mod values;
@@ -21,28 +24,39 @@ mod writer;
 use crate::{
     catalog::Tables,
     error::EngineError,
-    limits::{CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT},
+    limits::{CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT, ENDINGS_POLL_TIME, RENEWALS_MAX},
 };
 use rackscan_client::{
     Cluster, FollowError, Follower, FollowerOptions, LinesOptions, Session, SessionOptions, TransactionError,
     Written,
 };
-use rackscan_delta::replica::Replica;
+use rackscan_delta::{
+    identity::table_prefix,
+    replica::{Replica, TableRows},
+};
+use rackscan_format::ids::TableId;
 use rackscan_ramp::{
-    algorithm::Algorithm,
+    algorithm::{Abortion, Algorithm},
+    closing::Closing,
     item::{Key, SYSTEM_PREFIX, Value},
+    message::{HomeId, Refusal},
     stamp::Stamp,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
+use catalogs::{CatalogRead, Catalogs};
 pub(crate) use statement::{ChangeStatement, Verb, quoted};
 pub(crate) use transaction::{Row, Transaction};
 pub(crate) use values::encoded;
 pub use writer::{RowChange, RowWriter};
 
-/// The engine's ways to the homes of all nodes.
+/// The engine's ways to the homes of all nodes, and to their catalog.
 #[derive(Debug)]
 pub(crate) struct Changes {
+    cluster: Cluster,
     lines: LinesOptions,
     followed: Mutex<Followed>,
     writer: Mutex<Option<Session>>,
@@ -56,13 +70,25 @@ struct Followed {
     was_whole: bool,
     /// Nodes of this cluster keep no changed rows.
     is_unchangeable: bool,
+    /// Nothing counts any more of what tables were told.
+    is_anew: bool,
+    catalogs: Catalogs,
+}
+
+/// What was heard of the homes.
+#[derive(Debug, Default)]
+struct Heard {
+    /// If a node is away of which this has heard before, why what that one has written since may be missing.
+    unheard: Option<String>,
+    /// The catalog does not fit what the homes say; tables are as they were.
+    is_stale: bool,
 }
 
 impl Changes {
     /// Ways to the homes of the nodes of this cluster, which are gone when they are needed.
     pub(crate) fn of(cluster: &Cluster) -> Self {
         let lines = cluster.lines(CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT);
-        Self { lines, followed: Mutex::default(), writer: Mutex::default() }
+        Self { cluster: cluster.clone(), lines, followed: Mutex::default(), writer: Mutex::default() }
     }
 
     /// What other connections to the homes are made with.
@@ -76,40 +102,126 @@ impl Changes {
         self: &Arc<Self>,
         tables: &Arc<Tables>,
     ) -> Result<Option<String>, EngineError> {
-        let (changes, tables) = (Arc::clone(self), Arc::clone(tables));
-        apart(move || changes.follow(&tables)).await
+        let heard = self.follow(tables, None).await?;
+        if heard.is_stale { self.renew(tables).await } else { Ok(heard.unheard) }
     }
 
-    fn follow(&self, tables: &Tables) -> Result<Option<String>, EngineError> {
-        let Followed { follower, replica, was_whole, is_unchangeable } = &mut *lock(&self.followed);
-        if *is_unchangeable {
-            return Ok(None);
+    /// The same, and of all tables that were loaded, dropped or sealed before.
+    pub(crate) async fn renew(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<Option<String>, EngineError> {
+        if lock(&self.followed).follower.is_none() {
+            // What homes have is looked at before the catalog is read, so that it needs not be read twice.
+            self.follow(tables, None).await?;
         }
-        let follower = match follower {
+        for _ in 0..RENEWALS_MAX {
+            let reading = lock(&self.followed).catalogs.begin_reading();
+            let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
+            let heard = self.follow(tables, Some(reading.ended(catalog))).await?;
+            if !heard.is_stale {
+                return Ok(heard.unheard);
+            }
+        }
+        let why = format!(
+            "tables were loaded, dropped or sealed during each of {RENEWALS_MAX} attempts; ask again"
+        );
+        Err(EngineError::Changes(why))
+    }
+
+    async fn follow(
+        self: &Arc<Self>,
+        tables: &Arc<Tables>,
+        read: Option<CatalogRead>,
+    ) -> Result<Heard, EngineError> {
+        let (changes, tables) = (Arc::clone(self), Arc::clone(tables));
+        apart(move || changes.follow_here(&tables, read)).await
+    }
+
+    fn follow_here(&self, tables: &Tables, read: Option<CatalogRead>) -> Result<Heard, EngineError> {
+        let followed = &mut *lock(&self.followed);
+        if followed.is_unchangeable {
+            return Ok(followed.take(tables, read));
+        }
+        let follower = match &mut followed.follower {
             Some(follower) => follower,
             None => {
                 let (lines, prefix) = (self.lines.clone(), SYSTEM_PREFIX.to_vec());
                 let options = FollowerOptions { lines, prefix, timeout: CHANGES_TIMEOUT };
-                follower.insert(Follower::open(options).map_err(EngineError::Catalog)?)
+                followed.follower.insert(Follower::open(options).map_err(EngineError::Catalog)?)
             }
         };
-        match follower.catch_up(replica) {
+        match follower.catch_up(&mut followed.replica) {
             Ok(caught_up) => {
-                *was_whole = true;
-                tables.change(replica, caught_up.began_anew);
-                Ok(None)
+                followed.was_whole = true;
+                if caught_up.began_anew {
+                    followed.is_anew = true;
+                    followed.catalogs.homes_were_scanned();
+                }
+                Ok(followed.take(tables, read))
             }
             Err(FollowError::NoFeed { .. } | FollowError::Home(TransactionError::NoHome { .. })) => {
-                *is_unchangeable = true;
-                Ok(None)
+                followed.is_unchangeable = true;
+                Ok(followed.take(tables, read))
             }
-            Err(error @ FollowError::Home(TransactionError::NodeDown { .. })) if *was_whole => {
+            Err(error @ FollowError::Home(TransactionError::NodeDown { .. })) if followed.was_whole => {
                 // Where it matters, scans cannot do without the node either. Its devices may be read here without it.
                 tracing::warn!(%error, "what was written since this engine last heard of all homes is not seen");
-                Ok(Some(error.to_string()))
+                Ok(Heard { unheard: Some(error.to_string()), is_stale: false })
             }
             Err(error) => Err(EngineError::Changes(error.to_string())),
         }
+    }
+
+    /// The changed rows of a table of which nothing is prepared any more, because it was closed; `None` if they have moved away, or not all homes were heard.
+    pub(crate) async fn ended_rows(
+        self: &Arc<Self>,
+        tables: &Arc<Tables>,
+        table: TableId,
+        wait: Duration,
+    ) -> Result<Option<TableRows>, EngineError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let heard = self.follow(tables, None).await?;
+            if let Some(why) = heard.unheard {
+                return Err(EngineError::Changes(why));
+            }
+            {
+                let followed = lock(&self.followed);
+                if followed.replica.is_emptied(table) {
+                    return Ok(None);
+                }
+                if !followed.replica.is_open(table) {
+                    return Ok(Some(followed.replica.table(table).cloned().unwrap_or_default()));
+                }
+            }
+            if Instant::now() >= deadline {
+                let why =
+                    format!("transactions that were prepared have not ended within {wait:?}; try again");
+                return Err(EngineError::Changes(why));
+            }
+            tokio::time::sleep(ENDINGS_POLL_TIME).await;
+        }
+    }
+
+    /// The changed rows of a table, as far as is known here.
+    pub(crate) fn rows(&self, table: TableId) -> TableRows {
+        lock(&self.followed).replica.table(table).cloned().unwrap_or_default()
+    }
+
+    /// Whether a table takes no writes any more, as far as is known here.
+    pub(crate) fn is_closed(&self, table: TableId) -> bool {
+        lock(&self.followed).replica.is_closed(table)
+    }
+
+    /// Tables of which homes have rows, and which are not there any more.
+    pub(crate) fn left_behind(&self) -> Vec<TableId> {
+        let followed = lock(&self.followed);
+        followed.catalogs.left_behind(&followed.replica)
+    }
+
+    /// Closes or empties what homes have of a table.
+    pub(crate) async fn close(self: &Arc<Self>, table: TableId, closing: Closing) -> Result<(), EngineError> {
+        let homes: Vec<HomeId> = self.lines.nodes.iter().map(|node| HomeId(node.id.0)).collect();
+        let items = closing.items(&table_prefix(table), &homes).unwrap_or_default();
+        self.write(move |_| items).await.map(drop)
     }
 
     /// Writes items in one transaction; they are made for its stamp.
@@ -130,10 +242,29 @@ impl Changes {
     }
 }
 
+impl Followed {
+    /// Tells tables what was heard, unless their catalog does not fit that.
+    fn take(&mut self, tables: &Tables, read: Option<CatalogRead>) -> Heard {
+        // Somebody else may have read a later one meanwhile.
+        let read = read.filter(|read| self.catalogs.is_newer(read));
+        if !self.catalogs.fits(&self.replica, read.as_ref()) {
+            return Heard { unheard: None, is_stale: true };
+        }
+        let anew = std::mem::take(&mut self.is_anew);
+        match read {
+            Some(read) => tables.renew(&self.catalogs.taken(read), &mut self.replica, anew),
+            None => tables.change(&mut self.replica, anew),
+        }
+        Heard::default()
+    }
+}
+
 /// A session that writes rows.
 fn writing(lines: &LinesOptions) -> Result<Session, EngineError> {
     let options = SessionOptions {
         timeout: CHANGES_TIMEOUT,
+        // What is read is followed.
+        reads: false,
         // Who follows feeds needs no list of all rows of a transaction beside each of them.
         algorithm: Algorithm::Small,
         ..SessionOptions::new(lines.clone())
@@ -155,6 +286,12 @@ async fn apart<T: Send + 'static>(
 
 impl From<TransactionError> for EngineError {
     fn from(error: TransactionError) -> Self {
+        if let TransactionError::Aborted {
+            why: Abortion::Refused { why: Refusal::Closed { .. }, .. }, ..
+        } = error
+        {
+            return Self::Sealed;
+        }
         Self::Transaction(Box::new(error))
     }
 }

@@ -123,7 +123,7 @@ impl Transaction {
         let Some(Known::Whole(table)) = self.moment.stored(name) else { return };
         let below = || {
             let below = self.moment.layer(id).cloned();
-            below.unwrap_or_else(|| Layer::new(Arc::clone(table.definition())))
+            below.unwrap_or_else(|| table.layer())
         };
         let mut layer = written.over.take().unwrap_or_else(below);
         let mut rows = TableRows::default();

@@ -14,6 +14,7 @@ use rackscan_delta::{
     identity::RowIdentity,
     row::{Datum, encode},
 };
+use rackscan_format::ids::TableId;
 use std::sync::Arc;
 
 /// What becomes of a row.
@@ -37,6 +38,20 @@ impl RowWriter {
         Ok(Self { session: super::writing(lines)?, view })
     }
 
+    /// The tables that it knows.
+    pub(crate) fn tables(&self) -> Vec<(String, TableId)> {
+        let whole = self.view.iter().filter_map(|(name, known)| match known {
+            Known::Whole(table) => Some((name.clone(), table.definition().id)),
+            _ => None,
+        });
+        whole.collect()
+    }
+
+    /// Lets it know these tables instead.
+    pub(crate) fn look_at(&mut self, view: Arc<View>) {
+        self.view = view;
+    }
+
     fn table(&self, name: &str) -> Result<&Arc<Table>, EngineError> {
         match self.view.get(name) {
             Some(Known::Whole(table)) => Ok(table),
@@ -52,7 +67,8 @@ impl RowWriter {
     /// Changes rows of tables, all of them or none.
     ///
     /// # Errors
-    /// A row that does not fit its table, too many of them, and why it could not be committed.
+    /// A row that does not fit its table, too many of them, and why it could not be committed. After [`EngineError::Sealed`] nothing was written, and rows
+    /// that were found before have other identities: [`crate::Engine::renew_writer`].
     pub fn write(&mut self, changes: Vec<(&str, Vec<RowChange>)>) -> Result<Written, EngineError> {
         let mut transaction = Transaction::at(Arc::new(Moment::default()));
         for (name, changes) in changes {

@@ -38,6 +38,7 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, S
         let asking = work.query.loads.wait(work.node, Waiting::Scan);
         let began = Instant::now();
         let part = SegmentPart {
+            table: work.directory.table,
             segment: work.directory.segment,
             first_block,
             withheld: work.withheld.clone(),

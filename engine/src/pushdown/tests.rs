@@ -49,6 +49,7 @@ fn definition() -> TableDefinition {
         nodes: vec![NodeId(0)],
         rows: 0,
         source: "a test".to_owned(),
+        succeeds: None,
     }
 }
 

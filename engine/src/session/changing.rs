@@ -19,6 +19,7 @@ use crate::{
     catalog::Known,
     changes::{ChangeStatement, Row, RowWriter, Transaction, Verb, encoded, quoted},
     error::EngineError,
+    limits::SEALED_ATTEMPTS_MAX,
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
@@ -108,7 +109,10 @@ impl Engine {
                 let explanation = self.explain_statement(*statement, mode, seen).await?;
                 Ok(lines(&formatted(&explanation, &format)?, started))
             }
-            Parsed::Change(change) => self.change(session, &change, started).await,
+            Parsed::Change(change) => match &mut session.open {
+                Some(open) => self.change(open, &change, started).await,
+                None => self.change_alone(&change, started).await,
+            },
             Parsed::Begin if session.is_open() => Err(EngineError::InTransaction),
             Parsed::Begin => {
                 self.now().await?;
@@ -173,8 +177,24 @@ impl Engine {
     /// # Errors
     /// What the system refuses.
     pub async fn row_writer(&self) -> Result<RowWriter, EngineError> {
+        self.seal_what_is_due();
         let view = self.now().await?.view;
         RowWriter::open(self.changes.lines(), view)
+    }
+
+    /// Lets a writer go on that was told [`EngineError::Sealed`]: waits for the successors of its tables.
+    ///
+    /// # Errors
+    /// As [`Engine::seal`].
+    pub async fn renew_writer(&self, writer: &mut RowWriter) -> Result<(), EngineError> {
+        self.now().await?;
+        for (name, id) in writer.tables() {
+            if self.changes.is_closed(id) && self.tables.moment().id(&name) == Some(id) {
+                self.sealer.wait_for_successor(&name, Some(id)).await?;
+            }
+        }
+        writer.look_at(self.now().await?.view);
+        Ok(())
     }
 
     /// What the next statement sees.
@@ -185,25 +205,38 @@ impl Engine {
         }
     }
 
-    /// Does what a statement says, in the session's transaction or one of its own.
-    async fn change(
+    /// Does what a statement says, in a transaction of its own.
+    async fn change_alone(
         &self,
-        session: &mut SqlSession,
         change: &ChangeStatement,
         started: Instant,
     ) -> Result<QueryOutcome, EngineError> {
-        let mut alone = None;
-        let transaction = match &mut session.open {
-            Some(open) => open,
-            None => {
-                if !self.now().await?.view.contains_key(&change.table) {
-                    // It may have been loaded since the catalog was read.
-                    self.refresh().await?;
-                    self.now().await?;
-                }
-                alone.insert(Transaction::at(self.tables.moment()))
+        for _ in 0..SEALED_ATTEMPTS_MAX {
+            if !self.now().await?.view.contains_key(&change.table) {
+                // It may have been loaded since the catalog was read.
+                self.refresh().await?;
             }
-        };
+            let moment = self.tables.moment();
+            let mut alone = Transaction::at(Arc::clone(&moment));
+            let outcome = self.change(&mut alone, change, started).await?;
+            match self.commit(alone).await {
+                // What the statement says is done again over the successor: its rows have other identities.
+                Err(EngineError::Sealed) => {
+                    self.sealer.wait_for_successor(&change.table, moment.id(&change.table)).await?;
+                }
+                done => return done.map(|_| outcome),
+            }
+        }
+        Err(EngineError::Sealed)
+    }
+
+    /// Does what a statement says, in a transaction that goes on.
+    async fn change(
+        &self,
+        transaction: &mut Transaction,
+        change: &ChangeStatement,
+        started: Instant,
+    ) -> Result<QueryOutcome, EngineError> {
         let view = transaction.view();
         let table = match view.get(&change.table) {
             Some(Known::Whole(table)) => Arc::clone(table),
@@ -221,9 +254,6 @@ impl Engine {
         let rows = rows_of(change.verb(), &table, &outcome.batches)?;
         let count = rows.len() as u64;
         transaction.write(&table, rows)?;
-        if let Some(alone) = alone {
-            self.commit(alone).await?;
-        }
         let elapsed = started.elapsed();
         Ok(QueryOutcome {
             report: QueryReport { elapsed, ..outcome.report },
@@ -237,6 +267,7 @@ impl Engine {
             return Ok("committed; nothing was written".to_owned());
         }
         let written = self.changes.write(move |stamp| transaction.items(stamp)).await?;
+        self.seal_what_is_due();
         Ok(format!("committed by {}", written.stamp))
     }
 }

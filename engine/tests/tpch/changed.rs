@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const SHAPE: Shape = Shape { segment_rows: 4096, page_size: 8 << 10 };
+pub(crate) const SHAPE: Shape = Shape { segment_rows: 4096, page_size: 8 << 10 };
 
 /// Queries whose answers depend on every column of what is changed.
 const QUERIES: [&str; 8] = [
@@ -40,7 +40,7 @@ const QUERIES: [&str; 8] = [
 ];
 
 /// Statements that change rows that were loaded, rows that were inserted, rows that were changed before, and none.
-const CHANGES: [&str; 14] = [
+pub(crate) const CHANGES: [&str; 14] = [
     "update orders set o_totalprice = o_totalprice + 1.25, o_comment = 'changed' where o_orderkey % 7 = 0",
     "delete from lineitem where l_orderkey % 11 = 3 and l_linenumber > 1 and l_orderkey < 20000",
     "insert into orders values (900001, 37, 'O', 1234.56, date '1997-01-02', '1-URGENT', 'Clerk#000000001', 0, 'new'), \
@@ -63,7 +63,7 @@ const CHANGES: [&str; 14] = [
 ];
 
 /// DataFusion alone, with the tables as the engine has them now.
-async fn alone(engine: &Engine) -> Outcome<SessionContext> {
+pub(crate) async fn alone(engine: &Engine) -> Outcome<SessionContext> {
     let mut config = SessionConfig::new().with_target_partitions(2);
     config.options_mut().sql_parser.parse_float_as_decimal = true;
     let context = SessionContext::new_with_config(config);
@@ -76,7 +76,7 @@ async fn alone(engine: &Engine) -> Outcome<SessionContext> {
 }
 
 /// Executes a statement by DataFusion alone; the rows that it was about. DataFusion's tables in memory pass over subqueries of DELETE: those keep the rows that are left.
-async fn change_alone(alone: &SessionContext, change: &str) -> Outcome<u64> {
+pub(crate) async fn change_alone(alone: &SessionContext, change: &str) -> Outcome<u64> {
     let Some((table, condition)) =
         change.strip_prefix("delete from ").and_then(|rest| rest.split_once(" where "))
     else {
@@ -93,7 +93,7 @@ async fn change_alone(alone: &SessionContext, change: &str) -> Outcome<u64> {
     Ok(deleted as u64)
 }
 
-fn count(batches: &[RecordBatch]) -> u64 {
+pub(crate) fn count(batches: &[RecordBatch]) -> u64 {
     batches.iter().map(|batch| batch.column(0).as_primitive::<UInt64Type>().value(0)).sum()
 }
 
@@ -101,7 +101,7 @@ fn text(batches: &[RecordBatch]) -> Outcome<String> {
     Ok(pretty_format_batches(batches)?.to_string())
 }
 
-async fn check_answers(engines: &[Engine], alone: &SessionContext, after: &str) -> Outcome<()> {
+pub(crate) async fn check_answers(engines: &[Engine], alone: &SessionContext, after: &str) -> Outcome<()> {
     for query in QUERIES {
         let expected = text(&alone.sql(query).await?.collect().await?)?;
         for engine in engines {
@@ -142,7 +142,7 @@ async fn changed_rows_are_in_every_answer_wherever_segments_are_scanned() {
     changes_are_seen_by_all().await.unwrap();
 }
 
-async fn one(engine: &Engine, session: &mut SqlSession, sql: &str) -> Outcome<i64> {
+pub(crate) async fn one(engine: &Engine, session: &mut SqlSession, sql: &str) -> Outcome<i64> {
     let outcome = engine.sql_in(session, sql).await?;
     Ok(outcome.batches.iter().map(|batch| batch.column(0).as_primitive::<Int64Type>().value(0)).sum())
 }

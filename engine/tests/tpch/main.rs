@@ -12,6 +12,7 @@ mod over_quota;
 mod plans;
 mod reduced;
 mod refused;
+mod sealed;
 mod shared;
 mod traced;
 mod wrong_pages;

@@ -71,6 +71,7 @@ mod tests {
             request: Request::Process {
                 program: program.clone(),
                 key_filters: Vec::new(),
+                table: TableId(1),
                 segment: SegmentId(0),
                 withheld: Some(Parcel::Here(vec![7; bytes])),
                 first_block: 0,

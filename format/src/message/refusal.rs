@@ -32,6 +32,8 @@ pub enum RefusalCode {
     Memory,
     /// The node is stopping.
     Stopping,
+    /// The table that a load succeeds was replaced or dropped meanwhile: begin anew with the one that is there.
+    Replaced,
 }
 
 /// Why a node gives a scan back to the engine.

@@ -25,6 +25,7 @@ fn table() -> TableDefinition {
         nodes: vec![NodeId(0)],
         rows: 1,
         source: "test".into(),
+        succeeds: None,
     }
 }
 

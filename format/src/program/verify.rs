@@ -9,7 +9,7 @@ use crate::{
         KEY_FILTER_BYTES_MAX, KEY_FILTERS_MAX, PROGRAM_INPUTS_MAX, PROGRAM_LITERAL_BYTES_MAX,
         PROGRAM_NODES_MAX, PROGRAM_OUTPUTS_MAX, PROGRAM_SET_MAX,
     },
-    schema::TableDefinition,
+    schema::{ColumnDefinition, TableDefinition},
 };
 
 fn fault<T>(
@@ -61,16 +61,24 @@ impl ScanProgram {
     /// # Errors
     /// The first claim that does not hold.
     pub fn verify(self, table: &TableDefinition) -> Result<VerifiedProgram, ProgramError> {
-        if self.version != PROGRAM_VERSION {
-            return fault("its version", self.version, PROGRAM_VERSION.to_string());
-        }
         if self.table != table.id {
             return fault("its table", self.table, format!("{} ({})", table.id, table.name));
         }
+        self.verify_columns(&table.columns)
+    }
+
+    /// The same against columns of a table, whichever table the program names: tables that succeed one another have the same.
+    ///
+    /// # Errors
+    /// As [`ScanProgram::verify`].
+    pub fn verify_columns(self, columns: &[ColumnDefinition]) -> Result<VerifiedProgram, ProgramError> {
+        if self.version != PROGRAM_VERSION {
+            return fault("its version", self.version, PROGRAM_VERSION.to_string());
+        }
         self.verify_sizes()?;
         for (index, input) in self.inputs.iter().enumerate() {
-            let Some(column) = table.columns.get(input.column.index()) else {
-                return fault("an input column", input.column, format!("below {}", table.columns.len()));
+            let Some(column) = columns.get(input.column.index()) else {
+                return fault("an input column", input.column, format!("below {}", columns.len()));
             };
             if column.column_type != input.column_type {
                 return fault(

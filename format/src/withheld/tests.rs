@@ -60,6 +60,38 @@ fn a_segment_that_ends_before_a_row_is_another_one() {
 }
 
 #[test]
+fn a_set_travels_as_its_bytes_and_damaged_ones_do_not_arrive() {
+    for rows in [vec![], vec![7], mixed()] {
+        let withheld = WithheldRows::of(rows).unwrap();
+        let bytes = crate::codec::encode(&(3_u8, &withheld, 5_u8)).unwrap();
+        assert_eq!(crate::codec::decode("a test", &bytes), Ok((3_u8, withheld.clone(), 5_u8)));
+        for at in 2..bytes.len() - 1 {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x21;
+            assert!(crate::codec::decode::<(u8, WithheldRows, u8)>("a test", &changed).is_err(), "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_set_includes_those_whose_every_row_it_has() {
+    let all = mixed();
+    let (whole, none) = (WithheldRows::of(all.iter().copied()).unwrap(), WithheldRows::NONE);
+    for without in 0..all.len() {
+        let part =
+            WithheldRows::of(all.iter().enumerate().filter(|(at, _)| *at != without).map(|(_, row)| *row));
+        let part = part.unwrap();
+        assert!(whole.includes(&part) && !part.includes(&whole), "without row {}", all[without]);
+    }
+    assert!(
+        whole.includes(&whole) && whole.includes(&none) && none.includes(&none) && !none.includes(&whole)
+    );
+    assert!(
+        whole.memory_bytes() > whole.as_bytes().len() && none.memory_bytes() == size_of::<WithheldRows>()
+    );
+}
+
+#[test]
 fn changed_and_cut_bytes_are_noticed() {
     let bytes = WithheldRows::of(mixed()).unwrap().as_bytes().to_vec();
     for at in 0..bytes.len() {

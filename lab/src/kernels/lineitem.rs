@@ -159,5 +159,6 @@ pub(super) fn definition(rows: u64) -> TableDefinition {
         nodes: vec![NodeId(0)],
         rows,
         source: "tpchgen".to_owned(),
+        succeeds: None,
     }
 }

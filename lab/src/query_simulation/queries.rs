@@ -246,6 +246,7 @@ mod tests {
             nodes: vec![NodeId(0)],
             rows: 1,
             source: String::new(),
+            succeeds: None,
         }
     }
 

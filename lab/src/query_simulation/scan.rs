@@ -65,7 +65,7 @@ pub(super) async fn scan(
     stop: &AtomicBool,
     tally: &mut Tally,
 ) -> Result<(), SimulationError> {
-    let PlacedSegment { node, directory } = segment;
+    let PlacedSegment { node, directory, .. } = segment;
     let node = *node;
     match way {
         Way::Local(devices) => {
@@ -96,7 +96,7 @@ async fn here<P: AsRef<[u8]>>(
     tally: &mut Tally,
     read: impl AsyncFn(&[PageWanted], &mut Tally) -> Result<Vec<P>, SimulationError>,
 ) -> Result<(), SimulationError> {
-    let PlacedSegment { node, directory } = segment;
+    let PlacedSegment { node, directory, .. } = segment;
     let node = *node;
     let here = |source| SimulationError::Scan { node, source: Box::new(source) };
     let (program, directory) = (Arc::clone(&work.program), Arc::clone(directory));
@@ -131,11 +131,14 @@ async fn there(
     stop: &AtomicBool,
     tally: &mut Tally,
 ) -> Result<(), SimulationError> {
-    let (node, id) = (segment.node, segment.directory.segment);
+    let node = segment.node;
     let (mut first_block, mut busy_since) = (0, None);
     let program = OfferedProgram::plain(Arc::clone(&work.program));
     while !stop.load(Ordering::Relaxed) {
-        match cluster.process(node, &program, &SegmentPart::from_block(id, first_block)).await? {
+        match cluster
+            .process(node, &program, &SegmentPart::from_block(&segment.directory, first_block))
+            .await?
+        {
             ProcessAnswer::Processed(processed) => {
                 busy_since = None;
                 tally.rows += processed.batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();

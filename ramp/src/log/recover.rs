@@ -70,7 +70,7 @@ pub fn recover<M: SlotMemory>(
             }
         }
     }
-    store.collect(usize::MAX);
+    store.empty_again();
     Ok(store)
 }
 

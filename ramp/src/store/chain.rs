@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Versions are in the order of their stamps, each stamp once.
-//! - The latest committed version is never removed. Every other committed one was superseded, by it or by one that it superseded.
+//! - The latest committed version is never removed, but under a prefix that is emptied. Every other committed one was superseded, by it or by one that it superseded.
 //! - The slot holds the image of the version `published`, if that is any.
 
 use crate::{
@@ -91,6 +91,13 @@ impl Chain {
 
     pub(super) fn remove(&mut self, stamp: Stamp) -> Option<Version> {
         self.position(stamp).ok().map(|position| self.versions.remove(position).version)
+    }
+
+    /// Leaves its slot to other keys.
+    pub(super) fn give_up<M: SlotMemory>(&mut self, area: &mut SlotArea<M>) {
+        if let Some(slot) = self.slot.take() {
+            area.give_up(slot);
+        }
     }
 
     /// Makes the slot say what it should.

@@ -4,25 +4,29 @@
 //! key -> chain of versions, by stamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
 //! ```
 //!
-//! - `fates`: how transactions ended. - `readers`: which superseded versions are still needed. - `chain`: the versions of a key.
+//! - `fates`: how transactions ended. - `readers`: which superseded versions are still needed. - `chain`: the versions of a key. - `snapshot`: all that a log must begin with.
 //!
 //! Invariants
 //! - What is committed of a key only moves forward: a commit with an older stamp adds a superseded version.
 //! - A slot is valid if and only if it holds the newest committed version and nothing newer is prepared.
 //! - Preparing is all or nothing: a refusal leaves the store as it was.
-//! - Versions take no more bytes than the budget. Superseded ones go as soon as no lease protects them, and only then.
+//! - What is committed under a closed prefix goes when the prefix is emptied ([`crate::closing`]); nothing else of what is the newest.
+//! - Versions take no more bytes than the budget, but for what closes prefixes. Superseded ones go as soon as no lease protects them, and only then.
 //! - Pure: the same calls make the same store, so a log can be replayed.
 
 mod chain;
 mod fates;
 mod readers;
+mod snapshot;
 
 pub use fates::Transaction;
+pub use snapshot::Snapshot;
 
 use crate::{
-    item::{Key, Metadata, Value, Version},
-    limits::{BESIDE_BYTES_MAX, BESIDE_VERSIONS_MAX},
-    message::{Epoch, Found, Guard, LeaseId, Part, Refusal, Vote},
+    closing::{Closing, Closings, prefix_of},
+    item::{Key, Value, Version},
+    limits::{BESIDE_BYTES_MAX, BESIDE_VERSIONS_MAX, CLOSING_BYTES_MAX},
+    message::{Epoch, Found, LeaseId, Part, Refusal, Vote},
     slot::{SlotArea, SlotMemory},
     stamp::Stamp,
 };
@@ -95,6 +99,7 @@ pub struct Store<M> {
     fates: Fates,
     readers: Readers,
     superseded: VecDeque<Superseded>,
+    closings: Closings,
     newest: Stamp,
     budget_bytes: usize,
     status: StoreStatus,
@@ -110,6 +115,7 @@ impl<M: SlotMemory> Store<M> {
             fates: Fates::default(),
             readers: Readers::new(options.life),
             superseded: VecDeque::new(),
+            closings: Closings::default(),
             newest: Stamp::FIRST,
             budget_bytes: options.budget_bytes,
             status: StoreStatus::default(),
@@ -167,10 +173,13 @@ impl<M: SlotMemory> Store<M> {
             version_bytes(&part.metadata, value) + if known { 0 } else { Chain::empty_bytes(key) }
         };
         let wanted: usize = part.items.iter().map(bytes).sum();
-        if self.status.used_bytes + wanted > self.budget_bytes {
+        // A store that is full is emptied by what closes prefixes: that has room beside the budget.
+        let closes = part.items.iter().all(|(key, _)| prefix_of(key).is_some());
+        let budget_bytes = self.budget_bytes + if closes { CLOSING_BYTES_MAX } else { 0 };
+        if self.status.used_bytes + wanted > budget_bytes {
             self.collect(usize::MAX);
         }
-        if self.status.used_bytes + wanted > self.budget_bytes {
+        if self.status.used_bytes + wanted > budget_bytes {
             return Err(Refusal::Full {
                 wanted: wanted as u64,
                 used: self.status.used_bytes as u64,
@@ -192,6 +201,7 @@ impl<M: SlotMemory> Store<M> {
             self.keys.insert(key.clone());
             Chain::default()
         });
+        self.closings.added(key);
         chain.prepare(version);
         chain.refresh(key, &mut self.area);
     }
@@ -207,9 +217,41 @@ impl<M: SlotMemory> Store<M> {
                 self.superseded.push_back(Superseded { epoch, key: key.clone(), stamp });
             }
             chain.refresh(&key, &mut self.area);
+            if let Some(prefix) = prefix_of(&key) {
+                let latest = chain.latest().map(|version| Closing::of(&version.value));
+                if latest == Some(Closing::Emptied) && self.closings.empty(prefix) {
+                    self.empty(prefix);
+                }
+            }
         }
         self.collect(COLLECTED_PER_COMMIT);
         Commit::Now
+    }
+
+    /// Whether a key takes no new versions any more, because what lies there moves away.
+    #[must_use]
+    pub fn is_closed(&self, key: &Key) -> bool {
+        self.closings.covers(key)
+    }
+
+    /// What is committed under a prefix counts no more: it goes as soon as no lease protects it.
+    fn empty(&mut self, prefix: &[u8]) {
+        let Ok(first) = Key::new(prefix) else { return };
+        let keys = self.keys.range(first..).take_while(|key| key.bytes().starts_with(prefix));
+        for key in keys {
+            let Some(latest) = self.chains.get(key).and_then(Chain::latest) else { continue };
+            let epoch = self.readers.supersede();
+            self.status.superseded_bytes += version_bytes(&latest.metadata, &latest.value);
+            self.superseded.push_back(Superseded { epoch, key: key.clone(), stamp: latest.stamp });
+        }
+    }
+
+    /// The same for all prefixes that are empty: a snapshot may have had what nobody had collected yet. For stores that nobody reads.
+    pub(crate) fn empty_again(&mut self) {
+        self.collect(usize::MAX);
+        let prefixes: Vec<Vec<u8>> = self.closings.emptied().map(<[u8]>::to_vec).collect();
+        prefixes.iter().for_each(|prefix| self.empty(prefix));
+        self.collect(usize::MAX);
     }
 
     /// Writes at once, without a vote: what has no concurrency control, and what a snapshot says is committed. If the part names homes, the
@@ -407,59 +449,15 @@ impl<M: SlotMemory> Store<M> {
         self.status.metadata_bytes -= version.metadata_bytes();
         self.status.used_bytes -= bytes;
         chain.refresh(key, &mut self.area);
+        self.closings.removed(key);
         if chain.is_empty() {
+            chain.give_up(&mut self.area);
             self.status.used_bytes -= Chain::empty_bytes(key);
             self.chains.remove(key);
             self.keys.remove(key);
         }
         bytes
     }
-
-    /// Parts from which this store can be made anew, with whether each is committed: of every key the newest committed version, and
-    /// all that is in doubt. To be put before a log's later records. Superseded versions are left out: their readers' leases end with the life.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        let mut committed = Vec::with_capacity(self.keys.len());
-        for key in &self.keys {
-            let latest = self.chains.get(key).and_then(Chain::latest);
-            committed.extend(latest.map(|version| settled(key, version)));
-        }
-        let mut prepared = Vec::new();
-        for (stamp, transaction) in self.fates.all() {
-            let versions =
-                transaction.keys.iter().filter_map(|key| Some((key, self.chains.get(key)?.at(stamp)?)));
-            let versions: Vec<(&Key, &Version)> = versions.collect();
-            let metadata = versions.first().map_or(Metadata::Stamp, |(_, version)| version.metadata.clone());
-            let items = versions.into_iter().map(|(key, version)| (key.clone(), version.value.clone()));
-            let (homes, guard) = (transaction.homes.clone(), transaction.guard);
-            let part = Part { stamp, homes, guard, metadata, items: items.collect() };
-            if transaction.committed { committed.push(part) } else { prepared.push(part) }
-        }
-        let (refused, ended) = (self.fates.refused().collect(), self.fates.ended().collect());
-        Snapshot { floor: self.fates.floor(), refused, ended, committed, prepared }
-    }
-}
-
-/// A store as a list of what must be done to make it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// All unknown transactions up to here are refused.
-    pub floor: Stamp,
-    /// These are refused, too.
-    pub refused: Vec<Stamp>,
-    /// These are committed in all of their homes.
-    pub ended: Vec<Stamp>,
-    /// Committed versions, and without items the transactions that may not have ended elsewhere.
-    pub committed: Vec<Part>,
-    /// Transactions in doubt.
-    pub prepared: Vec<Part>,
-}
-
-/// A version of which nobody will ask whether it is committed.
-fn settled(key: &Key, version: &Version) -> Part {
-    let items = vec![(key.clone(), version.value.clone())];
-    let (stamp, metadata) = (version.stamp, version.metadata.clone());
-    Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata, items }
 }
 
 #[cfg(test)]

@@ -102,6 +102,7 @@ impl Table {
             nodes: vec![NodeId(0)],
             rows: u64::from(rows),
             source: "test".into(),
+            succeeds: None,
         };
         Self { definition, directory: Arc::new(directory), pages, columns }
     }

@@ -31,7 +31,7 @@ use crate::{
     limits::PAGES_PER_APPEND_MAX,
     metrics::add,
     staging::Slot,
-    store::StoredSegment,
+    store::{Arrived, StoredSegment},
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 use directory::Page;
@@ -257,7 +257,7 @@ impl Append {
             let _ = core.node.store.end_append(self.load, None);
             return Err(refusal);
         }
-        core.node.store.end_append(self.load, segment)?;
+        core.node.store.end_append(self.load, segment.map(Arrived::appended))?;
         Ok(Answer::Appended { stored_bytes: self.stored_bytes })
     }
 }

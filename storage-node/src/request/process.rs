@@ -9,16 +9,16 @@
 //! - A full queue or short memory is a refusal with [`RefusalCode::Bounced`] and the reason, counted: the engine fetches instead.
 
 mod key_filters;
-mod pull;
 mod withheld;
 
 use std::sync::Arc;
 
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::{
-    ids::SegmentId,
+    ids::{SegmentId, TableId},
     message::{Answer, BounceReason, Cost, Parcel, Refusal, RefusalCode, Target},
     program::{ScanProgram, VerifiedProgram},
+    schema::TableDefinition,
 };
 
 use crate::{
@@ -28,6 +28,7 @@ use crate::{
     metrics::add,
     scan_pool::{ScanJob, ScanResult, Sink},
     staging::Slot,
+    store::StoredSegment,
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 use key_filters::Pulling;
@@ -37,6 +38,7 @@ use withheld::Withheld;
 pub(crate) struct Wanted {
     pub(crate) program: ScanProgram,
     pub(crate) key_filters: Vec<Target>,
+    pub(crate) table: TableId,
     pub(crate) segment: SegmentId,
     pub(crate) withheld: Option<Parcel>,
     pub(crate) first_block: u32,
@@ -58,6 +60,9 @@ enum Stage {
 }
 
 struct Process {
+    /// Of a table that has the segment.
+    definition: Arc<TableDefinition>,
+    segment: Arc<StoredSegment>,
     target: Target,
     withheld: Withheld,
     slot: Option<Slot>,
@@ -66,11 +71,12 @@ struct Process {
 
 /// Begins to serve it.
 pub(crate) fn start(core: &Core, mut wanted: Wanted) -> Result<Box<dyn Work>, Refusal> {
-    // Found missing at once rather than after a wait for a worker.
-    let (_, segment) = core.node.store.segment(wanted.program.table, wanted.segment)?;
+    // Held from now on: who began to read it goes on, whatever becomes of the tables that have it.
+    let (definition, segment) = core.node.store.segment(wanted.table, wanted.segment)?;
     let withheld = Withheld::new(wanted.withheld.take(), segment.directory().rows);
     let target = wanted.target;
-    Ok(Box::new(Process { target, withheld, slot: None, stage: Stage::Asked(Box::new(wanted)) }))
+    let stage = Stage::Asked(Box::new(wanted));
+    Ok(Box::new(Process { definition, segment, target, withheld, slot: None, stage }))
 }
 
 impl Process {
@@ -79,11 +85,10 @@ impl Process {
         if !self.withheld.advance(core, place)? {
             return Ok(Stage::Withholding(Box::new(wanted)));
         }
-        if let Some(program) = core.node.programs.known(&wanted.program)? {
-            return self.queue(core, place, program, wanted);
+        if let Some(program) = core.node.programs.known(&wanted.program, &self.definition)? {
+            return self.queue(core, place, program, &wanted);
         }
-        let (table, _) = core.node.store.segment(wanted.program.table, wanted.segment)?;
-        let verified = wanted.program.clone().verify(&table.definition);
+        let verified = wanted.program.clone().verify_columns(&self.definition.columns);
         let verified = verified.map_err(|error| malformed(error.to_string()))?;
         let pulling = Pulling::new(verified, &wanted.key_filters)?;
         self.pull(core, place, pulling, wanted)
@@ -99,8 +104,8 @@ impl Process {
         if !pulling.advance(core, place)? {
             return Ok(Stage::Pulling(Box::new((pulling, wanted))));
         }
-        let program = core.node.programs.keep(pulling.finish()?)?;
-        self.queue(core, place, program, wanted)
+        let program = core.node.programs.keep(pulling.finish()?, &self.definition)?;
+        self.queue(core, place, program, &wanted)
     }
 
     fn queue(
@@ -108,16 +113,15 @@ impl Process {
         core: &mut Core,
         place: Place,
         program: Arc<VerifiedProgram>,
-        wanted: Wanted,
+        wanted: &Wanted,
     ) -> Result<Stage, Refusal> {
-        let Wanted { segment, first_block, target, report_reads, .. } = wanted;
-        let (_, segment) = core.node.store.segment(program.program().table, segment)?;
+        let &Wanted { first_block, target, report_reads, .. } = wanted;
         let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
         let requester_gone = link.gone();
         let (sink, sink_bytes) = self.sink(core, place, &target)?;
         let job = ScanJob {
             program,
-            segment,
+            segment: Arc::clone(&self.segment),
             withheld: self.withheld.rows(),
             first_block,
             sink,

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! - An extent is free, or belongs to exactly one [`StoredSegment`], which gives it back when the last user lets go of
-//!   it: a page is never overwritten while a request may still read it.
+//!   it, be it a table or a request: a page is never overwritten while somebody may still read it.
 //! - Whoever removes a segment from the catalog lets go of it only after that removal is durable.
 //! - An extent that is given back is in no cache any more: nobody reads there what the next owner has replaced.
 
@@ -23,6 +23,7 @@ use rackscan_format::{
     ids::DeviceId,
     label::DATA_OFFSET_BYTES,
     segment::{Extent, PageEntry, SegmentDirectory},
+    withheld::WithheldRows,
     zone::ZoneValue,
 };
 
@@ -101,6 +102,11 @@ impl Space {
         admitted.map_err(|used_bytes| MetadataFull { used_bytes, max_bytes, needed_bytes: bytes })?;
         self.metrics.memory_taken(bytes);
         Ok(())
+    }
+
+    fn return_metadata(&self, bytes: u64) {
+        self.metadata_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.metrics.memory_returned(bytes);
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<FreeSpace>> {
@@ -190,6 +196,9 @@ fn give_back(free: &mut [FreeSpace], extent: Extent) {
     }
 }
 
+/// How often a directory is in memory: once parsed, once encoded for readers; the encoded form is the smaller one.
+const PARSED_AND_ENCODED: u64 = 2;
+
 /// Bytes of memory that a directory takes, with its share of the encoded catalog, about.
 fn memory_bytes(directory: &SegmentDirectory) -> u64 {
     let text = |value: &Option<ZoneValue>| match value {
@@ -199,8 +208,7 @@ fn memory_bytes(directory: &SegmentDirectory) -> u64 {
     let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
     let page = |page: &PageEntry| size_of::<PageEntry>() + text(&page.zone.min) + text(&page.zone.max);
     let parsed = size_of::<SegmentDirectory>() + pages.map(page).sum::<usize>();
-    // Once parsed, once encoded for readers; the encoded form is the smaller one.
-    2 * parsed as u64
+    PARSED_AND_ENCODED * parsed as u64
 }
 
 /// A segment whose extents and memory are taken. Dropping the last handle gives them back.
@@ -249,6 +257,15 @@ impl StoredSegment {
         Ok(Self { directory: Arc::new(directory), metadata_bytes, space: Arc::clone(space) })
     }
 
+    /// Takes memory for one more table that has the segment without these rows: its directory and the rows in the encoded catalog, and the rows
+    /// themselves.
+    pub(super) fn share_for(&self, withheld: &WithheldRows) -> Result<MetadataShare, MetadataFull> {
+        let rows = withheld.memory_bytes() + withheld.as_bytes().len();
+        let bytes = memory_bytes(&self.directory) / PARSED_AND_ENCODED + rows as u64;
+        self.space.admit_metadata(bytes)?;
+        Ok(MetadataShare { bytes, space: Arc::clone(&self.space) })
+    }
+
     /// Its directory, with its extents.
     pub(crate) fn directory(&self) -> &Arc<SegmentDirectory> {
         &self.directory
@@ -266,8 +283,20 @@ impl Drop for StoredSegment {
             let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
             pages.for_each(|page| give_back(&mut free, page.extent));
         }
-        self.space.metadata_bytes.fetch_sub(self.metadata_bytes, Ordering::Relaxed);
-        self.space.metrics.memory_returned(self.metadata_bytes);
+        self.space.return_metadata(self.metadata_bytes);
+    }
+}
+
+/// Memory for what tables say of segments. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct MetadataShare {
+    bytes: u64,
+    space: Arc<Space>,
+}
+
+impl Drop for MetadataShare {
+    fn drop(&mut self) {
+        self.space.return_metadata(self.bytes);
     }
 }
 
@@ -358,6 +387,25 @@ mod tests {
         drop(held);
         assert_eq!(space.metadata_bytes.load(Ordering::Relaxed), 0);
         assert_eq!(space.used_bytes(0), DATA_OFFSET_BYTES);
+    }
+
+    #[test]
+    fn each_table_that_keeps_a_segment_takes_memory_within_the_budget_and_gives_it_back() {
+        let space = space(1, 4);
+        let segment = Arc::new(stored(&space, &[4096]));
+        let before = space.metadata_bytes.load(Ordering::Relaxed);
+        let rows = WithheldRows::of(0..100).unwrap();
+        let mut kept = Vec::new();
+        let refused = loop {
+            match segment.share_for(&rows) {
+                Ok(share) => kept.push(share),
+                Err(refused) => break refused,
+            }
+        };
+        assert!(refused.needed_bytes > rows.as_bytes().len() as u64 && !kept.is_empty(), "{refused}");
+        assert_eq!(refused.used_bytes, before + kept.len() as u64 * refused.needed_bytes);
+        drop(kept);
+        assert_eq!(space.metadata_bytes.load(Ordering::Relaxed), before);
     }
 
     #[test]

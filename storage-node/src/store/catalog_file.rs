@@ -7,7 +7,10 @@
 //! Invariants
 //! - `catalog` is always whole: the one before a change or the one after it. `catalog.new` is never read.
 //! - The file lists the labels of the node's devices, so that a lost or swapped device is noticed before it is read.
-//! - A file that does not parse stops the start; it is never taken for an empty one.
+//! - A file that does not parse stops the start; it is never taken for an empty one. One of the layout before is read, and replaced by the next
+//!   change.
+
+mod earlier;
 
 use std::{
     fs::{self, File},
@@ -21,8 +24,11 @@ use rackscan_format::{
     message::NodeCatalog,
     schema::TableDefinition,
     segment::SegmentDirectory,
+    withheld::WithheldRows,
 };
 use serde::{Deserialize, Serialize};
+
+use super::table::TableSegment;
 
 const NAME: &str = "catalog";
 const NAME_NEW: &str = "catalog.new";
@@ -58,7 +64,20 @@ pub(crate) struct NodeCatalogRef<'c> {
 pub(crate) struct NodeTableRef<'c> {
     pub(crate) definition: &'c TableDefinition,
     pub(crate) committed: bool,
-    pub(crate) segments: Vec<&'c SegmentDirectory>,
+    pub(crate) segments: Vec<NodeSegmentRef<'c>>,
+}
+
+/// As [`rackscan_format::message::NodeSegment`], borrowed; encoded alike.
+#[derive(Debug, Serialize)]
+pub(crate) struct NodeSegmentRef<'c> {
+    directory: &'c SegmentDirectory,
+    withheld: &'c WithheldRows,
+}
+
+impl<'c> NodeSegmentRef<'c> {
+    pub(crate) fn of(segment: &'c TableSegment) -> Self {
+        Self { directory: segment.directory(), withheld: segment.withheld() }
+    }
 }
 
 /// Why the catalog could not be read or replaced.
@@ -144,7 +163,15 @@ impl CatalogFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(CatalogFileError::Os { file, action: "reading it", source }),
         };
-        let content = codec::unseal(Envelope::Catalog, "the catalog", &bytes);
+        let what = "the catalog";
+        let content = codec::unseal(Envelope::Catalog, what, &bytes).or_else(|error| {
+            let earlier = codec::unseal::<earlier::Content>(Envelope::EarlierCatalog, what, &bytes);
+            match earlier {
+                // Of neither layout: what is wrong with it as one of ours says more.
+                Err(CodecError::Foreign { .. }) => Err(error),
+                earlier => earlier.map(CatalogContent::from),
+            }
+        });
         content.map(Some).map_err(|source| CatalogFileError::Damaged { file, source })
     }
 
@@ -174,6 +201,7 @@ impl CatalogFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rackscan_format::ids::{ColumnId, SegmentId, TableId};
 
     /// Beside the test's own program: /tmp may be a tmpfs.
     fn folder() -> tempfile::TempDir {
@@ -212,6 +240,40 @@ mod tests {
         let error = file.read().unwrap_err().to_string();
         assert!(error.contains("catalog") && error.contains("checksum"), "{error}");
         fs::write(file.path(), b"").unwrap();
+        assert!(matches!(file.read(), Err(CatalogFileError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_catalog_of_the_layout_before_is_read_and_says_what_it_said() {
+        let folder = folder();
+        let file = CatalogFile::in_folder(folder.path()).unwrap();
+        let definition = earlier::Definition {
+            id: TableId(8),
+            name: "t".to_owned(),
+            columns: Vec::new(),
+            partition_key: ColumnId(1),
+            sorted_by: Some(ColumnId(2)),
+            page_size: 4096,
+            segment_rows: 1024,
+            nodes: vec![NodeId(7), NodeId(9)],
+            rows: 77,
+            source: "a test".to_owned(),
+        };
+        let segment = SegmentDirectory { table: TableId(8), segment: SegmentId(3), rows: 77, chunks: vec![] };
+        let table = earlier::Table { definition, committed: true, segments: vec![segment.clone()] };
+        let content =
+            earlier::Content { device_labels: vec![1, 2], cluster: 9, node: NodeId(7), tables: vec![table] };
+        fs::write(file.path(), codec::seal(Envelope::EarlierCatalog, &content).unwrap()).unwrap();
+        let found = file.read().unwrap().unwrap();
+        assert_eq!((found.device_labels, found.cluster, found.catalog.node), (vec![1, 2], 9, NodeId(7)));
+        let [table] = &found.catalog.tables[..] else { panic!("{:?}", found.catalog) };
+        let TableDefinition { id, name, sorted_by, nodes, rows, succeeds, .. } = &table.definition;
+        assert_eq!((id, name.as_str(), sorted_by), (&TableId(8), "t", &Some(ColumnId(2))));
+        assert_eq!((&nodes[..], rows, succeeds), (&[NodeId(7), NodeId(9)][..], &77, &None));
+        assert!(table.committed && table.segments.len() == 1);
+        assert_eq!(table.segments[0].directory, segment);
+        assert!(table.segments[0].withheld.is_empty());
+        fs::write(file.path(), codec::seal(Envelope::Scratch, &content).unwrap()).unwrap();
         assert!(matches!(file.read(), Err(CatalogFileError::Damaged { .. })));
     }
 

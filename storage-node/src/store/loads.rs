@@ -4,11 +4,11 @@
 //! that appended to it is gone, so that a loader that dies does not keep the room it filled.
 //!
 //! Invariants
-//! - At most `LOADS_MAX` loads; each segment at most once.
-//! - An aborted load takes nothing more, however late an append of it ends.
+//! - At most `LOADS_MAX` loads; each segment at most once, be it appended or kept.
+//! - An aborted load takes nothing more, however late an append of it ends, and becomes no table: the last `ABORTED_LOADS_MAX` are remembered.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -17,31 +17,73 @@ use rackscan_format::{
     message::{Refusal, RefusalCode},
 };
 
-use super::allocate::StoredSegment;
-use crate::limits::LOADS_MAX;
+use super::{allocate::StoredSegment, table::TableSegment};
+use crate::limits::{ABORTED_LOADS_MAX, LOADS_MAX};
 
 /// Names a connection for as long as the process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
+/// A segment that has arrived.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    segment: TableSegment,
+    /// The table that it is kept of.
+    of: Option<TableId>,
+}
+
+impl Arrived {
+    /// It was written for the load.
+    pub(crate) fn appended(stored: Arc<StoredSegment>) -> Self {
+        Self { segment: TableSegment::written(stored), of: None }
+    }
+
+    /// It is kept of another table.
+    pub(crate) fn kept(segment: TableSegment, of: TableId) -> Self {
+        Self { segment, of: Some(of) }
+    }
+}
+
 /// One load in progress.
 #[derive(Debug, Default)]
 struct Load {
-    segments: BTreeMap<SegmentId, Arc<StoredSegment>>,
+    segments: BTreeMap<SegmentId, Arrived>,
     connections: BTreeSet<ConnectionId>,
     appending: usize,
     aborted: bool,
+}
+
+impl Load {
+    /// Takes rows away from a segment that was appended.
+    fn withhold(&mut self, load: TableId, arrived: Arrived) -> Result<(), Refusal> {
+        let id = arrived.segment.directory().segment;
+        match self.segments.get_mut(&id).filter(|known| known.of.is_none()) {
+            Some(known) => {
+                known.segment = arrived.segment;
+                Ok(())
+            }
+            None => Err(Refusal::new(
+                RefusalCode::NotFound,
+                format!("load {load} has written no segment {id} here"),
+            )),
+        }
+    }
 }
 
 /// All loads in progress.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
     loads: BTreeMap<TableId, Load>,
+    /// The last ones that somebody aborted.
+    aborted: VecDeque<TableId>,
 }
 
 impl Loads {
     /// An append of this load begins.
     pub(super) fn begin(&mut self, load: TableId, from: ConnectionId) -> Result<(), Refusal> {
+        if self.aborted.contains(&load) {
+            return Err(aborted(load));
+        }
         let count = self.loads.len();
         if !self.loads.contains_key(&load) && count >= LOADS_MAX {
             let text =
@@ -58,18 +100,21 @@ impl Loads {
     }
 
     /// An append has ended, with a segment or without.
-    pub(super) fn end(&mut self, load: TableId, segment: Option<Arc<StoredSegment>>) -> Result<(), Refusal> {
+    pub(super) fn end(&mut self, load: TableId, arrived: Option<Arrived>) -> Result<(), Refusal> {
         let Some(entry) = self.loads.get_mut(&load) else { return Err(aborted(load)) };
         entry.appending = entry.appending.saturating_sub(1);
-        let outcome = match segment {
+        let outcome = match arrived {
             Some(_) if entry.aborted => Err(aborted(load)),
-            Some(segment) => {
-                let id = segment.directory().segment;
+            Some(arrived) => {
+                let id = arrived.segment.directory().segment;
+                if arrived.of == Some(load) {
+                    return entry.withhold(load, arrived);
+                }
                 if let std::collections::btree_map::Entry::Vacant(free) = entry.segments.entry(id) {
-                    free.insert(segment);
+                    free.insert(arrived);
                     Ok(())
                 } else {
-                    let text = format!("segment {id} of load {load} has been appended before");
+                    let text = format!("segment {id} of load {load} has been appended or kept before");
                     Err(Refusal::new(RefusalCode::Malformed, text))
                 }
             }
@@ -81,8 +126,18 @@ impl Loads {
         outcome
     }
 
-    /// Forgets a load; its extents are free once its running appends have ended.
+    /// Forgets a load for good; its extents are free once its running appends have ended.
     pub(super) fn abort(&mut self, load: TableId) {
+        if !self.aborted.contains(&load) {
+            self.aborted.push_back(load);
+        }
+        if self.aborted.len() > ABORTED_LOADS_MAX {
+            self.aborted.pop_front();
+        }
+        self.forget(load);
+    }
+
+    fn forget(&mut self, load: TableId) {
         let Some(entry) = self.loads.get_mut(&load) else { return };
         entry.segments.clear();
         entry.aborted = true;
@@ -100,16 +155,20 @@ impl Loads {
             self.loads.iter_mut().filter_map(|(id, load)| orphan(load).then_some(*id)).collect();
         for load in orphans {
             tracing::warn!(%load, "the connections of a load are gone; it is forgotten");
-            self.abort(load);
+            self.forget(load);
         }
     }
 
-    /// The segments of a load that is complete, if there are as many as expected.
+    /// The segments of a load that is complete, if there are as many as expected and what was kept is of the table that it succeeds.
     pub(super) fn complete(
         &self,
         load: TableId,
         expected: usize,
-    ) -> Result<BTreeMap<SegmentId, Arc<StoredSegment>>, Refusal> {
+        succeeds: Option<TableId>,
+    ) -> Result<BTreeMap<SegmentId, TableSegment>, Refusal> {
+        if self.aborted.contains(&load) {
+            return Err(aborted(load));
+        }
         let Some(entry) = self.loads.get(&load).filter(|entry| !entry.aborted) else {
             if expected == 0 {
                 return Ok(BTreeMap::new());
@@ -126,7 +185,24 @@ impl Loads {
             );
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
-        Ok(entry.segments.clone())
+        if let Some((id, of)) = entry
+            .segments
+            .iter()
+            .find_map(|(id, arrived)| Some((id, arrived.of.filter(|of| Some(*of) != succeeds)?)))
+        {
+            let expected = succeeds.map_or("no table".to_owned(), |table| format!("table {table}"));
+            let text = format!(
+                "segment {id} of load {load} is kept of table {of}, expected {expected}, which it succeeds"
+            );
+            return Err(Refusal::new(RefusalCode::Malformed, text));
+        }
+        Ok(entry.segments.iter().map(|(id, arrived)| (*id, arrived.segment.clone())).collect())
+    }
+
+    /// A segment that was appended to a load.
+    pub(super) fn appended(&self, load: TableId, segment: SegmentId) -> Option<TableSegment> {
+        let arrived = self.loads.get(&load)?.segments.get(&segment)?;
+        arrived.of.is_none().then(|| arrived.segment.clone())
     }
 
     /// A load has become a table.
@@ -151,11 +227,11 @@ mod tests {
     const LOAD: TableId = TableId(9);
     const LOADER: ConnectionId = ConnectionId(1);
 
-    fn segment(id: u32) -> Option<Arc<StoredSegment>> {
+    fn segment(id: u32) -> Option<Arrived> {
         let rooms = vec![Room { path: "d".into(), capacity_bytes: 1 << 20 }];
         let space = Arc::new(Space::new(rooms, 1 << 20, Arc::default()));
         let directory = SegmentDirectory { table: LOAD, segment: SegmentId(id), rows: 1, chunks: vec![] };
-        Some(Arc::new(StoredSegment::allocate(directory, &space).unwrap()))
+        Some(Arrived::appended(Arc::new(StoredSegment::allocate(directory, &space).unwrap())))
     }
 
     #[test]
@@ -164,12 +240,15 @@ mod tests {
         loads.begin(LOAD, LOADER).unwrap();
         loads.begin(LOAD, LOADER).unwrap();
         loads.end(LOAD, segment(1)).unwrap();
-        assert_eq!(loads.complete(LOAD, 1).unwrap_err().code, RefusalCode::Malformed);
+        assert_eq!(loads.complete(LOAD, 1, None).unwrap_err().code, RefusalCode::Malformed);
         assert_eq!(loads.end(LOAD, segment(1)).unwrap_err().code, RefusalCode::Malformed);
-        assert_eq!(loads.complete(LOAD, 1).unwrap().len(), 1);
-        assert_eq!(loads.complete(LOAD, 2).unwrap_err().code, RefusalCode::Malformed);
-        assert_eq!(loads.complete(TableId(10), 1).unwrap_err().code, RefusalCode::NotFound);
-        assert!(loads.complete(TableId(10), 0).unwrap().is_empty(), "a node may hold no segment of a table");
+        assert_eq!(loads.complete(LOAD, 1, None).unwrap().len(), 1);
+        assert_eq!(loads.complete(LOAD, 2, None).unwrap_err().code, RefusalCode::Malformed);
+        assert_eq!(loads.complete(TableId(10), 1, None).unwrap_err().code, RefusalCode::NotFound);
+        assert!(
+            loads.complete(TableId(10), 0, None).unwrap().is_empty(),
+            "a node may hold no segment of a table"
+        );
     }
 
     #[test]
@@ -183,6 +262,21 @@ mod tests {
     }
 
     #[test]
+    fn aborted_loads_are_remembered_each_once_and_the_oldest_is_forgotten_first() {
+        let mut loads = Loads::default();
+        let last = TableId(u32::try_from(ABORTED_LOADS_MAX).unwrap());
+        for load in (0..=last.0).flat_map(|load| [load, load]) {
+            loads.abort(TableId(load));
+        }
+        assert_eq!(loads.aborted.len(), ABORTED_LOADS_MAX);
+        for remembered in [TableId(1), last] {
+            assert_eq!(loads.begin(remembered, LOADER).unwrap_err().code, RefusalCode::NotFound);
+            assert_eq!(loads.complete(remembered, 0, None).unwrap_err().code, RefusalCode::NotFound);
+        }
+        assert!(loads.complete(TableId(0), 0, None).is_ok());
+    }
+
+    #[test]
     fn a_load_ends_with_the_last_connection_that_appended_to_it() {
         let mut loads = Loads::default();
         let other = ConnectionId(2);
@@ -191,7 +285,7 @@ mod tests {
             loads.end(LOAD, segment(id)).unwrap();
         }
         loads.connection_closed(LOADER);
-        assert_eq!(loads.complete(LOAD, 2).unwrap().len(), 2);
+        assert_eq!(loads.complete(LOAD, 2, None).unwrap().len(), 2);
         loads.connection_closed(other);
         assert!(loads.loads.is_empty());
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! append   -> extents taken, pages written, segment remembered in memory   (allocate, loads)
+//! keep     -> a published table's segment remembered with them             (loads)
 //! prepare  -> devices flushed, catalog with the table as prepared durable  (publish, catalog_file)
 //! commit   -> catalog with the table as committed, its predecessor gone    (publish)
 //! drop     -> catalog without it; extents free when the last reader is done
@@ -10,6 +11,7 @@
 //!
 //! Invariants
 //! - What readers see changes only after the catalog that says so is durable.
+//! - A segment is named by the table under which it was written, and found in whichever table has it.
 //! - One thread changes the catalog (`publish`); readers take a snapshot of one table and keep it as long as they need.
 
 mod allocate;
@@ -27,9 +29,9 @@ pub use devices::LabelFault;
 pub use recover::CatalogFault;
 
 pub(crate) use allocate::StoredSegment;
-pub(crate) use loads::ConnectionId;
+pub(crate) use loads::{Arrived, ConnectionId};
 pub(crate) use publish::{Change, Publisher};
-pub(crate) use table::Table;
+pub(crate) use table::TableSegment;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -40,7 +42,9 @@ use rackscan_format::{
     ids::{DeviceId, NodeId, SegmentId, TableId},
     label::DeviceLabel,
     message::{DeviceStatus, Refusal, RefusalCode, ScratchArea},
+    schema::TableDefinition,
     segment::SegmentDirectory,
+    withheld::WithheldRows,
 };
 
 use crate::{config::Config, error::StartError, metrics::Metrics};
@@ -48,15 +52,23 @@ use allocate::Space;
 use catalog_file::{CatalogContentRef, CatalogFile};
 use loads::Loads;
 use scratch::Scratch;
-use table::{Tables, catalog_of};
+use table::{Keepers, Tables, catalog_of, keepers_of};
 
 /// What readers see: replaced as a whole.
 #[derive(Debug)]
 struct Published {
     tables: Tables,
+    keepers: Keepers,
     /// The sealed catalog for readers.
     encoded: Arc<Vec<u8>>,
     generation: u64,
+}
+
+impl Published {
+    fn new(node: NodeId, tables: Tables, generation: u64) -> Result<Self, CodecError> {
+        let encoded = codec::seal(Envelope::CatalogReply, &catalog_of(node, &tables))?;
+        Ok(Self { keepers: keepers_of(&tables), tables, encoded: Arc::new(encoded), generation })
+    }
 }
 
 /// What raw requests may do with a device.
@@ -100,9 +112,7 @@ impl Store {
         }
         recover::complete_labels(&recovered)?;
         let scratch = Self::scratch(config, &recovered)?;
-        let encoded = encode_for_readers(config.node, &recovered.tables)?;
-        let published =
-            Published { tables: recovered.tables, encoded: Arc::new(encoded), generation: random_u64()? };
+        let published = Published::new(config.node, recovered.tables, random_u64()?)?;
         let store = Self {
             devices: recovered.devices,
             labels: recovered.labels,
@@ -156,25 +166,77 @@ impl Store {
         &self.devices
     }
 
-    /// A published or prepared table.
-    pub(crate) fn table(&self, table: TableId) -> Result<Arc<Table>, Refusal> {
-        self.published().tables.get(&table).cloned().ok_or_else(|| {
-            Refusal::new(RefusalCode::NotFound, format!("no table {table} here; read the catalog anew"))
-        })
-    }
-
-    /// A segment of a published or prepared table.
+    /// The segment with this number that was written under `table`, and the definition of a published or prepared table that has it: that
+    /// one, or one that succeeds it.
     pub(crate) fn segment(
         &self,
         table: TableId,
         segment: SegmentId,
-    ) -> Result<(Arc<Table>, Arc<StoredSegment>), Refusal> {
-        let table = self.table(table)?;
+    ) -> Result<(Arc<TableDefinition>, Arc<StoredSegment>), Refusal> {
+        let published = self.published();
+        let in_table = |holder: &TableId| {
+            let holder = published.tables.get(holder)?;
+            let found = holder.segments.get(&segment).filter(|found| found.directory().table == table)?;
+            Some((Arc::clone(&holder.definition), Arc::clone(found.stored())))
+        };
+        let found = in_table(&table).or_else(|| in_table(published.keepers.get(&(table, segment))?));
+        found.ok_or_else(|| {
+            let text = match published.tables.get(&table).map(|table| table.segments.get(&segment)) {
+                None => format!("no table {table} here; read the catalog anew"),
+                Some(None) => format!("table {table} has no segment {segment} here"),
+                Some(Some(kept)) => {
+                    let written = kept.directory().table;
+                    format!(
+                        "segment {segment} of table {table} was written under table {written}; name it so"
+                    )
+                }
+            };
+            Refusal::new(RefusalCode::NotFound, text)
+        })
+    }
+
+    /// A segment of a published table, for a load whose table succeeds it.
+    pub(crate) fn published_segment(&self, of: TableId, segment: SegmentId) -> Result<TableSegment, Refusal> {
+        let missing = |text| Refusal::new(RefusalCode::NotFound, text);
+        let published = self.published();
+        let table = published.tables.get(&of).filter(|table| table.committed);
+        let table = table
+            .ok_or_else(|| missing(format!("no table {of} is published here; read the catalog anew")))?;
         let found = table.segments.get(&segment).cloned();
-        let id = table.definition.id;
-        let missing =
-            || Refusal::new(RefusalCode::NotFound, format!("table {id} has no segment {segment} here"));
-        found.ok_or_else(missing).map(|found| (table, found))
+        found.ok_or_else(|| missing(format!("table {of} has no segment {segment} here")))
+    }
+
+    /// A segment that a load has written here.
+    pub(crate) fn appended_segment(
+        &self,
+        load: TableId,
+        segment: SegmentId,
+    ) -> Result<TableSegment, Refusal> {
+        self.loads().appended(load, segment).ok_or_else(|| {
+            Refusal::new(RefusalCode::NotFound, format!("load {load} has written no segment {segment} here"))
+        })
+    }
+
+    /// A segment of the table `of`, as it is kept without these rows.
+    pub(crate) fn keep(
+        &self,
+        of: TableId,
+        segment: &TableSegment,
+        withheld: WithheldRows,
+    ) -> Result<TableSegment, Refusal> {
+        let malformed = |text| Refusal::new(RefusalCode::Malformed, text);
+        let (id, rows) = (segment.directory().segment, segment.directory().rows);
+        withheld.verify(rows).map_err(|error| malformed(format!("segment {id} of table {of}: {error}")))?;
+        if !withheld.includes(segment.withheld()) {
+            let text = format!(
+                "{} rows of segment {id} to be withheld, expected all {} among them that table {of} withholds",
+                withheld.count(),
+                segment.withheld().count()
+            );
+            return Err(malformed(text));
+        }
+        let kept = TableSegment::kept(Arc::clone(segment.stored()), withheld);
+        kept.map_err(|full| Refusal::new(RefusalCode::Full, full.to_string()))
     }
 
     /// The sealed catalog and its generation.
@@ -183,7 +245,7 @@ impl Store {
         (Arc::clone(&published.encoded), published.generation)
     }
 
-    /// An append of a load begins; it must be ended.
+    /// A segment of a load begins to arrive, appended or kept; that must be ended.
     pub(crate) fn begin_append(&self, load: TableId, from: ConnectionId) -> Result<(), Refusal> {
         if self.published().tables.contains_key(&load) {
             let text = format!("table {load} is prepared or published already; a load needs a fresh id");
@@ -192,13 +254,9 @@ impl Store {
         self.loads().begin(load, from)
     }
 
-    /// An append of a load has ended.
-    pub(crate) fn end_append(
-        &self,
-        load: TableId,
-        segment: Option<Arc<StoredSegment>>,
-    ) -> Result<(), Refusal> {
-        self.loads().end(load, segment)
+    /// A segment of a load has arrived, or does not.
+    pub(crate) fn end_append(&self, load: TableId, arrived: Option<Arrived>) -> Result<(), Refusal> {
+        self.loads().end(load, arrived)
     }
 
     /// A connection is gone, and with it the loads that only it appended to.
@@ -244,10 +302,6 @@ impl Store {
 
 fn absolute(path: &std::path::Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
-}
-
-fn encode_for_readers(node: NodeId, tables: &Tables) -> Result<Vec<u8>, CodecError> {
-    codec::seal(Envelope::CatalogReply, &catalog_of(node, tables))
 }
 
 /// A number that nobody can guess.

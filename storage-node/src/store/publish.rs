@@ -5,6 +5,7 @@
 //!
 //! Invariants
 //! - A change that was answered with success survives a crash that follows; one that was not is wholly there or wholly not.
+//! - A table takes the place of the one that it succeeds, or none: the first of its nodes decides, with the other one in its catalog.
 //! - A flush that failed stops the node: nobody knows which pages are on the medium.
 
 use std::{
@@ -25,10 +26,9 @@ use rackscan_format::{
 };
 
 use super::{
-    Published, Store, StoredSegment,
+    Published, Store,
     catalog_file::{CatalogContentRef, CatalogFile, CatalogFileError},
-    encode_for_readers,
-    table::{Table, Tables, catalog_of},
+    table::{Table, TableSegment, Tables, catalog_of},
 };
 use crate::{
     config::Config, error::StartError, lifecycle::Lifecycle, limits::PUBLISH_QUEUE_MAX, mailbox::ReplyTo,
@@ -154,7 +154,10 @@ impl Publishing {
                 definition.id
             )));
         }
-        let segments = self.store.loads().complete(definition.id, expected)?;
+        if let Some(predecessor) = definition.succeeds {
+            check_predecessor(&published, &definition, predecessor)?;
+        }
+        let segments = self.store.loads().complete(definition.id, expected, definition.succeeds)?;
         check_segments(&definition, &segments)?;
         if !segments.is_empty() {
             self.flush_devices()?;
@@ -177,24 +180,32 @@ impl Publishing {
             return Ok(());
         }
         let name = &table.definition.name;
-        let is_predecessor = |other: &Table| other.committed && other.definition.name == *name;
+        if let Some(predecessor) = table.definition.succeeds
+            && !is_published(&published, predecessor, name)
+        {
+            if table.definition.nodes.first() == Some(&self.node) {
+                return Err(replaced(&table.definition, predecessor));
+            }
+            // The first node decided for it while its predecessor was there. A third one that is here by now was decided later.
+            if published.tables.values().any(|other| other.is_published_as(name)) {
+                return self.remove(&published, id);
+            }
+        }
         let mut tables = published.tables.clone();
-        tables.retain(|_, other| !is_predecessor(other));
+        tables.retain(|_, other| !other.is_published_as(name));
         tables.insert(id, Arc::new(Table { committed: true, ..(**table).clone() }));
         self.replace(tables)
     }
 
     fn abort(&self, id: TableId) -> Result<(), Refusal> {
-        self.store.loads().abort(id);
         let published = self.store.published();
-        match published.tables.get(&id) {
-            None => Ok(()),
-            Some(table) if table.committed => {
-                let text = format!("table {id} is published and no load any more; drop it instead");
-                Err(Refusal::new(RefusalCode::Malformed, text))
-            }
-            Some(_) => self.remove(&published, id),
+        let prepared = published.tables.get(&id);
+        if prepared.is_some_and(|table| table.committed) {
+            let text = format!("table {id} is published and no load any more; drop it instead");
+            return Err(Refusal::new(RefusalCode::Malformed, text));
         }
+        self.store.loads().abort(id);
+        if prepared.is_some() { self.remove(&published, id) } else { Ok(()) }
     }
 
     fn drop_table(&self, id: TableId) -> Result<(), Refusal> {
@@ -220,9 +231,9 @@ impl Publishing {
             }
             storage(format!("the catalog was not changed: {error}"))
         })?;
-        let encoded = encode_for_readers(self.node, &tables).map_err(|error| storage(error.to_string()))?;
         let generation = self.store.published().generation.wrapping_add(1);
-        self.store.publish(Published { tables, encoded: Arc::new(encoded), generation });
+        let published = Published::new(self.node, tables, generation);
+        self.store.publish(published.map_err(|error| storage(error.to_string()))?);
         Ok(())
     }
 
@@ -235,10 +246,49 @@ impl Publishing {
     }
 }
 
+fn is_published(published: &Published, table: TableId, name: &str) -> bool {
+    published.tables.get(&table).is_some_and(|table| table.is_published_as(name))
+}
+
+fn replaced(definition: &TableDefinition, predecessor: TableId) -> Refusal {
+    let text = format!(
+        "table {predecessor}, which table {} succeeds as {:?}, is not published here under that name: it was replaced or dropped; begin anew with the \
+         one that is",
+        definition.id, definition.name
+    );
+    Refusal::new(RefusalCode::Replaced, text)
+}
+
+/// Whether a table may take the place of another one and keep its segments.
+fn check_predecessor(
+    published: &Published,
+    definition: &TableDefinition,
+    predecessor: TableId,
+) -> Result<(), Refusal> {
+    let there = published.tables.get(&predecessor).filter(|table| table.is_published_as(&definition.name));
+    let Some(before) = there.map(|table| &table.definition) else {
+        return Err(replaced(definition, predecessor));
+    };
+    for (what, same) in [
+        ("columns", before.columns == definition.columns),
+        ("partition key", before.partition_key == definition.partition_key),
+        ("nodes", before.nodes == definition.nodes),
+    ] {
+        if !same {
+            let text = format!(
+                "table {} has other {what} than table {predecessor}, which it succeeds; expected the same",
+                definition.id
+            );
+            return Err(Refusal::new(RefusalCode::Malformed, text));
+        }
+    }
+    Ok(())
+}
+
 /// Whether the segments of a load are of the table that is to be made of them.
 fn check_segments(
     definition: &TableDefinition,
-    segments: &BTreeMap<SegmentId, Arc<StoredSegment>>,
+    segments: &BTreeMap<SegmentId, TableSegment>,
 ) -> Result<(), Refusal> {
     for (id, segment) in segments {
         let directory = segment.directory();

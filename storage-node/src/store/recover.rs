@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - Nothing is written before everything that exists has been found right.
-//! - Every directory is verified, every extent lies inside of its device and belongs to one page only.
+//! - Every directory is verified, every extent lies inside of its device and belongs to one page only. A segment that several tables have is the
+//!   same in all of them, and there once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,18 +16,19 @@ use std::{
 
 use rackscan_device::Device;
 use rackscan_format::{
-    ids::{DeviceId, NodeId, TableId},
+    ids::{DeviceId, NodeId, SegmentId, TableId},
     label::DeviceLabel,
-    message::{NodeCatalog, NodeTable},
-    schema::DefinitionError,
-    segment::DirectoryError,
+    message::{NodeCatalog, NodeSegment, NodeTable},
+    schema::{DefinitionError, TableDefinition},
+    segment::{DirectoryError, SegmentDirectory},
+    withheld::WithheldError,
 };
 
 use super::{
     allocate::{MetadataFull, Room, Space, StoredSegment},
     catalog_file::{CatalogContent, CatalogFile},
     devices::{self, LabelFault, Labels, Opened},
-    table::{Table, Tables},
+    table::{Table, TableSegment, Tables},
 };
 use crate::{config::Config, error::StartError, metrics::Metrics};
 
@@ -60,13 +62,35 @@ pub enum CatalogFault {
         /// What.
         what: String,
     },
-    /// A segment of another table.
-    #[error("lists a segment of table {found} under table {table}")]
+    /// A segment of another table, in one that succeeds none.
+    #[error("lists a segment of table {found} under table {table}, which succeeds no other")]
     Stray {
         /// The table.
         table: TableId,
         /// The segment's table.
         found: TableId,
+    },
+    /// One segment in two tables, with different pages.
+    #[error(
+        "lists segment {segment} of table {written} under table {table} otherwise than under another one"
+    )]
+    Differs {
+        /// The table under which it was written.
+        written: TableId,
+        /// The segment.
+        segment: SegmentId,
+        /// One of the tables that have it.
+        table: TableId,
+    },
+    /// Rows that are withheld.
+    #[error("table {table}, segment {segment}: {source}")]
+    Withheld {
+        /// The table.
+        table: TableId,
+        /// The segment.
+        segment: SegmentId,
+        /// What is wrong with them.
+        source: WithheldError,
     },
     /// An extent that cannot be.
     #[error(
@@ -76,7 +100,7 @@ pub enum CatalogFault {
         /// The table.
         table: TableId,
         /// The segment.
-        segment: rackscan_format::ids::SegmentId,
+        segment: SegmentId,
     },
 }
 
@@ -209,47 +233,80 @@ fn labels_wanted(
 
 fn devices_used(catalog: &NodeCatalog) -> impl Iterator<Item = DeviceId> {
     let segments = catalog.tables.iter().flat_map(|table| &table.segments);
-    segments.flat_map(|segment| &segment.chunks).flat_map(|chunk| &chunk.pages).map(|page| page.extent.device)
+    segments
+        .flat_map(|segment| &segment.directory.chunks)
+        .flat_map(|chunk| &chunk.pages)
+        .map(|page| page.extent.device)
 }
 
 fn tables_of(catalog: NodeCatalog, space: &Arc<Space>) -> Result<Tables, CatalogFault> {
     let mut tables = Tables::default();
-    let mut names = BTreeSet::new();
+    let (mut names, mut claimed) = (BTreeSet::new(), Claimed::new());
     for table in catalog.tables {
         let name = table.definition.name.clone();
         if table.committed && !names.insert(name.clone()) {
             return Err(CatalogFault::Twice { what: format!("a published table {name:?}") });
         }
         let id = table.definition.id;
-        if tables.insert(id, Arc::new(table_of(table, space)?)).is_some() {
+        if tables.insert(id, Arc::new(table_of(table, space, &mut claimed)?)).is_some() {
             return Err(CatalogFault::Twice { what: format!("table {id}") });
         }
     }
     Ok(tables)
 }
 
-fn table_of(table: NodeTable, space: &Arc<Space>) -> Result<Table, CatalogFault> {
+/// The segments that were found so far, in whichever table.
+type Claimed = BTreeMap<(TableId, SegmentId), Arc<StoredSegment>>;
+
+fn table_of(table: NodeTable, space: &Arc<Space>, claimed: &mut Claimed) -> Result<Table, CatalogFault> {
     let NodeTable { definition, committed, segments } = table;
     definition.verify()?;
-    let mut stored = BTreeMap::new();
-    for directory in segments {
-        let segment = directory.segment;
-        if directory.table != definition.id {
-            return Err(CatalogFault::Stray { table: definition.id, found: directory.table });
+    let (id, mut found) = (definition.id, BTreeMap::new());
+    for NodeSegment { directory, withheld } in segments {
+        let (segment, written) = (directory.segment, directory.table);
+        if written != id && definition.succeeds.is_none() {
+            return Err(CatalogFault::Stray { table: id, found: written });
         }
-        directory.verify(definition.columns.len(), space.devices())?;
-        let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
-        for page in pages {
-            if !space.claim(page.extent) {
-                return Err(CatalogFault::Extent { table: definition.id, segment });
-            }
-        }
-        let kept = StoredSegment::recovered(directory, space)?;
-        if stored.insert(segment, Arc::new(kept)).is_some() {
-            return Err(CatalogFault::Twice {
-                what: format!("segment {segment} of table {}", definition.id),
-            });
+        withheld.verify(directory.rows).map_err(|source| CatalogFault::Withheld {
+            table: id,
+            segment,
+            source,
+        })?;
+        let stored = stored_once(directory, &definition, space, claimed)?;
+        let kept = if written == id && withheld.is_empty() {
+            TableSegment::written(stored)
+        } else {
+            TableSegment::kept(stored, withheld)?
+        };
+        if found.insert(segment, kept).is_some() {
+            return Err(CatalogFault::Twice { what: format!("segment {segment} of table {id}") });
         }
     }
-    Ok(Table { definition: Arc::new(definition), committed, segments: stored })
+    Ok(Table { definition: Arc::new(definition), committed, segments: found })
+}
+
+/// A segment with its extents; the one that another table has, if one does.
+fn stored_once(
+    directory: SegmentDirectory,
+    definition: &TableDefinition,
+    space: &Arc<Space>,
+    claimed: &mut Claimed,
+) -> Result<Arc<StoredSegment>, CatalogFault> {
+    let (table, segment, written) = (definition.id, directory.segment, directory.table);
+    directory.verify(definition.columns.len(), space.devices())?;
+    if let Some(stored) = claimed.get(&(written, segment)) {
+        if **stored.directory() == directory {
+            return Ok(Arc::clone(stored));
+        }
+        return Err(CatalogFault::Differs { written, segment, table });
+    }
+    let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+    for page in pages {
+        if !space.claim(page.extent) {
+            return Err(CatalogFault::Extent { table, segment });
+        }
+    }
+    let stored = Arc::new(StoredSegment::recovered(directory, space)?);
+    claimed.insert((written, segment), Arc::clone(&stored));
+    Ok(stored)
 }

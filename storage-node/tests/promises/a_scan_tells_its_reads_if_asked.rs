@@ -17,6 +17,7 @@ fn reads(client: &mut Client, table: &Table, limit: i64, report_reads: bool) -> 
         let answer = client.ask(Request::Process {
             withheld: None,
             key_filters: Vec::new(),
+            table: program.table,
             program,
             segment: SegmentId(0),
             first_block,
@@ -40,7 +41,7 @@ fn the_reads_that_are_told_are_the_bytes_that_were_read() {
     table.load(&mut node.shm());
     for (wire, mut client) in node.both() {
         let catalog = client.catalog(64 << 10);
-        let directory = &catalog.tables[0].segments[0];
+        let directory = &catalog.tables[0].segments[0].directory;
         let bytes: BTreeMap<_, _> = table.segments[0]
             .names()
             .into_iter()

@@ -37,6 +37,7 @@ fn process(client: &mut Client, table: &Table, segment: u32) -> Result<Answer, R
         withheld: None,
         key_filters: Vec::new(),
         program: table.program(1000),
+        table: table.id(),
         segment: SegmentId(segment),
         first_block: 0,
         target,
@@ -65,7 +66,7 @@ fn a_flipped_byte_is_named_by_a_scan_and_seen_by_a_fetch_and_other_pages_are_ser
     let mut client = node.shm();
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut client);
-    let directory = client.catalog(1 << 20).tables[0].segments[0].clone();
+    let directory = client.catalog(1 << 20).tables[0].segments[0].directory.clone();
     let place = extent(&directory, 1, 0);
     let good = table.segments[0].page(ColumnId(1), PageNumber(0))[3000];
     change(&home, place, &[good ^ 1], 3000);
@@ -97,7 +98,7 @@ fn a_page_in_the_place_of_another_is_seen_by_its_identity() {
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut client);
     let segments = client.catalog(1 << 20).tables[0].segments.clone();
-    let (first, second) = (extent(&segments[0], 0, 0), extent(&segments[1], 0, 0));
+    let (first, second) = (extent(&segments[0].directory, 0, 0), extent(&segments[1].directory, 0, 0));
     assert_eq!(first.length_bytes, second.length_bytes, "the two pages can change places");
     change(&home, first, table.segments[1].page(ColumnId(0), PageNumber(0)), 0);
     change(&home, second, table.segments[0].page(ColumnId(0), PageNumber(0)), 0);
@@ -121,7 +122,7 @@ fn a_changed_page_that_fetches_left_in_the_cache_is_noticed_by_every_scan() {
     let mut client = node.shm();
     let table = Table::new(1, "t", 1, 5000);
     table.load(&mut client);
-    let directory = client.catalog(1 << 20).tables[0].segments[0].clone();
+    let directory = client.catalog(1 << 20).tables[0].segments[0].directory.clone();
     let segment = &table.segments[0];
     let index = segment.names().iter().position(|name| *name == (ColumnId(1), PageNumber(0)));
     let good = segment.page(ColumnId(1), PageNumber(0))[3000];

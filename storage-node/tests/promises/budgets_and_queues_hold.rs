@@ -34,6 +34,7 @@ fn storm(client: &mut Client, table: &Table, count: u64) -> BTreeMap<String, usi
         let process = Request::Process {
             withheld: None,
             key_filters: Vec::new(),
+            table: program.table,
             program,
             segment: SegmentId(0),
             first_block: 0,
@@ -201,10 +202,11 @@ fn appends_that_share_little_memory_end_while_others_keep_the_device_busy() {
             .map(|id| {
                 let node = &node;
                 threads.spawn(move || {
-                    let table = Table::with_pages(id, "t", 1, 400_000, 256 << 10);
-                    assert!(table.segments[0].stored_bytes() > 4 << 20);
                     let mut client = if id == 4 { node.tcp() } else { node.shm() };
-                    for _ in 0..3 {
+                    for round in 0..3 {
+                        // An id is used once.
+                        let table = Table::with_pages(id + 10 * round, "t", 1, 400_000, 256 << 10);
+                        assert!(table.segments[0].stored_bytes() > 4 << 20);
                         table.append_all(&mut client);
                         client.done(Request::AbortLoad { load: table.id() });
                     }

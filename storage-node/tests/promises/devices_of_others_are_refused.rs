@@ -126,7 +126,7 @@ fn a_device_may_be_added_at_the_end() {
     Table::new(2, "b", 1, 5000).load(&mut client);
     let used: Vec<u64> = client.status().devices.iter().map(|device| device.used_bytes).collect();
     assert!(used.len() == 3 && used[2] > 65_536, "{used:?}");
-    let segment = &client.catalog(1 << 20).tables[1].segments[0];
+    let segment = &client.catalog(1 << 20).tables[1].segments[0].directory;
     let mut pages = segment.chunks.iter().flat_map(|chunk| &chunk.pages);
     assert!(pages.any(|page| page.extent.device == DeviceId(2)));
     drop(client);

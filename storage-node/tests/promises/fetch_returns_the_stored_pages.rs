@@ -82,6 +82,7 @@ fn nothing_of_the_devices_is_in_the_page_cache_after_load_fetch_and_process() {
         let processed = client.ask(Request::Process {
             withheld: None,
             key_filters: Vec::new(),
+            table: program.table,
             program,
             segment: segment_id,
             first_block: 0,

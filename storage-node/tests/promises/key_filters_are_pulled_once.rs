@@ -42,6 +42,7 @@ fn process(
     let (program, segment) = (program.clone(), SegmentId(segment));
     client.ask(Request::Process {
         withheld: None,
+        table: program.table,
         program,
         key_filters,
         segment,

@@ -41,6 +41,7 @@ fn ask_for_much(client: &mut Client, table: &Table) {
             withheld: None,
             key_filters: Vec::new(),
             program,
+            table: id,
             segment: SegmentId(0),
             first_block: 0,
             target,

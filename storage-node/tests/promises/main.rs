@@ -28,6 +28,7 @@ mod rows_are_followed;
 mod scratch_is_set_aside;
 mod support;
 mod tables_are_whole_or_absent;
+mod tables_succeed_one_another;
 mod transactions_are_read_whole;
 mod transactions_end_without_their_client;
 mod transactions_stop_at_a_full_log;

@@ -20,6 +20,7 @@ fn process(client: &mut Client, program: &ScanProgram) -> Result<Answer, Refusal
     client.ask(Request::Process {
         withheld: None,
         key_filters: Vec::new(),
+        table: program.table,
         program,
         segment,
         first_block: 0,

@@ -85,7 +85,13 @@ fn take(client: &mut Client, view: &View, place: CachePlace, extent: &Extent) ->
 fn extents(client: &mut Client, table: &Table) -> Vec<Extent> {
     let catalog = client.catalog(1 << 20);
     let stored = catalog.tables.iter().find(|stored| stored.definition.id == table.id()).expect("loaded");
-    stored.segments[0].chunks.iter().flat_map(|chunk| &chunk.pages).map(|page| page.extent).collect()
+    stored.segments[0]
+        .directory
+        .chunks
+        .iter()
+        .flat_map(|chunk| &chunk.pages)
+        .map(|page| page.extent)
+        .collect()
 }
 
 #[test]
@@ -181,6 +187,7 @@ fn a_scan_takes_pages_from_the_cache_and_leaves_there_what_it_read() {
                 let (program, target) = (program.clone(), client.target(0, 4 << 20));
                 let answer = client.ask(Request::Process {
                     withheld: None,
+                    table: program.table,
                     program,
                     key_filters: Vec::new(),
                     segment: SegmentId(segment),

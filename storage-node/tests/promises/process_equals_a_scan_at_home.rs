@@ -26,6 +26,7 @@ fn process(
         let request = Request::Process {
             withheld: None,
             key_filters: Vec::new(),
+            table: program.table,
             program,
             segment: SegmentId(segment),
             first_block,
@@ -102,6 +103,7 @@ fn a_target_below_one_block_is_refused_with_what_would_do() {
             withheld: None,
             key_filters: Vec::new(),
             program: table.program(1000),
+            table: table.id(),
             segment: SegmentId(0),
             first_block: 0,
             target: client.target(0, bytes),

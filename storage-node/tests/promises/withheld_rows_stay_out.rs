@@ -37,6 +37,7 @@ fn process(
     client.ask(Request::Process {
         program: program.clone(),
         key_filters: Vec::new(),
+        table: program.table,
         segment: SegmentId(segment),
         withheld,
         first_block: 0,

@@ -73,6 +73,7 @@ fn table(of: &Columns) -> TableDefinition {
         nodes: vec![NodeId(0)],
         rows: 0,
         source: "a test".to_owned(),
+        succeeds: None,
     }
 }
 

@@ -40,6 +40,7 @@ fn table() -> TableSnapshot {
         nodes: vec![NodeId(0)],
         rows: ROWS.into(),
         source: "a test".to_owned(),
+        succeeds: None,
     };
     let text = |text: &str| ZoneValue::Text(text.as_bytes().to_vec());
     let directory = SegmentDirectory {

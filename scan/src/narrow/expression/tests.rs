@@ -68,6 +68,7 @@ fn case(types: &[ColumnType], values: Vec<Vec<i64>>, nodes: Vec<Node>) -> Option
         nodes: vec![NodeId(0)],
         rows: 1024,
         source: "test".into(),
+        succeeds: None,
     };
     let inputs = (0_u16..).zip(types);
     let inputs =

@@ -14,7 +14,7 @@ use rackscan_format::{
     program::VerifiedProgram,
 };
 
-use super::pull::{self, Pulled};
+use super::super::pull::{self, Pulled};
 use crate::{
     bridge::Core,
     staging::Slot,
@@ -58,6 +58,7 @@ impl Pulling {
             match pull::begin(core, place, &source, WHAT)? {
                 Pulled::Here(bytes) => self.open(&bytes, &name)?,
                 Pulled::UnderWay(slot) => self.slot = Some(slot),
+                Pulled::NoMemory => return Err(pull::bounced(&source, WHAT)),
             }
         }
         Ok(false)

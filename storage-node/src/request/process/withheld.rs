@@ -13,7 +13,7 @@ use rackscan_format::{
     withheld::WithheldRows,
 };
 
-use super::pull::{self, Pulled};
+use super::super::pull::{self, Pulled};
 use crate::{
     bridge::Core,
     staging::Slot,
@@ -62,6 +62,7 @@ impl Withheld {
         self.state = match pull::begin(core, place, &source, WHAT)? {
             Pulled::Here(bytes) => self.open(&bytes)?,
             Pulled::UnderWay(slot) => State::UnderWay(slot, source),
+            Pulled::NoMemory => return Err(pull::bounced(&source, WHAT)),
         };
         Ok(matches!(self.state, State::Here(_)))
     }

@@ -57,8 +57,17 @@ impl Table {
             nodes: vec![NodeId(3)],
             rows: u64::from(segments * rows),
             source: "test".to_owned(),
+            succeeds: None,
         };
         let segments = (0..segments).map(|number| segment(&definition, number, rows)).collect();
+        Self { definition, segments }
+    }
+
+    /// A table that succeeds this one, with new segments of these numbers.
+    pub(crate) fn successor(&self, id: u32, numbers: &[u32], rows: u32) -> Self {
+        let succeeds = Some(self.id());
+        let definition = TableDefinition { id: TableId(id), succeeds, ..self.definition.clone() };
+        let segments = numbers.iter().map(|number| segment(&definition, *number, rows)).collect();
         Self { definition, segments }
     }
 

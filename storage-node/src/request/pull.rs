@@ -20,9 +20,18 @@ pub(super) enum Pulled {
     Here(Vec<u8>),
     /// They are on their way: [`end`] takes them when the transfer has ended.
     UnderWay(Slot),
+    /// There is no memory for them now; nothing was begun.
+    NoMemory,
 }
 
-/// Begins to pull all of the source's bytes, whose number was checked. A node without memory for them gives the scan back.
+/// The refusal of a scan for whose bytes there is no memory: the node gives it back.
+pub(super) fn bounced(source: &Target, what: &'static str) -> Refusal {
+    let length = source.length_bytes;
+    let text = format!("no {length} bytes of staging memory are free for {what}; fetch the segment");
+    Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text)
+}
+
+/// Begins to pull all of the source's bytes, whose number was checked.
 pub(super) fn begin(
     core: &mut Core,
     place: Place,
@@ -40,10 +49,7 @@ pub(super) fn begin(
         add(&core.node.metrics.wire_read_bytes, source.length_bytes);
         return Ok(Pulled::Here(bytes));
     }
-    let Some(slot) = core.take_slot(place, length) else {
-        let text = format!("no {length} bytes of staging memory are free for {what}; fetch the segment");
-        return Err(Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text));
-    };
+    let Some(slot) = core.take_slot(place, length) else { return Ok(Pulled::NoMemory) };
     let into = core.staging.slice(&slot, length).map_err(|error| bad_memory(error.to_string()));
     match into.and_then(|into| core.fetch(place, 0, source, 0, into)) {
         Ok(()) => Ok(Pulled::UnderWay(slot)),

@@ -1,0 +1,63 @@
+//! `rackscan seal`: rows that have changed become segments.
+
+use crate::{
+    args::Seal,
+    failure::Failure,
+    output::{Cell, TextTable, print_text},
+    progress,
+    session::Session,
+};
+use rackscan_engine::{SealOutcome, Sealed};
+
+/// Seals tables one after the other, and lets nodes forget rows of tables that are gone.
+pub(crate) fn run(session: &Session, asked: &Seal) -> Result<(), Failure> {
+    let engine = session.engine();
+    let changed = || engine.tables().into_iter().filter(|info| info.changed_rows > 0).map(|info| info.name);
+    let tables: Vec<String> =
+        if asked.tables.is_empty() { changed().collect() } else { asked.tables.clone() };
+    let mut shown =
+        TextTable::new(&["table", "rows", "segments", "stored", "seconds", "closed ms", "outcome"]);
+    let steps = progress::steps();
+    for table in &tables {
+        steps.set_message(format!("sealing {table}"));
+        let outcome = session.block_on(engine.seal(table)).inspect_err(|_| steps.finish_and_clear())?;
+        shown.push(row(table, outcome));
+    }
+    let swept = session.block_on(engine.sweep());
+    steps.finish_and_clear();
+    print_text(&shown.render(asked.format))?;
+    match swept? {
+        0 => {}
+        tables => eprintln!("nodes have forgotten changed rows of {tables} tables that are gone"),
+    }
+    Ok(())
+}
+
+fn row(table: &str, outcome: SealOutcome) -> Vec<Cell> {
+    let (sealed, said) = match outcome {
+        SealOutcome::Sealed(sealed) => (Some(sealed), "sealed"),
+        SealOutcome::Nothing => (None, "nothing has changed"),
+        SealOutcome::Overtaken => (None, "somebody else was faster"),
+    };
+    let figure = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
+    match sealed {
+        Some(Sealed { rows, segments, stored_bytes, elapsed, closed, .. }) => vec![
+            Cell::from(table.to_owned()),
+            Cell::from(rows),
+            Cell::from(segments),
+            Cell::Bytes(stored_bytes),
+            figure(elapsed.as_secs_f64(), 2),
+            figure(closed.as_secs_f64() * 1e3, 1),
+            Cell::from(said.to_owned()),
+        ],
+        None => vec![
+            Cell::from(table.to_owned()),
+            Cell::from(0_u64),
+            Cell::from(0_usize),
+            Cell::Bytes(0),
+            figure(0.0, 2),
+            figure(0.0, 1),
+            Cell::from(said.to_owned()),
+        ],
+    }
+}

@@ -1,0 +1,188 @@
+//! Does a catalog fit what homes say of changed rows?
+//!
+//! Rows move from homes into segments, under another table id: a catalog that was read before that, with what homes say after it, would lack them. So
+//!
+//! Invariants
+//! - A catalog was read after homes were last scanned from the beginning: a scan misses what has moved away, and then the catalog has it.
+//! - It has every table of which homes have rows, but for those that are gone: of these a catalog that was read after the rows were seen knows nothing either.
+//! - It has no table whose rows have moved away.
+
+use rackscan_client::ClusterCatalog;
+use rackscan_delta::replica::Replica;
+use rackscan_format::ids::TableId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// When a reading of the catalog began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reading {
+    number: u64,
+    /// Scans of all homes before it.
+    scans: u64,
+}
+
+/// A catalog that was read.
+#[derive(Debug)]
+pub(super) struct CatalogRead {
+    reading: Reading,
+    catalog: ClusterCatalog,
+}
+
+impl Reading {
+    pub(super) fn ended(self, catalog: ClusterCatalog) -> CatalogRead {
+        CatalogRead { reading: self, catalog }
+    }
+}
+
+/// Which catalog is in use, and what is known of when.
+#[derive(Debug, Default)]
+pub(super) struct Catalogs {
+    readings: u64,
+    scans: u64,
+    present: Reading,
+    tables: BTreeSet<TableId>,
+    /// Tables that homes have rows of and no catalog knew, and how many readings had begun by then.
+    unknown: BTreeMap<TableId, u64>,
+}
+
+impl Catalogs {
+    pub(super) fn begin_reading(&mut self) -> Reading {
+        self.readings += 1;
+        Reading { number: self.readings, scans: self.scans }
+    }
+
+    /// All homes were scanned from the beginning.
+    pub(super) fn homes_were_scanned(&mut self) {
+        self.scans += 1;
+    }
+
+    pub(super) fn is_newer(&self, read: &CatalogRead) -> bool {
+        read.reading.number > self.present.number
+    }
+
+    /// Whether what was read, or else the present catalog, fits what is known of homes.
+    pub(super) fn fits(&mut self, replica: &Replica, read: Option<&CatalogRead>) -> bool {
+        let ids = read.map(|read| tables_of(&read.catalog));
+        let (tables, reading) = match (&ids, read) {
+            (Some(ids), Some(read)) => (ids, read.reading),
+            _ => (&self.tables, self.present),
+        };
+        if reading.number == 0
+            || reading.scans < self.scans
+            || tables.iter().any(|id| replica.is_emptied(*id))
+        {
+            return false;
+        }
+        let readings = self.readings;
+        let missing: Vec<TableId> = replica.tables().filter(|id| !tables.contains(id)).collect();
+        // All are noted, and not only the first one.
+        let seen_before = missing.into_iter().map(|id| *self.unknown.entry(id).or_insert(readings));
+        seen_before.collect::<Vec<_>>().into_iter().all(|seen| seen < reading.number)
+    }
+
+    /// From now on this is the catalog in use.
+    pub(super) fn taken(&mut self, read: CatalogRead) -> ClusterCatalog {
+        self.present = read.reading;
+        self.tables = tables_of(&read.catalog);
+        read.catalog
+    }
+
+    /// Tables that homes have rows of, and that were not there when somebody looked after that.
+    pub(super) fn left_behind(&self, replica: &Replica) -> Vec<TableId> {
+        let is_left = |id: &TableId| {
+            !self.tables.contains(id) && self.unknown.get(id).is_some_and(|seen| *seen < self.present.number)
+        };
+        replica.tables().filter(is_left).collect()
+    }
+}
+
+fn tables_of(catalog: &ClusterCatalog) -> BTreeSet<TableId> {
+    let broken = catalog.broken.iter().flat_map(|table| table.ids.iter().copied());
+    catalog.tables.iter().map(|table| table.definition.id).chain(broken).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_client::{BrokenTable, ClientError};
+    use rackscan_delta::identity::{RowIdentity, table_prefix};
+    use rackscan_ramp::{
+        closing::Closing,
+        item::{Key, Metadata, Value},
+        log::Record,
+        message::{Guard, HomeId, Part},
+        stamp::{ClientId, Stamp},
+    };
+
+    fn catalog(ids: &[u32]) -> ClusterCatalog {
+        let broken = ids.iter().map(|id| BrokenTable {
+            name: format!("t{id}"),
+            ids: vec![TableId(*id)],
+            error: ClientError::Closed,
+        });
+        ClusterCatalog { tables: Vec::new(), broken: broken.collect() }
+    }
+
+    fn told(replica: &mut Replica, time: u64, items: Vec<(Key, Value)>) {
+        let stamp = Stamp { time, client: ClientId(1) };
+        let metadata = Metadata::Stamp;
+        let part = Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata, items };
+        replica.record(HomeId(0), Record::Put(part)).unwrap();
+    }
+
+    fn row_of(table: u32) -> Vec<(Key, Value)> {
+        let row = RowIdentity::Inserted { by: Stamp::FIRST, number: 0 };
+        vec![(row.key(TableId(table)).unwrap(), Value::new(b"row").unwrap())]
+    }
+
+    #[test]
+    fn a_catalog_that_was_read_before_homes_were_scanned_is_read_again() {
+        let (mut catalogs, replica) = (Catalogs::default(), Replica::new());
+        assert!(!catalogs.fits(&replica, None), "there is none");
+        let before = catalogs.begin_reading();
+        catalogs.homes_were_scanned();
+        assert!(!catalogs.fits(&replica, Some(&before.ended(catalog(&[1])))));
+        let after = catalogs.begin_reading().ended(catalog(&[1]));
+        assert!(catalogs.fits(&replica, Some(&after)));
+        catalogs.taken(after);
+        assert!(catalogs.fits(&replica, None));
+        catalogs.homes_were_scanned();
+        assert!(!catalogs.fits(&replica, None));
+    }
+
+    #[test]
+    fn rows_of_a_table_that_nobody_knows_need_one_look_after_they_were_seen() {
+        let (mut catalogs, mut replica) = (Catalogs::default(), Replica::new());
+        let first = catalogs.begin_reading().ended(catalog(&[1]));
+        let second = catalogs.begin_reading();
+        told(&mut replica, 1, row_of(2));
+        assert!(!catalogs.fits(&replica, Some(&first)), "it may be a successor");
+        assert!(!catalogs.fits(&replica, Some(&second.ended(catalog(&[1])))), "this began before, too");
+        let third = catalogs.begin_reading().ended(catalog(&[1]));
+        assert!(catalogs.fits(&replica, Some(&third)), "it is gone");
+        catalogs.taken(third);
+        assert!(catalogs.fits(&replica, None));
+        assert_eq!(catalogs.left_behind(&replica), [TableId(2)]);
+        told(&mut replica, 2, row_of(1));
+        assert!(catalogs.fits(&replica, None), "a table that is broken is known");
+        assert_eq!(catalogs.left_behind(&replica), [TableId(2)]);
+        told(&mut replica, 3, row_of(3));
+        assert!(!catalogs.fits(&replica, None));
+    }
+
+    #[test]
+    fn a_catalog_with_a_table_whose_rows_have_moved_away_fits_nothing() {
+        let (mut catalogs, mut replica) = (Catalogs::default(), Replica::new());
+        let first = catalogs.begin_reading().ended(catalog(&[1]));
+        assert!(catalogs.fits(&replica, Some(&first)));
+        catalogs.taken(first);
+        told(&mut replica, 1, row_of(1));
+        let homes = [HomeId(0)];
+        told(&mut replica, 2, Closing::Closed.items(&table_prefix(TableId(1)), &homes).unwrap());
+        assert!(catalogs.fits(&replica, None), "closed, but still there");
+        told(&mut replica, 3, Closing::Emptied.items(&table_prefix(TableId(1)), &homes).unwrap());
+        assert!(!catalogs.fits(&replica, None));
+        assert!(replica.table(TableId(1)).is_none());
+        let successor = catalogs.begin_reading().ended(catalog(&[5]));
+        assert!(catalogs.fits(&replica, Some(&successor)));
+    }
+}

@@ -1,0 +1,172 @@
+//! Which keys take no new versions any more, and how do all homes come to know?
+//!
+//! What lies under a prefix may move away for good: rows of a table into segments, or a table may be dropped. Whoever moves them closes the prefix, takes what is there, and empties it:
+//!
+//! ```text
+//! a transaction writes a closing key in every home  ->  from its PREPARE on, a home refuses to prepare what is under the prefix
+//! what was prepared before                          ->  ends, one way or the other; its record is in the feeds before the closing is acknowledged
+//! the same keys with another value                  ->  each home drops what it has under the prefix
+//! ```
+//!
+//! | bytes of a closing key | |
+//! |---|---|
+//! | 0..2 | 0, `c` |
+//! | 2.. | the prefix |
+//! | the last 2 | a number that makes the key one of the home, big-endian |
+//!
+//! Invariants
+//! - A closing is for ever: prefixes have numbers in them that are never used again.
+//! - No closed prefix begins with another one.
+//! - It is a transaction like others: durable, in the copies of logs, in feeds, and all homes close or none.
+
+use crate::{
+    item::{Key, Value},
+    message::{HomeId, home_of},
+};
+use std::collections::BTreeMap;
+
+/// What closing keys begin with.
+pub const CLOSING_PREFIX: &[u8] = b"\0c";
+
+const SALT_BYTES: usize = 2;
+const CLOSED: [u8; 1] = [1];
+const EMPTIED: [u8; 1] = [2];
+
+/// What becomes of a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Nothing new is prepared under it.
+    Closed,
+    /// Nor is anything there that counts.
+    Emptied,
+}
+
+impl Closing {
+    /// What a closing key says.
+    #[must_use]
+    pub fn of(value: &Value) -> Self {
+        // Whatever else a later release may say of a prefix, it is closed.
+        if value.bytes() == Some(EMPTIED.as_slice()) { Self::Emptied } else { Self::Closed }
+    }
+
+    /// The items that say so in every one of `homes`, which are all that there are, in order.
+    ///
+    /// Nothing for a prefix that leaves no room in a key, or if a home is not found by any number: with as many homes as there may be, that does not happen.
+    #[must_use]
+    pub fn items(self, prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
+        let state = match self {
+            Self::Closed => CLOSED,
+            Self::Emptied => EMPTIED,
+        };
+        let value = Value::new(&state).ok()?;
+        homes.iter().map(|home| Some((key_at(prefix, *home, homes)?, value.clone()))).collect()
+    }
+}
+
+/// The closing key of a prefix that is one of this home.
+fn key_at(prefix: &[u8], home: HomeId, homes: &[HomeId]) -> Option<Key> {
+    let key = |salt: u16| Key::new(&[CLOSING_PREFIX, prefix, &salt.to_be_bytes()].concat()).ok();
+    (0..=u16::MAX).map_while(key).find(|key| home_of(key.fingerprint(), homes) == home)
+}
+
+/// The prefix that a closing key is about; `None` for other keys.
+#[must_use]
+pub fn prefix_of(key: &Key) -> Option<&[u8]> {
+    let rest = key.bytes().strip_prefix(CLOSING_PREFIX)?;
+    rest.len().checked_sub(SALT_BYTES).map(|length| &rest[..length])
+}
+
+/// The closed prefixes of a home.
+#[derive(Debug, Default)]
+pub(crate) struct Closings {
+    prefixes: BTreeMap<Vec<u8>, State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of closing keys, prepared or committed.
+    versions: usize,
+    emptied: bool,
+}
+
+impl Closings {
+    /// A version of a key is there; most keys close nothing.
+    pub(crate) fn added(&mut self, key: &Key) {
+        if let Some(prefix) = prefix_of(key) {
+            self.prefixes.entry(prefix.to_vec()).or_default().versions += 1;
+        }
+    }
+
+    /// A version of a key is not there any more.
+    pub(crate) fn removed(&mut self, key: &Key) {
+        let Some(prefix) = prefix_of(key) else { return };
+        if let Some(state) = self.prefixes.get_mut(prefix) {
+            state.versions -= 1;
+            if state.versions == 0 {
+                self.prefixes.remove(prefix);
+            }
+        }
+    }
+
+    /// What is under it does not count any more. Whether that is new.
+    pub(crate) fn empty(&mut self, prefix: &[u8]) -> bool {
+        self.prefixes.get_mut(prefix).is_some_and(|state| !std::mem::replace(&mut state.emptied, true))
+    }
+
+    /// Those that are empty.
+    pub(crate) fn emptied(&self) -> impl Iterator<Item = &[u8]> {
+        self.prefixes.iter().filter(|(_, state)| state.emptied).map(|(prefix, _)| prefix.as_slice())
+    }
+
+    /// Whether a key takes no new versions. No closed prefix begins with another, so only the last one up to the key can be its own.
+    pub(crate) fn covers(&self, key: &Key) -> bool {
+        let up_to = (std::ops::Bound::Unbounded, std::ops::Bound::Included(key.bytes()));
+        let last = self.prefixes.range::<[u8], _>(up_to).next_back();
+        last.is_some_and(|(prefix, _)| key.bytes().starts_with(prefix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::HOMES_MAX;
+
+    #[test]
+    fn every_home_of_the_largest_cluster_has_a_closing_key_of_its_own() {
+        let homes: Vec<HomeId> =
+            (0..HOMES_MAX).map(|home| HomeId(u16::try_from(3 * home).unwrap())).collect();
+        for table in 0..200_u32 {
+            let prefix = [b"\0r".as_slice(), &table.to_be_bytes()].concat();
+            let items = Closing::Closed.items(&prefix, &homes).unwrap();
+            let found: Vec<HomeId> =
+                items.iter().map(|(key, _)| home_of(key.fingerprint(), &homes)).collect();
+            assert_eq!(found, homes);
+            assert!(items.iter().all(|(key, value)| {
+                prefix_of(key) == Some(&prefix) && Closing::of(value) == Closing::Closed
+            }));
+        }
+    }
+
+    #[test]
+    fn a_key_is_closed_if_and_only_if_it_begins_with_a_closed_prefix() {
+        let mut closings = Closings::default();
+        let key = |bytes: &[u8]| Key::new(bytes).unwrap();
+        closings.added(&key(b"\0cab\0\0"));
+        closings.added(&key(b"\0cab\0\x01"));
+        closings.added(&key(b"\0cad\0\0"));
+        for (bytes, is_closed) in [
+            (b"ab".as_slice(), true),
+            (b"abz", true),
+            (b"ac", false),
+            (b"a", false),
+            (b"ad", true),
+            (b"ae", false),
+        ] {
+            assert_eq!(closings.covers(&key(bytes)), is_closed, "{bytes:?}");
+        }
+        closings.removed(&key(b"\0cab\0\0"));
+        assert!(closings.covers(&key(b"abz")), "another version still closes it");
+        closings.removed(&key(b"\0cab\0\x01"));
+        assert!(!closings.covers(&key(b"abz")) && closings.covers(&key(b"adz")));
+    }
+}

@@ -1,0 +1,131 @@
+//! How does a load take over a segment of the table that it succeeds?
+//!
+//! Nothing is written: the load comes to share what is stored. The rows of the segment that are not there any more are pulled from the requester.
+//! The same of a segment that the load has written itself: rows of it may have changed before it is published.
+//!
+//! Invariant: rows come to a load that parse, whose checksum is right, which the segment has, and among which are all that the published table
+//! withholds already; or nothing does.
+
+use rackscan_fabric::OperationError;
+use rackscan_format::{
+    ids::{SegmentId, TableId},
+    message::{Answer, Refusal, Target},
+    withheld::WithheldRows,
+};
+
+use super::pull::{self, Pulled};
+use crate::{
+    bridge::Core,
+    staging::Slot,
+    store::{Arrived, TableSegment},
+    task::{Place, Progress, Work, bad_memory, malformed},
+};
+
+const WHAT: &str = "bytes of withheld rows";
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) load: TableId,
+    pub(crate) of: TableId,
+    pub(crate) segment: SegmentId,
+    pub(crate) withheld_bytes: u32,
+    pub(crate) source: Target,
+}
+
+enum State {
+    Asked,
+    UnderWay(Slot),
+    /// The rows are here.
+    Pulled(Vec<u8>),
+    Failed(Refusal),
+}
+
+struct Keep {
+    load: TableId,
+    of: TableId,
+    segment: TableSegment,
+    /// Exactly the bytes of the withheld rows.
+    source: Target,
+    state: State,
+}
+
+/// Begins to serve it.
+pub(crate) fn start(core: &mut Core, place: Place, wanted: &Wanted) -> Result<Box<dyn Work>, Refusal> {
+    let &Wanted { load, of, segment, withheld_bytes, source } = wanted;
+    let store = &core.node.store;
+    let segment = if of == load {
+        store.appended_segment(load, segment)
+    } else {
+        store.published_segment(of, segment)
+    }?;
+    let (bytes, rows) = (u64::from(withheld_bytes), segment.directory().rows);
+    let most = WithheldRows::bytes_max(rows) as u64;
+    if bytes > most || bytes > source.length_bytes {
+        return Err(malformed(format!(
+            "{bytes} {WHAT} in a source of {}, expected at most {most} of a segment of {rows} rows, inside of it",
+            source.length_bytes
+        )));
+    }
+    let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
+    let from = link.id();
+    core.node.store.begin_append(load, from)?;
+    let source = Target { length_bytes: bytes, ..source };
+    let state = if bytes == 0 { State::Pulled(Vec::new()) } else { State::Asked };
+    Ok(Box::new(Keep { load, of, segment, source, state }))
+}
+
+impl Keep {
+    fn begin(&self, core: &mut Core, place: Place) -> State {
+        match pull::begin(core, place, &self.source, WHAT) {
+            Ok(Pulled::Here(bytes)) => State::Pulled(bytes),
+            Ok(Pulled::UnderWay(slot)) => State::UnderWay(slot),
+            Ok(Pulled::NoMemory) => State::Asked,
+            Err(refusal) => State::Failed(refusal),
+        }
+    }
+
+    fn end(&self, core: &Core, outcome: Result<Vec<u8>, Refusal>) -> Result<Answer, Refusal> {
+        let store = &core.node.store;
+        let kept = outcome.and_then(|bytes| {
+            let rows = WithheldRows::from_bytes(&bytes).map_err(|error| malformed(error.to_string()))?;
+            store.keep(self.of, &self.segment, rows)
+        });
+        match kept {
+            Ok(segment) => {
+                store.end_append(self.load, Some(Arrived::kept(segment, self.of)))?;
+                Ok(Answer::Done)
+            }
+            Err(refusal) => {
+                // Why it was refused says more than that the load is gone, too.
+                let _ = store.end_append(self.load, None);
+                Err(refusal)
+            }
+        }
+    }
+}
+
+impl Work for Keep {
+    fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
+        if matches!(self.state, State::Asked) {
+            self.state = self.begin(core, place);
+        }
+        match std::mem::replace(&mut self.state, State::Asked) {
+            // As long as its connection is there: without one, to pull fails.
+            State::Asked => Progress::Starved,
+            State::UnderWay(slot) => {
+                self.state = State::UnderWay(slot);
+                Progress::Working
+            }
+            State::Pulled(bytes) => Progress::Finished(self.end(core, Ok(bytes))),
+            State::Failed(refusal) => Progress::Finished(self.end(core, Err(refusal))),
+        }
+    }
+
+    fn wire_done(&mut self, core: &mut Core, place: Place, _part: u32, outcome: Result<(), OperationError>) {
+        if let State::UnderWay(slot) = std::mem::replace(&mut self.state, State::Asked) {
+            let pulled = pull::end(core, place, &slot, (&self.source, WHAT), outcome);
+            self.state = pulled.map_or_else(State::Failed, State::Pulled);
+        }
+    }
+}
