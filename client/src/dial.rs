@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - A [`Line`] belongs to the node configured at that address; it has access to our target memory.
-//! - Dialling blocks its thread, for at most [`CONNECT_TIME_MAX`]: it has a thread of its own.
+//! - Dialling blocks its thread, for at most [`DIAL_TIME_MAX`](crate::limits::DIAL_TIME_MAX): it has a thread of its own.
 
 use std::{
     sync::Arc,
@@ -24,7 +24,7 @@ use crate::{
     ClientError,
     cache::{Opened, RemoteCache},
     cluster::{kind_of, unexpected},
-    limits::CONNECT_TIME_MAX,
+    limits::{CONNECT_TIME_MAX, GREETING_TIME_MAX},
     lines::Posts,
 };
 
@@ -63,15 +63,24 @@ pub(crate) struct Line {
 const REGISTER_PAUSE: Duration = Duration::from_millis(1);
 
 impl Dial {
-    /// Connects, registers the target memory and asks the node who it is.
+    /// Connects, registers the target memory and asks the node who it is. A node that has proved itself is there, and only slow if it does
+    /// not answer at once: it has longer than one that cannot be reached.
     pub(crate) fn dial(&self) -> Result<Line, ClientError> {
-        self.dial_until(Instant::now() + CONNECT_TIME_MAX)
+        let connection = self.connect(Instant::now() + CONNECT_TIME_MAX)?;
+        self.greet(connection, Instant::now() + GREETING_TIME_MAX)
     }
 
     /// As [`Dial::dial`], with a deadline of the caller's.
     pub(crate) fn dial_until(&self, deadline: Instant) -> Result<Line, ClientError> {
-        let mut connection = rackscan_fabric::connect(&self.address, &self.key, deadline)
-            .map_err(|error| self.refused(&error))?;
+        self.greet(self.connect(deadline)?, deadline)
+    }
+
+    fn connect(&self, deadline: Instant) -> Result<Connection, ClientError> {
+        rackscan_fabric::connect(&self.address, &self.key, deadline).map_err(|error| self.refused(&error))
+    }
+
+    /// What is asked of every node before anything else.
+    fn greet(&self, mut connection: Connection, deadline: Instant) -> Result<Line, ClientError> {
         let target = self.register(&mut connection, deadline)?;
         let status = self.ask_status(&mut connection, deadline)?;
         self.check(&status)?;
@@ -174,7 +183,7 @@ impl Dial {
             request.encode().map_err(|source| ClientError::TooLarge { node: self.node, during, source })?;
         let sent = connection.post(0, Operation::Send { bytes: &bytes });
         sent.map_err(|error| self.unreachable(error.to_string(), "see the node's log"))?;
-        let mut events = Vec::new();
+        let (asked, mut events) = (Instant::now(), Vec::new());
         while connection.wait(&mut events, deadline) > 0 {
             for event in events.drain(..) {
                 match event {
@@ -186,7 +195,9 @@ impl Dial {
                 }
             }
         }
-        Err(self.unreachable(format!("it did not answer a {during} request in time"), "see the node's log"))
+        let why =
+            format!("it was reached, but did not answer a {during} request within {:.1?}", asked.elapsed());
+        Err(self.unreachable(why, "see the node's log"))
     }
 
     fn read_answer(&self, during: &'static str, bytes: &[u8]) -> Result<Answer, ClientError> {

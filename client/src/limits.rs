@@ -36,6 +36,10 @@ pub const DIRECT_DEPTH_MAX: usize = 128;
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// How long connecting to a node may take, its handshake included.
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a node may then take to say who it is. It is alive; its processors and disks may be busy with others.
+pub const GREETING_TIME_MAX: Duration = Duration::from_secs(15);
+/// How long all of it may take.
+pub const DIAL_TIME_MAX: Duration = CONNECT_TIME_MAX.saturating_add(GREETING_TIME_MAX);
 /// How long the driver polls before it sleeps in the kernel. Short: the nodes may need this processor.
 pub const DRIVER_SPIN: Duration = Duration::from_micros(10);
 /// How often deadlines are looked at while there is work; a sleeping driver wakes for the next one.

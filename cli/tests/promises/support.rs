@@ -60,8 +60,24 @@ impl Data {
     }
 }
 
+impl Data {
+    /// What nodes have said last, beside the failure of a test.
+    fn show_logs(&self) {
+        for entry in std::fs::read_dir(self.path().join("data")).into_iter().flatten().flatten() {
+            let log = entry.path().join("node.log");
+            let Ok(text) = std::fs::read_to_string(&log) else { continue };
+            let lines: Vec<&str> = text.lines().collect();
+            eprintln!("-- {}:", log.display());
+            lines[lines.len().saturating_sub(20)..].iter().for_each(|line| eprintln!("{line}"));
+        }
+    }
+}
+
 impl Drop for Data {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_logs();
+        }
         if self.path().join("data/cluster.toml").exists() {
             self.run("cluster stop");
         }

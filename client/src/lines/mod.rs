@@ -41,7 +41,7 @@ use crate::{
     cluster::{address_of, check_ids},
     dial::Line,
     doorbell::Doorbell,
-    limits::{CONNECT_TIME_MAX, LINES_MEMORY_BYTES_MIN},
+    limits::{CONNECT_TIME_MAX, DIAL_TIME_MAX, LINES_MEMORY_BYTES_MIN},
 };
 use link::{Link, Peer};
 pub(crate) use posts::Posts;
@@ -263,7 +263,7 @@ impl Lines {
     }
 
     fn wait_for_all(&mut self) -> Result<(), ClientError> {
-        let deadline = Instant::now() + 2 * CONNECT_TIME_MAX;
+        let deadline = Instant::now() + DIAL_TIME_MAX + CONNECT_TIME_MAX;
         for _ in 0..self.links.len() {
             let left = deadline.saturating_duration_since(Instant::now());
             // A thread that is not done by then goes on in the background.
