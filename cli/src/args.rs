@@ -353,11 +353,12 @@ pub(crate) struct Tables {
 #[command(
     after_help = "Changed rows lie in the memory of the nodes until they are sealed. Programs that write do that by\n\
                   themselves when enough of a table has changed; this does it now. Queries go on meanwhile; writers\n\
-                  of the table wait for a moment (`closed`).\n\n\
+                  of the table wait for a moment (`closed`). Where a node has eight segments or more with little in\n\
+                  them, their rows go along (`rewritten`); segments without any row are left out the next time.\n\n\
                   Examples:\n  rackscan seal\n  rackscan seal orders lineitem --format json"
 )]
 pub(crate) struct Seal {
-    /// The tables [default: all of which rows have changed]
+    /// The tables [default: all]
     #[arg(value_name = "TABLE")]
     pub(crate) tables: Vec<String>,
     /// How to print what was done

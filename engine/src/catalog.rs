@@ -72,7 +72,7 @@ impl Known {
         }
     }
 
-    fn id(&self) -> Option<TableId> {
+    pub(crate) fn id(&self) -> Option<TableId> {
         self.table().map(|table| table.definition().id)
     }
 

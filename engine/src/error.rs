@@ -5,7 +5,8 @@ use crate::{
     limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX},
 };
 use datafusion::{arrow::error::ArrowError, error::DataFusionError};
-use rackscan_client::TransactionError;
+use rackscan_client::{ClientError, TransactionError};
+use rackscan_format::message::RefusalCode;
 use rackscan_planner::{CalibrationError, PlacementError};
 use std::error::Error;
 
@@ -82,6 +83,18 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// Whether it may come of what is read not being there any more.
+    pub(crate) fn may_be_of_another_time(&self) -> bool {
+        match self {
+            Self::Scan(ScanError::Client(ClientError::Refused { refusal, .. })) => {
+                refusal.code == RefusalCode::NotFound
+            }
+            // Where pages of another table lie now.
+            Self::Scan(ScanError::Scan { .. } | ScanError::Local(_)) => true,
+            _ => false,
+        }
+    }
+
     /// Finds the cause that a user can act on.
     pub(crate) fn from_datafusion(error: DataFusionError) -> Self {
         if let Some(cause) = scan_error(&error) {

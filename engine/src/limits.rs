@@ -67,10 +67,18 @@ pub(crate) const SEAL_ROWS_DEFAULT: u64 = 1 << 17;
 pub(crate) const SEAL_RETRY_TIME: Duration = Duration::from_secs(30);
 /// Segments of a sealing that are on their way to their nodes at a time.
 pub(crate) const SEALED_IN_FLIGHT: usize = 4;
+/// Segments of a table that are kept for its successor at a time: a node is told of each.
+pub(crate) const KEPT_IN_FLIGHT: usize = 16;
+/// Segments of a node, each of at most half as many rows as a full one, from which on they are put together when their table is sealed.
+pub(crate) const COMPACTED_SEGMENTS_MIN: usize = 8;
+/// Rows that one sealing puts together at most, in memory.
+pub(crate) const COMPACTED_ROWS_MAX: u64 = 1 << 18;
 /// Between two looks for the successor of a table that takes no writes.
 pub(crate) const SUCCESSOR_POLL_TIME: Duration = Duration::from_millis(20);
 /// After so long nobody seems to be sealing it any more, and who wants to write does.
 pub(crate) const SUCCESSOR_WAIT: Duration = Duration::from_secs(3);
+/// How often a query is begun whose tables become others while it runs.
+pub(crate) const QUERY_ATTEMPTS_MAX: usize = 3;
 /// How often a statement is begun again because its table was sealed.
 pub(crate) const SEALED_ATTEMPTS_MAX: usize = 16;
 

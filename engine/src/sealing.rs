@@ -1,7 +1,8 @@
 //! How do changed rows become segments, while others read and write?
 //!
 //! ```text
-//! rows as of now       -> new segments, stored by the nodes; nobody sees them                             readers and writers go on
+//! rows as of now, and  -> new segments, stored by the nodes; nobody sees them                             readers and writers go on
+//!   of worn segments
 //! close                -> homes prepare nothing more of the table; what is prepared ends                  writers wait
 //! rows changed since   -> more segments; every old segment is kept, with the rows that it has no more     writers wait
 //! publish              -> the successor takes the table's place                                           whoever waited writes to that
@@ -12,15 +13,21 @@
 //! - Nothing acknowledged is lost: between the closing and the publication nobody can write, and what was acknowledged before is in the second half.
 //! - A closed table stays closed until a successor is there. If the one who closed it is gone, the next one who wants to write seals it.
 //! - Of two who seal one table, one publishes; the other's segments are forgotten. The first node of the table decides.
-//! - Readers keep what they began with: segments of both tables are the same pages.
+//! - Readers keep what they began with: segments of both tables are the same pages, and one that is left out had no rows left ([`compaction`]).
+
+mod compaction;
 
 use crate::{
     catalog::{Known, Tables},
     changes::Changes,
     error::EngineError,
-    limits::{ENDINGS_WAIT_MAX, SEAL_RETRY_TIME, SEALED_IN_FLIGHT, SUCCESSOR_POLL_TIME, SUCCESSOR_WAIT},
+    limits::{
+        ENDINGS_WAIT_MAX, KEPT_IN_FLIGHT, SEAL_RETRY_TIME, SEALED_IN_FLIGHT, SUCCESSOR_POLL_TIME,
+        SUCCESSOR_WAIT,
+    },
     table::Table,
 };
+use datafusion::execution::SessionState;
 use futures::{StreamExt, TryStreamExt, stream};
 use rackscan_client::{Cluster, LoadSession};
 use rackscan_delta::{
@@ -28,10 +35,14 @@ use rackscan_delta::{
     replica::TableRows,
     sealed::{SealedSegment, Sealing},
 };
-use rackscan_format::ids::{SegmentId, TableId};
+use rackscan_format::{
+    ids::{NodeId, SegmentId, TableId},
+    segment::SegmentDirectory,
+    withheld::{WithheldError, WithheldRows},
+};
 use rackscan_ramp::closing::Closing;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -44,6 +55,8 @@ pub struct Sealed {
     pub table: String,
     /// Rows that lie in segments now and did not before.
     pub rows: u64,
+    /// Rows that were written anew, because little was left in their segments.
+    pub rewritten: u64,
     /// Segments that were written.
     pub segments: usize,
     /// Their stored bytes.
@@ -66,9 +79,11 @@ pub enum SealOutcome {
 }
 
 /// Seals tables. Copies share what is under way in the background.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Sealer {
     cluster: Cluster,
+    /// How segments are read that are written anew.
+    reading: Arc<SessionState>,
     tables: Arc<Tables>,
     changes: Arc<Changes>,
     background: Arc<Mutex<Background>>,
@@ -87,20 +102,26 @@ struct Work {
     sealing: Sealing,
     written: Written,
     /// New segments, from which rows may have to be withheld before they are published.
-    appended: Vec<SealedSegment>,
+    appended: Vec<(NodeId, Arc<SegmentDirectory>)>,
 }
 
 /// What a sealing has written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     rows: u64,
+    rewritten: u64,
     segments: usize,
     stored_bytes: u64,
 }
 
 impl Sealer {
-    pub(crate) fn new(cluster: Cluster, tables: Arc<Tables>, changes: Arc<Changes>) -> Self {
-        Self { cluster, tables, changes, background: Arc::default() }
+    pub(crate) fn new(
+        cluster: Cluster,
+        reading: SessionState,
+        tables: Arc<Tables>,
+        changes: Arc<Changes>,
+    ) -> Self {
+        Self { cluster, reading: Arc::new(reading), tables, changes, background: Arc::default() }
     }
 
     /// Seals a table's changed rows.
@@ -110,38 +131,45 @@ impl Sealer {
         let Some(table) = self.stored(name)? else { return Ok(SealOutcome::Overtaken) };
         let id = table.definition().id;
         let rows = self.changes.rows(id);
-        let is_closed = self.changes.is_closed(id);
-        if rows.is_empty() && !is_closed {
+        let (worn, emptied) = (compaction::worn(&table.snapshot), compaction::emptied(&table.snapshot));
+        let is_as_it_should_be = rows.is_empty() && worn.is_empty() && emptied.is_empty();
+        if is_as_it_should_be && !self.changes.is_closed(id) {
             return Ok(SealOutcome::Nothing);
         }
-        let (written, closed) = match self.succeed(&table, rows).await {
+        let (written, closed) = match self.succeed(&table, rows, &worn, &emptied).await {
             Ok(Some(done)) => done,
             Ok(None) => return Ok(SealOutcome::Overtaken),
             Err(error) => return self.overtaken(name, id, error).await,
         };
-        let Written { rows, segments, stored_bytes } = written;
+        let Written { rows, rewritten, segments, stored_bytes } = written;
         // From here on the table is sealed. What homes still have of it is emptied by whoever looks for that next, if not now.
         if let Err(error) = self.changes.close(id, Closing::Emptied).await {
             tracing::warn!(table = name, %error, "sealed; what homes have of it is not emptied yet");
         }
         self.changes.renew(&self.tables).await?;
         let elapsed = began.elapsed();
-        let sealed = Sealed { table: name.to_owned(), rows, segments, stored_bytes, elapsed, closed };
+        let table = name.to_owned();
+        let sealed = Sealed { table, rows, rewritten, segments, stored_bytes, elapsed, closed };
         tracing::info!(?sealed, "sealed");
         Ok(SealOutcome::Sealed(sealed))
     }
 
-    /// Writes and publishes the successor of a table with these changed rows. What was written, and for how long the table was closed; `None` if its rows
-    /// have moved away meanwhile.
+    /// Writes and publishes the successor of a table with these changed rows and those of its worn segments, without the emptied ones. What was written, and for how
+    /// long the table was closed; `None` if its rows have moved away meanwhile.
     async fn succeed(
         &self,
         table: &Table,
         rows: TableRows,
+        worn: &BTreeSet<SegmentId>,
+        emptied: &BTreeSet<SegmentId>,
     ) -> Result<Option<(Written, Duration)>, EngineError> {
         let id = table.definition().id;
         let mut work = self.begin(table).await?;
-        let all = rows.since(&TableRows::default()).collect();
-        work = self.store(work, rows.clone(), all).await?;
+        let (all, rewritten) = self.with_rows_of(table, worn, &rows).await?;
+        let every = all.since(&TableRows::default()).collect();
+        work = self.store(work, Arc::new(all), every).await?;
+        work.written.rows -= rewritten;
+        work.written.rewritten = rewritten;
         let closed = Instant::now();
         self.changes.close(id, Closing::Closed).await?;
         let Some(ended) = self.changes.ended_rows(&self.tables, id, ENDINGS_WAIT_MAX).await? else {
@@ -149,10 +177,31 @@ impl Sealer {
             return Ok(None);
         };
         let since = ended.since(&rows).collect();
-        work = self.store(work, ended, since).await?;
-        self.keep(&work, table).await?;
+        work = self.store(work, Arc::new(ended), since).await?;
+        self.keep(&work, table, emptied).await?;
         work.load.publish().await.map_err(EngineError::Catalog)?;
         Ok(Some((work.written, closed.elapsed())))
+    }
+
+    /// These rows, and those of worn segments that have not changed; how many the latter are.
+    async fn with_rows_of(
+        &self,
+        table: &Table,
+        worn: &BTreeSet<SegmentId>,
+        rows: &TableRows,
+    ) -> Result<(TableRows, u64), EngineError> {
+        let mut all = rows.clone();
+        if worn.is_empty() {
+            return Ok((all, 0));
+        }
+        let mut rewritten = 0;
+        for (row, version) in compaction::rows_of(&self.reading, table, worn).await?.rows() {
+            if rows.row(row).is_none() {
+                all.insert(row, version.clone());
+                rewritten += 1;
+            }
+        }
+        Ok((all, rewritten))
     }
 
     /// A table as nodes have it; `None` if it is not there.
@@ -179,7 +228,7 @@ impl Sealer {
     async fn store(
         &self,
         work: Work,
-        rows: TableRows,
+        rows: Arc<TableRows>,
         changed: Vec<RowIdentity>,
     ) -> Result<Work, EngineError> {
         let Work { load, mut sealing, mut written, mut appended } = work;
@@ -192,36 +241,59 @@ impl Sealer {
             .await
             .map_err(|error| EngineError::Changes(format!("the thread that seals: {error}")))?;
         let segments = segments.map_err(|fault| EngineError::Changes(fault.to_string()))?;
-        let store = |segment: &SealedSegment| {
-            let (node, directory, pages) =
-                (segment.node, Arc::clone(segment.run.directory()), segment.run.pages());
+        let store = |segment: SealedSegment| {
             let load = &load;
-            async move { load.append(node, &directory, &pages).await }
+            async move {
+                let (directory, pages) = (Arc::clone(segment.run.directory()), segment.run.pages());
+                let stored = load.append(segment.node, &directory, &pages).await?;
+                Ok((segment.node, directory, stored.stored_bytes))
+            }
         };
-        let stored = stream::iter(segments.iter().map(store)).buffer_unordered(SEALED_IN_FLIGHT);
+        let stored = stream::iter(segments.into_iter().map(store)).buffer_unordered(SEALED_IN_FLIGHT);
         let stored: Vec<_> = stored.try_collect().await.map_err(EngineError::Catalog)?;
-        written.stored_bytes += stored.iter().map(|stored| stored.stored_bytes).sum::<u64>();
-        written.rows += segments.iter().map(|segment| segment.run.rows().len() as u64).sum::<u64>();
-        written.segments += segments.len();
-        appended.extend(segments);
+        for (node, directory, stored_bytes) in stored {
+            written.stored_bytes += stored_bytes;
+            written.rows += u64::from(directory.rows);
+            written.segments += 1;
+            appended.push((node, directory));
+        }
         Ok(Work { load, sealing, written, appended })
     }
 
-    /// Keeps all segments of the predecessor, and says which rows are not there any more, of new ones too.
-    async fn keep(&self, work: &Work, table: &Table) -> Result<(), EngineError> {
-        let fault = |error: rackscan_format::withheld::WithheldError| EngineError::Changes(error.to_string());
+    /// Keeps all segments of the predecessor but these, and says which rows are not there any more, of new ones too.
+    async fn keep(
+        &self,
+        work: &Work,
+        table: &Table,
+        emptied: &BTreeSet<SegmentId>,
+    ) -> Result<(), EngineError> {
+        let withheld = |directory: &SegmentDirectory| -> Result<Arc<WithheldRows>, EngineError> {
+            let fault = |error: WithheldError| EngineError::Changes(error.to_string());
+            work.sealing.withheld(directory.segment).map_err(fault)
+        };
+        let mut tellings = Vec::new();
         for (node, directory) in table.snapshot.stored() {
-            let withheld = work.sealing.withheld(directory.segment).map_err(fault)?;
-            work.load.keep(*node, directory, &withheld).await.map_err(EngineError::Catalog)?;
-        }
-        for segment in &work.appended {
-            let withheld = work.sealing.withheld(segment.run.segment()).map_err(fault)?;
-            if !withheld.is_empty() {
-                let withhold = work.load.withhold(segment.node, segment.run.directory(), &withheld);
-                withhold.await.map_err(EngineError::Catalog)?;
+            if !emptied.contains(&directory.segment) {
+                tellings.push((true, *node, Arc::clone(directory), withheld(directory)?));
             }
         }
-        Ok(())
+        for (node, directory) in &work.appended {
+            let withheld = withheld(directory)?;
+            if !withheld.is_empty() {
+                tellings.push((false, *node, Arc::clone(directory), withheld));
+            }
+        }
+        let load = &work.load;
+        let tell = |(is_kept, node, directory, withheld)| async move {
+            let (directory, withheld): (Arc<SegmentDirectory>, Arc<WithheldRows>) = (directory, withheld);
+            if is_kept {
+                load.keep(node, &directory, &withheld).await
+            } else {
+                load.withhold(node, &directory, &withheld).await
+            }
+        };
+        let told = stream::iter(tellings.into_iter().map(tell)).buffer_unordered(KEPT_IN_FLIGHT);
+        told.try_collect().await.map_err(EngineError::Catalog)
     }
 
     /// There is no successor by us: perhaps because there is another one.

@@ -24,7 +24,6 @@ use crate::{
     explain::{ExplainMode, Explanation, explain_plan, total_of},
     limits::{
         NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEGMENTS_IN_FLIGHT_DEFAULT,
-        SEGMENTS_IN_FLIGHT_MAX,
     },
     report::{QueryReport, ScanReport},
     rules::AggregatePushdown,
@@ -52,6 +51,7 @@ use std::{
 use tracing::Instrument;
 
 pub use changing::{OneStatement, SqlSession};
+use state::context;
 pub(crate) use state::session_state;
 use statement::{Parsed, classify};
 
@@ -220,7 +220,10 @@ impl Engine {
         let devices = LocalDevices::attach(cluster.statuses());
         let loads = Arc::new(Loads::new(cluster.statuses()));
         let queries = AtomicU64::new(0);
-        let sealer = Sealer::new(cluster.clone(), Arc::clone(&tables), Arc::clone(&changes));
+        let context = context(&cluster, &devices, &loads, &options);
+        let mut reading = state.clone();
+        reading.config_mut().set_extension(Arc::new(context));
+        let sealer = Sealer::new(cluster.clone(), reading, Arc::clone(&tables), Arc::clone(&changes));
         let engine =
             Self { cluster, devices, loads, options, policy, trace, tables, changes, sealer, state, queries };
         engine.refresh().await?;
@@ -403,17 +406,11 @@ impl Engine {
     fn state_for(&self, policy: Policy, span: &tracing::Span, bounds: Bounds) -> SessionState {
         let mut state = self.state.clone();
         state.config_mut().set_extension(Arc::new(QueryContext {
-            cluster: self.cluster.clone(),
-            devices: self.devices.clone(),
-            loads: Arc::clone(&self.loads),
-            calibration: Arc::new(self.options.calibration.clone()),
             policy,
             bounds,
-            threads: self.options.threads.max(1),
-            segments_in_flight: self.options.segments_in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX),
-            partition_page_bytes: self.options.partition_page_bytes,
             span: span.clone(),
             trace: self.trace.read().unwrap_or_else(PoisonError::into_inner).clone(),
+            ..context(&self.cluster, &self.devices, &self.loads, &self.options)
         }));
         state
     }

@@ -4,7 +4,8 @@
 //! - A snapshot never changes: a query plans and runs on one, whatever is loaded meanwhile.
 //! - Bounds come from zone maps and may be wider than the values (cut texts), so they are estimates to DataFusion;
 //!   the number of rows and of nulls is exact unless rows are withheld.
-//! - A row that is withheld comes out of no scan of its segment, and every one of them is a row that its segment has.
+//! - A row that is withheld comes out of no scan of its segment, and every one of them is a row that its segment has. A segment without any
+//!   other is not scanned.
 //! - Runs of changed rows are segments like the others but for where their pages are: here, in memory.
 
 use crate::{pushdown::arrow_type, request::SegmentPlace};
@@ -21,7 +22,10 @@ use rackscan_format::{
     withheld::{WithheldError, WithheldRows},
     zone::ZoneValue,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Where segments are said to be that are here in memory; clusters have fewer nodes.
 pub(crate) const HERE: NodeId = NodeId(u16::MAX);
@@ -160,14 +164,29 @@ impl TableSnapshot {
         Ok(Self { withheld, ..self.clone() })
     }
 
-    /// Where each segment lives.
+    /// The same table with these segments only.
+    pub(crate) fn only(&self, segments: &BTreeSet<SegmentId>) -> Self {
+        let mut part = self.clone();
+        part.segments.retain(|segment, _| segments.contains(segment));
+        part.withheld.retain(|segment, _| segments.contains(segment));
+        part
+    }
+
+    /// Where each segment lives of which there are rows. Of the others nothing is asked: a node may not have them any more.
     pub(crate) fn places(&self) -> Vec<SegmentPlace> {
-        let places = self.segments.iter().map(|(&segment, (node, directory))| SegmentPlace {
+        let left = self.segments.iter().filter(|(segment, _)| self.rows_left(**segment) > 0);
+        let places = left.map(|(&segment, (node, directory))| SegmentPlace {
             node: *node,
             segment,
             rows: directory.rows,
         });
         places.collect()
+    }
+
+    /// Rows of a segment that are there.
+    pub(crate) fn rows_left(&self, segment: SegmentId) -> u32 {
+        let rows = self.segments.get(&segment).map_or(0, |(_, directory)| directory.rows);
+        rows.saturating_sub(self.withheld.get(&segment).map_or(0, |withheld| withheld.count()))
     }
 
     /// Rows of all segments that are there.

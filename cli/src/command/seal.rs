@@ -12,16 +12,17 @@ use rackscan_engine::{SealOutcome, Sealed};
 /// Seals tables one after the other, and lets nodes forget rows of tables that are gone.
 pub(crate) fn run(session: &Session, asked: &Seal) -> Result<(), Failure> {
     let engine = session.engine();
-    let changed = || engine.tables().into_iter().filter(|info| info.changed_rows > 0).map(|info| info.name);
-    let tables: Vec<String> =
-        if asked.tables.is_empty() { changed().collect() } else { asked.tables.clone() };
-    let mut shown =
-        TextTable::new(&["table", "rows", "segments", "stored", "seconds", "closed ms", "outcome"]);
+    let all = || engine.tables().into_iter().filter(|info| info.broken.is_none()).map(|info| info.name);
+    let tables: Vec<String> = if asked.tables.is_empty() { all().collect() } else { asked.tables.clone() };
+    let columns = ["table", "rows", "rewritten", "segments", "stored", "seconds", "closed ms", "outcome"];
+    let mut shown = TextTable::new(&columns);
     let steps = progress::steps();
     for table in &tables {
         steps.set_message(format!("sealing {table}"));
         let outcome = session.block_on(engine.seal(table)).inspect_err(|_| steps.finish_and_clear())?;
-        shown.push(row(table, outcome));
+        if outcome != SealOutcome::Nothing || !asked.tables.is_empty() {
+            shown.push(row(table, outcome));
+        }
     }
     let swept = session.block_on(engine.sweep());
     steps.finish_and_clear();
@@ -41,9 +42,10 @@ fn row(table: &str, outcome: SealOutcome) -> Vec<Cell> {
     };
     let figure = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
     match sealed {
-        Some(Sealed { rows, segments, stored_bytes, elapsed, closed, .. }) => vec![
+        Some(Sealed { rows, rewritten, segments, stored_bytes, elapsed, closed, .. }) => vec![
             Cell::from(table.to_owned()),
             Cell::from(rows),
+            Cell::from(rewritten),
             Cell::from(segments),
             Cell::Bytes(stored_bytes),
             figure(elapsed.as_secs_f64(), 2),
@@ -52,6 +54,7 @@ fn row(table: &str, outcome: SealOutcome) -> Vec<Cell> {
         ],
         None => vec![
             Cell::from(table.to_owned()),
+            Cell::from(0_u64),
             Cell::from(0_u64),
             Cell::from(0_usize),
             Cell::Bytes(0),

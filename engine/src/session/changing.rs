@@ -16,10 +16,10 @@ use super::{
     statement::{Parsed, classify},
 };
 use crate::{
-    catalog::Known,
+    catalog::{Known, View},
     changes::{ChangeStatement, Row, RowWriter, Transaction, Verb, encoded, quoted},
     error::EngineError,
-    limits::SEALED_ATTEMPTS_MAX,
+    limits::{QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
@@ -100,10 +100,7 @@ impl Engine {
     ) -> Result<QueryOutcome, EngineError> {
         let started = Instant::now();
         match classify(statement.0)? {
-            Parsed::Query(statement) => {
-                let seen = self.seen(session).await?;
-                self.collect(*statement, started, seen).await
-            }
+            Parsed::Query(statement) => self.query(session, *statement, started).await,
             Parsed::Explain(statement, mode, format) => {
                 let seen = self.seen(session).await?;
                 let explanation = self.explain_statement(*statement, mode, seen).await?;
@@ -195,6 +192,37 @@ impl Engine {
         }
         writer.look_at(self.now().await?.view);
         Ok(())
+    }
+
+    /// Answers a query. One that takes so long that segments of its tables are gone meanwhile is run again, over what there is then.
+    async fn query(
+        &self,
+        session: &mut SqlSession,
+        statement: Statement,
+        started: Instant,
+    ) -> Result<QueryOutcome, EngineError> {
+        for _ in 1..QUERY_ATTEMPTS_MAX {
+            let seen = self.seen(session).await?;
+            let (view, is_fixed) = (Arc::clone(&seen.view), seen.is_fixed);
+            match self.collect(statement.clone(), started, seen).await {
+                Err(error) if error.may_be_of_another_time() && self.has_moved(&view).await => {
+                    tracing::info!(%error, "a table was sealed or loaded anew while it was scanned");
+                    if is_fixed {
+                        return Err(EngineError::Sealed);
+                    }
+                }
+                done => return done,
+            }
+        }
+        let seen = self.seen(session).await?;
+        self.collect(statement, started, seen).await
+    }
+
+    /// Whether a table is another one by now.
+    async fn has_moved(&self, before: &View) -> bool {
+        let is_known = self.refresh().await.is_ok();
+        let moment = self.tables.moment();
+        is_known && before.iter().any(|(name, known)| known.id() != moment.id(name))
     }
 
     /// What the next statement sees.

@@ -6,6 +6,8 @@
 use super::{BATCH_ROWS, CATALOG, EngineOptions, SCHEMA};
 use crate::{
     error::EngineError,
+    exec::{Bounds, Loads, QueryContext},
+    limits::SEGMENTS_IN_FLIGHT_MAX,
     rules::{
         ColumnFirst, CommonAggregateRule, FloatComparison, KeyFilterRule, PartialAggregateRule,
         TotalOrderRule,
@@ -16,6 +18,8 @@ use datafusion::{
     optimizer::{Analyzer, AnalyzerRule},
     prelude::SessionConfig,
 };
+use rackscan_client::{Cluster, LocalDevices};
+use rackscan_planner::Policy;
 use std::sync::Arc;
 
 /// DataFusion as an engine with these options uses it; each statement brings its own tables.
@@ -51,4 +55,26 @@ pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, Eng
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
         .with_physical_optimizer_rule(Arc::new(CommonAggregateRule))
         .build())
+}
+
+/// What scans know that are of no query of a user's.
+pub(super) fn context(
+    cluster: &Cluster,
+    devices: &LocalDevices,
+    loads: &Arc<Loads>,
+    options: &EngineOptions,
+) -> QueryContext {
+    QueryContext {
+        cluster: cluster.clone(),
+        devices: devices.clone(),
+        loads: Arc::clone(loads),
+        calibration: Arc::new(options.calibration.clone()),
+        policy: Policy::Auto,
+        bounds: Bounds::Withheld,
+        threads: options.threads.max(1),
+        segments_in_flight: options.segments_in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX),
+        partition_page_bytes: options.partition_page_bytes,
+        span: tracing::Span::none(),
+        trace: None,
+    }
 }

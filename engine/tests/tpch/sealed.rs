@@ -3,7 +3,7 @@
 
 use crate::{
     changed::{CHANGES, SHAPE, alone, change_alone, check_answers, count, one},
-    cluster::{Outcome, TestCluster, options},
+    cluster::{Outcome, Shape, TestCluster, options},
 };
 use rackscan_engine::{Engine, EngineError, EngineOptions, SealOutcome, SqlSession};
 use rackscan_fabric::Wire;
@@ -65,7 +65,10 @@ async fn sealed_rows_are_as_they_were() -> Outcome<()> {
     }
     for table in ["orders", "lineitem"] {
         engines[0].seal(table).await?;
-        assert!(matches!(engines[1].seal(table).await?, SealOutcome::Nothing));
+        if let SealOutcome::Sealed(again) = engines[1].seal(table).await? {
+            assert_eq!((again.rows, again.segments), (0, 0), "{table}: empty segments were left out");
+        }
+        assert!(matches!(engines[0].seal(table).await?, SealOutcome::Nothing));
     }
     let late = [cluster.engine(Wire::Shm, by_hand()).await?];
     check_answers(&engines, &alone, "all").await?;
@@ -298,4 +301,171 @@ async fn changed_rows_of_a_dropped_table_are_swept_out_of_the_homes() {
     assert!(before.1 > 2000 && after.1 < 10, "{before:?}, {after:?}");
     assert_eq!(engine.sweep().await.unwrap(), 0);
     assert!(engine.sql("select count(*) from orders").await.is_err());
+}
+
+/// Bytes that nodes have stored.
+async fn stored(cluster: &TestCluster) -> Outcome<u64> {
+    let cluster = cluster.connect(Wire::Tcp).await?;
+    let devices = cluster.statuses().iter().flat_map(|status| &status.devices);
+    Ok(devices.map(|device| device.used_bytes).sum())
+}
+
+async fn small_segments_are_put_together() -> Outcome<()> {
+    let cluster = TestCluster::start(2)?;
+    cluster.load(SHAPE).await?;
+    let engine = cluster.engine(Wire::Shm, by_hand()).await?;
+    let mut session = SqlSession::default();
+    let sum = "select cast(sum(o_totalprice) as bigint) + count(*) from orders";
+    let expected = one(&engine, &mut session, sum).await?;
+    let segments = |engine: &Engine| engine.describe("orders").map(|table| table.info.segments);
+    let (begun, bytes) = (segments(&engine)?, stored(&cluster).await?);
+    let (mut most, mut rewritten) = (0, 0);
+    for turn in 0..40 {
+        let from = turn * 100 + 1;
+        engine
+            .sql(&format!(
+                "update orders set o_comment = 'turn {turn}' where o_orderkey between {from} and {}",
+                from + 99
+            ))
+            .await?;
+        let SealOutcome::Sealed(sealed) = engine.seal("orders").await? else {
+            return Err(format!("turn {turn}: not sealed").into());
+        };
+        assert!(sealed.rows <= 32, "{sealed:?}: what is written anew has not changed");
+        rewritten += sealed.rewritten;
+        most = most.max(segments(&engine)?);
+        engine.set_policy(Policy::ALL[turn % Policy::ALL.len()]);
+        assert_eq!(one(&engine, &mut session, sum).await?, expected, "turn {turn}");
+    }
+    // Each node has at most seven small ones, what they became, and what of them is given back by the next sealing.
+    assert!(most <= begun + 2 * (7 + 1 + 8), "{most} segments of {begun}, after 40 sealings");
+    assert!((500..4000).contains(&rewritten), "{rewritten} rows of 1,000 were written anew");
+    for turn in 0..40 {
+        let text = format!("select count(*) from orders where o_comment = 'turn {turn}'");
+        let found = one(&engine, &mut session, &text).await?;
+        assert!((24..=32).contains(&found), "turn {turn}: {found}");
+    }
+    // Nothing else has become of the table.
+    while !matches!(engine.seal("orders").await?, SealOutcome::Nothing) {}
+    let more = stored(&cluster).await?.saturating_sub(bytes);
+    assert!(more < bytes / 2, "{more} bytes more than {bytes}");
+    let late = cluster.engine(Wire::Tcp, by_hand()).await?;
+    assert_eq!(one(&late, &mut session, sum).await?, expected);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_segments_are_put_together_and_what_is_left_of_them_is_given_back() {
+    small_segments_are_put_together().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_of_which_nothing_is_left_has_no_segments_and_takes_rows_again() {
+    let cluster = TestCluster::start(2).unwrap();
+    cluster.load(SHAPE).await.unwrap();
+    let engine = cluster.engine(Wire::Shm, by_hand()).await.unwrap();
+    let before = stored(&cluster).await.unwrap();
+    engine.sql("delete from customer").await.unwrap();
+    assert_eq!(sealed(&engine, "customer").await.unwrap(), 0);
+    assert_eq!(sealed(&engine, "customer").await.unwrap(), 0, "what is empty is left out");
+    assert!(matches!(engine.seal("customer").await.unwrap(), SealOutcome::Nothing));
+    let mut session = SqlSession::default();
+    let count = "select count(*) from customer";
+    for policy in Policy::ALL {
+        engine.set_policy(policy);
+        assert_eq!(one(&engine, &mut session, count).await.unwrap(), 0);
+    }
+    assert_eq!(engine.describe("customer").unwrap().info.segments, 0);
+    assert!(stored(&cluster).await.unwrap() < before, "its pages are free");
+    engine
+        .sql("insert into customer values (1, 'Customer#1', 'here', 3, '13-1', 1.5, 'BUILDING', 'a')")
+        .await
+        .unwrap();
+    assert_eq!(one(&engine, &mut session, count).await.unwrap(), 1);
+    assert_eq!(sealed(&engine, "customer").await.unwrap(), 1);
+    let late = cluster.engine(Wire::Tcp, by_hand()).await.unwrap();
+    assert_eq!(one(&late, &mut session, count).await.unwrap(), 1);
+}
+
+/// Rows of two tables are all written again and sealed, over and over, while others add them up.
+async fn whole_segments_come_and_go() -> Outcome<u64> {
+    const ALL: &str = "select cast(sum(s_acctbal * c_acctbal) as bigint) from supplier, customer where s_nationkey = c_nationkey";
+    let cluster = TestCluster::start(2)?;
+    cluster.load(SHAPE).await?;
+    let engine = cluster.engine(Wire::Shm, by_hand()).await?;
+    let mut session = SqlSession::default();
+    let expected = one(&engine, &mut session, ALL).await?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (told, writer) = (Arc::clone(&is_over), cluster.engine(Wire::Tcp, by_hand()).await?);
+    let writing = tokio::spawn(async move {
+        let mut sealed = 0;
+        for turn in 0..20 {
+            for table in ["supplier", "customer"] {
+                let column = &table[..1];
+                writer.sql(&format!("update {table} set {column}_comment = 'turn {turn}'")).await?;
+                for _ in 0..2 {
+                    sealed += u64::from(matches!(writer.seal(table).await?, SealOutcome::Sealed(_)));
+                }
+            }
+        }
+        told.store(true, Ordering::Relaxed);
+        Ok::<u64, EngineError>(sealed)
+    });
+    let mut looked = 0;
+    while !is_over.load(Ordering::Relaxed) && !writing.is_finished() {
+        engine.set_policy(Policy::ALL[looked % Policy::ALL.len()]);
+        assert_eq!(one(&engine, &mut session, ALL).await?, expected, "look {looked}");
+        looked += 1;
+    }
+    assert!(looked > 3, "nobody looked");
+    Ok(writing.await??)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_are_answered_while_all_segments_of_their_tables_come_and_go() {
+    assert_eq!(whole_segments_come_and_go().await.unwrap(), 80);
+}
+
+/// How many orders there are, slowly: their segments are read one after the other.
+const SLOWLY: &str = "select count(*) from orders where upper(repeat(o_comment, 100)) <> o_comment";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_outlives_its_segments_is_run_again_and_a_transaction_is_told() {
+    let cluster = TestCluster::start(2).unwrap();
+    cluster.load(Shape { segment_rows: 1024, ..SHAPE }).await.unwrap();
+    let options = EngineOptions { threads: 1, segments_in_flight: 1, ..by_hand() };
+    let engine = Arc::new(cluster.engine(Wire::Shm, options).await.unwrap());
+    let writer = cluster.engine(Wire::Tcp, by_hand()).await.unwrap();
+    let mut session = SqlSession::default();
+    let mut rows = one(&engine, &mut session, "select count(*) from orders").await.unwrap();
+    let mut outlived = 0;
+    for (policy, from) in Policy::ALL.into_iter().zip([50_000, 40_000, 30_000, 20_000]) {
+        engine.set_policy(policy);
+        engine.sql_in(&mut session, "begin").await.unwrap();
+        let asked = Arc::clone(&engine);
+        let query = tokio::spawn(async move {
+            let outcome = one(&asked, &mut SqlSession::default(), SLOWLY).await;
+            outcome.map_err(|error| error.to_string())
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // The second sealing does without the segments that the first one has emptied.
+        let delete = format!("delete from orders where o_orderkey >= {from}");
+        let gone = count(&writer.sql(&delete).await.unwrap().batches);
+        assert_eq!(sealed(&writer, "orders").await.unwrap(), 0);
+        assert_eq!(sealed(&writer, "orders").await.unwrap(), 0);
+        let is_outlived = !query.is_finished();
+        outlived += u32::from(is_outlived);
+        let (before, found) = (rows, query.await.unwrap().unwrap());
+        rows -= i64::try_from(gone).unwrap();
+        let again = engine.sql_in(&mut session, SLOWLY).await.map(|outcome| outcome.rows());
+        if policy.to_string().starts_with("remote") {
+            assert_eq!(found, if is_outlived { rows } else { before }, "{policy}");
+            assert!(matches!(again, Err(EngineError::Sealed)), "{policy}: {again:?}");
+        } else {
+            // Pages that are free can still be read by who reads devices himself, until others lie there.
+            assert!([before, rows].contains(&found), "{policy}: {found} of {before}, then {rows}");
+        }
+        engine.sql_in(&mut session, "rollback").await.unwrap();
+    }
+    assert!(outlived > 1, "the queries were too quick to be of use here");
 }
