@@ -220,7 +220,9 @@ impl Changes {
     /// Closes or empties what homes have of a table.
     pub(crate) async fn close(self: &Arc<Self>, table: TableId, closing: Closing) -> Result<(), EngineError> {
         let homes: Vec<HomeId> = self.lines.nodes.iter().map(|node| HomeId(node.id.0)).collect();
-        let items = closing.items(&table_prefix(table), &homes).unwrap_or_default();
+        let items = closing
+            .items(&table_prefix(table), &homes)
+            .ok_or_else(|| EngineError::Changes(format!("table {table}: no keys close it at all homes")))?;
         self.write(move |_| items).await.map(drop)
     }
 

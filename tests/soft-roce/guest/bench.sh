@@ -7,7 +7,4 @@ step bench-fabric 240 rackscan bench fabric --wires verbs --verbs "$ends" --effo
 cat /tmp/bench-fabric.log
 step bench-inbox 500 rackscan bench inbox --wires verbs --verbs "$ends" --effort 0.02 --repeat 15 --senders 64
 cat /tmp/bench-inbox.log
-RACKSCAN_VERBS_DEVICE=rxe2 step bench-ramp 300 rackscan bench ramp --wires verbs,tcp --verbs rxe1@10.2.0.1 --sizes 4,8 --keys 500 --rounds 1 --seconds 2 \
-    --warm-up 3 --folder /tmp/ramp
-cat /tmp/bench-ramp.log
 kernel_is_well
