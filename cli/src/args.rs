@@ -25,7 +25,7 @@ pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use refresh::{BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use replay::Replay;
-pub(crate) use stripe::{ScheduleArgument, Stripe};
+pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]

@@ -1,15 +1,28 @@
 //! `rackscan stripe`: where the cells of a stripe lie, and how they get there. It needs no cluster.
 
 use crate::{
-    args::{ScheduleArgument, Stripe},
+    args::{ParityArgument, ScheduleArgument, Stripe},
     failure::{Failure, at_path},
     output::print_text,
 };
-use rackscan_stripe::{Geometry, Schedule, Shown, Way};
+use rackscan_stripe::{Geometry, Node, Parity, Rebuild, Schedule, Shown, ShownRebuild, StripeError, Way};
+use serde::Serialize;
+use std::fmt::Display;
 
 /// Prints a stripe, and draws it if a file is named.
 pub(crate) fn run(options: &Stripe) -> Result<(), Failure> {
-    let geometry = Geometry::new(options.nodes).map_err(|error| Failure::Usage(error.to_string()))?;
+    let usage = |error: StripeError| Failure::Usage(error.to_string());
+    let parity = match options.parity {
+        ParityArgument::TwoD => Parity::TwoD,
+        ParityArgument::Xor => Parity::Xor,
+    };
+    let geometry = Geometry::with_parity(options.nodes, parity).map_err(usage)?;
+    if !options.rebuild.is_empty() {
+        let nodes: Vec<Node> = options.rebuild.iter().copied().map(Node).collect();
+        let lost = geometry.lost_with(options.stripe, &nodes).map_err(usage)?;
+        let rebuild = Rebuild::new(&geometry, lost).map_err(usage)?;
+        return print(&ShownRebuild::new(&geometry, options.stripe, &rebuild), options.json);
+    }
     let way = options.schedule.map(|schedule| match schedule {
         ScheduleArgument::Naive => Way::Naive,
         ScheduleArgument::Relay => Way::Relay,
@@ -19,10 +32,15 @@ pub(crate) fn run(options: &Stripe) -> Result<(), Failure> {
     if let Some(file) = &options.svg {
         std::fs::write(file, shown.svg()).map_err(at_path(file))?;
     }
-    if !options.json {
+    print(&shown, options.json)
+}
+
+/// Prints what is shown, as text or as one JSON object.
+fn print(shown: &(impl Display + Serialize), as_json: bool) -> Result<(), Failure> {
+    if !as_json {
         return print_text(&shown.to_string());
     }
-    let json = serde_json::to_string_pretty(&shown)
+    let json = serde_json::to_string_pretty(shown)
         .map_err(|error| Failure::Runtime(format!("cannot write the stripe as JSON: {error}")))?;
     print_text(&json)
 }

@@ -79,3 +79,26 @@ fn a_folder_without_direct_io_is_refused_with_the_way_out() {
     let ran = data.run("tables");
     ran.fails(1, &["tmpfs", "ext4", "--data"]);
 }
+
+#[test]
+fn a_stripe_is_shown_with_one_parity_or_two_and_without_the_nodes_that_are_named() {
+    let data = Data::new("stripe");
+    let cells = |line: &str| {
+        let json: serde_json::Value =
+            serde_json::from_str(&data.run(line).succeeds()).expect("one JSON object");
+        (json["rebuilt_cells"].as_u64(), json["read_cells"].as_u64())
+    };
+    assert_eq!(
+        cells("stripe --nodes 5 --rebuild 1,3 --json").0,
+        cells("stripe --nodes 5 --rebuild 3,1 --json").0
+    );
+    // Of three nodes with one parity a lost cell is the XOR of two.
+    let (rebuilt, read) = cells("stripe --nodes 3 --parity xor --rebuild 0 --json");
+    assert!(rebuilt > Some(0) && read == rebuilt.map(|cells| 2 * cells), "{rebuilt:?} {read:?}");
+    assert!(data.run("stripe --nodes 5 --rebuild 2").succeeds().contains("node 2"));
+    data.run("stripe --nodes 5 --rebuild 1,2,3").fails(2, &["2"]);
+    data.run("stripe --nodes 5 --parity xor --rebuild 1,2").fails(2, &["1"]);
+    data.run("stripe --nodes 5 --rebuild 5").fails(2, &["5"]);
+    data.run("stripe --nodes 2").fails(2, &["3"]);
+    data.run("stripe --nodes 2 --parity xor").succeeds();
+}
