@@ -56,6 +56,7 @@ fn definition(rows: u64) -> TableDefinition {
         rows,
         source: "a test".to_owned(),
         succeeds: None,
+        derived: Vec::new(),
     }
 }
 

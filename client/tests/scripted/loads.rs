@@ -35,6 +35,7 @@ fn definition() -> TableDefinition {
         rows: 0,
         source: "a test".to_owned(),
         succeeds: None,
+        derived: Vec::new(),
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) trait Workload {
     /// A transaction was acknowledged.
     fn ended(&mut self, stamp: Stamp);
     /// Whether what somebody sees belongs together; if not, what does not.
-    fn check(&self, seen: &Replica) -> Result<(), String>;
+    fn check(&mut self, seen: &Replica) -> Result<(), String>;
 }
 
 /// What readers found.
