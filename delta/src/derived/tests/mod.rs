@@ -9,7 +9,7 @@ mod world;
 
 use super::*;
 use crate::{
-    identity::RowIdentity,
+    identity::{RowIdentity, table_prefix},
     replica::Replica,
     row::{Datum, encode},
 };
@@ -30,7 +30,7 @@ use rackscan_ramp::{
     stamp::{ClientId, Stamp},
 };
 use std::ops::Bound;
-use world::{all_is_well_by_ramp, runs};
+use world::{Homes, all_is_well_by_ramp, runs};
 
 const MONEY: ColumnType = ColumnType::Decimal { precision: 15, scale: 2 };
 
@@ -373,12 +373,15 @@ fn a_table_and_its_successor_do_not_see_what_is_derived_from_the_other() {
     let mut new = old.clone();
     (new.id, new.succeeds) = (TableId(old.id.0 + 1), Some(old.id));
     new.derived.reverse();
+    let kind = DerivedKind::Index { column: ColumnId(4) };
+    new.derived.push(DerivedDefinition { name: "by day".to_owned(), kind });
     let by_name = |table: &TableDefinition, name: &str| {
         Derived::all_of(table).into_iter().find(|derived| derived.name() == name).unwrap()
     };
     let (was, is) = (by_name(&old, "by supplier"), by_name(&new, "by supplier"));
+    let by_day = by_name(&new, "by day");
     assert_eq!((was.id().number, is.id().number), (0, 2));
-    let values = [line(1, 0, 0, 0), line(2, 0, 0, 0)];
+    let values = [line(1, 0, 0, 0), line(2, 0, 0, 77)];
     let mut seen = Seen::default();
     for (time, (table, derived, values)) in (1..).zip([(&old, &was, &values[0]), (&new, &is, &values[1])]) {
         let change = RowChange { row: row(7), before: Before::Stored(values), after: Some(values) };
@@ -397,6 +400,7 @@ fn a_table_and_its_successor_do_not_see_what_is_derived_from_the_other() {
     };
     assert_eq!(rows(&seen, &was), [(Datum::Integer(1), row(7))]);
     assert_eq!(rows(&seen, &is), [(Datum::Integer(2), row(7))]);
+    assert_eq!(rows(&seen, &by_day), [(Datum::Integer(77), row(7))]);
     assert!(seen.replica.has_derived(old.id) && seen.replica.has_derived(new.id));
     seen.replica.forget(old.id);
     assert!(!seen.replica.has_derived(old.id) && seen.replica.has_derived(new.id));
@@ -436,6 +440,60 @@ fn entries_whose_prefix_is_emptied_are_forgotten_for_good_and_no_others() {
     seen.put(5, Closing::Emptied.items(b"\0x1234", &homes).unwrap());
     seen.put(5, Closing::Emptied.items(&prefixes(neighbour)[0][..5], &homes).unwrap());
     assert!(seen.replica.has_derived(neighbour), "those of others are theirs");
+    seen.put(6, Closing::Emptied.items(&table_prefix(neighbour), &homes).unwrap());
+    assert!(seen.replica.is_emptied(neighbour));
+    assert!(seen.replica.has_derived(neighbour), "whoever emptied its rows has left that at homes");
+}
+
+#[test]
+fn homes_write_no_entry_under_a_closed_prefix_and_keep_none_under_an_emptied_one() {
+    let (lines, successor) = (table(&lines()), TableDefinition { id: TableId(9), ..table(&lines()) });
+    let values = line(1, 500, 0, 100);
+    let value = Value::new(&encode(&lines, &values).unwrap()).unwrap();
+    let items = |of: &TableDefinition, number| {
+        let row = RowIdentity::Inserted { by: Stamp::FIRST, number };
+        let change = RowChange { row, before: Before::Beside(None), after: Some(&values) };
+        let mut items = vec![(row.key(of.id).unwrap(), value.clone())];
+        for derived in Derived::all_of(of) {
+            items.extend(derived.maintain(of, &[change], None).unwrap());
+        }
+        items
+    };
+    let mut homes = Homes::new();
+    let ids = homes.ids();
+    for number in 0..20 {
+        assert!(homes.write(items(&lines, number)) && homes.write(items(&successor, number)));
+    }
+    let all_of = |table| [vec![table_prefix(table).to_vec()], prefixes(table).to_vec()].concat();
+    let state = |state: Closing| {
+        let prefixes = all_of(lines.id).into_iter();
+        prefixes.flat_map(|prefix| state.items(&prefix, &ids).unwrap()).collect::<Vec<_>>()
+    };
+    assert!(homes.write(state(Closing::Closed)));
+    for item in items(&lines, 20) {
+        assert!(!homes.write(vec![item.clone()]), "{item:?}");
+    }
+    assert!(homes.write(items(&successor, 20)), "another table is open");
+    for (rows, is_emptied) in [(20, false), (0, true)] {
+        if is_emptied {
+            assert!(homes.write(state(Closing::Emptied)));
+        }
+        for of in [&lines, &successor] {
+            let expected = if of.id == lines.id { rows } else { 21 };
+            let found = all_of(of.id).iter().map(|prefix| homes.keys_under(prefix)).collect::<Vec<_>>();
+            assert_eq!(found, [expected; 4], "{is_emptied}");
+        }
+        let scanned = homes.scanned();
+        for replica in [&homes.replica, &scanned] {
+            assert!(replica.is_closed(lines.id) && !replica.is_closed(successor.id));
+            assert_eq!(replica.is_emptied(lines.id), is_emptied);
+            assert_eq!(replica.has_derived(lines.id), !is_emptied);
+            let indexes = [&lines, &successor].map(|of| Derived::all_of(of).remove(0));
+            let found =
+                indexes.map(|index| replica.derived().rows_in(&index, Bound::Unbounded, Bound::Unbounded));
+            assert_eq!(found.map(|found| found.unwrap().len()), [rows, 21]);
+        }
+    }
 }
 
 #[test]
