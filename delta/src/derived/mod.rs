@@ -29,7 +29,6 @@ pub(crate) use entry::table_of;
 pub use entry::{Amount, Entry, Role, prefixes};
 pub use fault::DerivedFault;
 pub use maintain::{Before, RowChange, TakenAway};
-pub use rackscan_format::derived::{Factor, Within};
 pub(crate) use view::DerivedItems;
 pub use view::{DerivedView, Family};
 
