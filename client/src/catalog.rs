@@ -335,6 +335,7 @@ mod tests {
             rows,
             source: "a test".to_owned(),
             succeeds: None,
+            derived: Vec::new(),
         }
     }
 

@@ -81,7 +81,8 @@ impl LoadSession {
         Ok(Self { cluster: cluster.clone(), definition, stored: Mutex::default(), is_over: false })
     }
 
-    /// Begins to load a table that succeeds another one: it has an id of its own, and nothing yet of what the other one has.
+    /// Begins to load a table that succeeds another one: it has an id of its own, and nothing yet of what the other one has. Who wants something else to be derived from its
+    /// rows changes that in the definition that he gives, nothing else.
     ///
     /// # Errors
     /// As [`LoadSession::begin`].

@@ -292,6 +292,7 @@ mod tests {
             rows: 0,
             source: String::new(),
             succeeds: None,
+            derived: Vec::new(),
         }
     }
 

@@ -218,5 +218,6 @@ fn definition_of(
         rows: 0,
         source: table.source.clone(),
         succeeds: None,
+        derived: Vec::new(),
     })
 }

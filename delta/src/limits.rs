@@ -7,11 +7,8 @@
 
 use rackscan_ramp::limits::KEY_BYTES_MAX;
 
-/// Factors of the product that a sum adds up.
-pub const FACTORS_MAX: usize = 4;
-
-/// The most bytes of a derived item's key beside the value: prefix 2, id 4, role 1, identity 17.
-pub const ENTRY_OVERHEAD_BYTES: usize = 24;
+/// The most bytes of a derived item's key beside the value: prefix 2, table 4, number 2, role 1, identity 17.
+pub const ENTRY_OVERHEAD_BYTES: usize = 26;
 
 // A number fits the key of an entry, whatever else is in it, and so does a short text.
 const _: () = assert!(ENTRY_OVERHEAD_BYTES + 9 <= KEY_BYTES_MAX / 8);

@@ -22,7 +22,7 @@
 //! prepare before they say so, so the next round has it.
 
 use crate::{
-    derived::{DerivedItems, DerivedView},
+    derived::{self, DerivedItems, DerivedView},
     identity::{NotARow, RowIdentity, table_of, table_prefix},
 };
 use rackscan_format::ids::TableId;
@@ -155,7 +155,14 @@ impl Replica {
         self.derived.forget(table);
     }
 
-    /// Whether a table takes no writes any more.
+    /// Whether homes have anything that is derived from rows of a table, be it deleted. Whoever empties its rows then empties this, too, in the same transaction
+    /// ([`derived::prefixes`]).
+    #[must_use]
+    pub fn has_derived(&self, table: TableId) -> bool {
+        self.derived.has(table)
+    }
+
+    /// Whether a table takes no writes any more, of its rows or of what is derived from them.
     #[must_use]
     pub fn is_closed(&self, table: TableId) -> bool {
         self.closed.contains(&table)
@@ -167,12 +174,14 @@ impl Replica {
         self.emptied.contains(&table)
     }
 
-    /// Whether a transaction that is not known to have ended writes rows of a table.
+    /// Whether a transaction that is not known to have ended writes rows of a table, or what is derived from them.
     #[must_use]
     pub fn is_open(&self, table: TableId) -> bool {
-        let prefix = table_prefix(table);
+        let (rows, entries) = (table_prefix(table), derived::prefixes(table));
         let mut items = self.open.values().flat_map(|open| &open.items);
-        items.any(|(key, _)| key.bytes().starts_with(&prefix))
+        items.any(|(key, _)| {
+            key.bytes().starts_with(&rows) || entries.iter().any(|prefix| key.bytes().starts_with(prefix))
+        })
     }
 
     /// What a home has of rows, found by a scan that began after its feed was marked.
@@ -252,10 +261,17 @@ impl Replica {
     }
 
     fn closed(&mut self, prefix: &[u8], value: &Value) {
-        let Some(table) = table_of(prefix) else { return };
+        let rows_of = table_of(prefix);
+        let Some(table) = rows_of.or_else(|| derived::table_of(prefix)) else { return };
+        // Who cannot write an entry cannot write its row either.
         self.closed.insert(table);
-        if Closing::of(value) == Closing::Emptied && self.emptied.insert(table) {
-            self.forget(table);
+        match (Closing::of(value), rows_of) {
+            (Closing::Closed, _) => {}
+            (Closing::Emptied, Some(_)) => {
+                self.emptied.insert(table);
+                self.tables.remove(&table);
+            }
+            (Closing::Emptied, None) => self.derived.empty(prefix),
         }
     }
 

@@ -212,6 +212,7 @@ mod tests {
             rows: 0,
             source: "a test".to_owned(),
             succeeds: None,
+            derived: Vec::new(),
         }
     }
 

@@ -28,8 +28,10 @@ pub enum Envelope {
     Scratch = 4,
     /// Which life of its home of transactions a node is in.
     HomeLife = 5,
+    /// The tables and segments a node keeps, as its metadata file was before tables said what is derived from their rows.
+    SucceedingCatalog = 6,
     /// The tables and segments a node keeps, as its metadata file.
-    Catalog = 6,
+    Catalog = 7,
 }
 
 /// Why bytes are not the structure they should be.

@@ -7,6 +7,7 @@
 //!     page   the unit of IO, checksum and zone map: 128 KiB   (page)
 //!       block  1,024 rows, the unit of packing and evaluation (encoding)
 //!
+//! derived    what is written with rows: indexes, keys, sums   (derived)
 //! key filter the keys that a join above a scan still wants    (key_filter)
 //! withheld   the rows of a segment that are not there any more (withheld)
 //! program    what a scan computes, sent to where the pages are (program)
@@ -20,6 +21,7 @@
 
 pub mod chunk;
 pub mod codec;
+pub mod derived;
 pub mod encoding;
 pub mod home;
 pub mod ids;

@@ -24,6 +24,10 @@ pub const CHUNK_PAGES_MAX: usize = 4096;
 pub const COLUMNS_MAX: usize = 1024;
 /// Bytes of a table's or column's name.
 pub const NAME_BYTES_MAX: usize = 128;
+/// What is derived from a table's rows: each change of a row writes an entry for each of these, two for a sum.
+pub const DERIVED_MAX: usize = 16;
+/// Factors of the product that a sum adds up.
+pub const FACTORS_MAX: usize = 4;
 /// Digits of a stored decimal: its unscaled value fits 64 bits.
 pub const DECIMAL_DIGITS_MAX: u8 = 18;
 /// Bytes kept of a text bound in a zone map.
@@ -83,6 +87,9 @@ const _: () = assert!(PAGE_SIZE_MAX <= PAGE_BYTES_MAX && PAGE_BYTES_MAX.is_multi
 // One page per block at worst, so every segment has room in its chunks.
 const _: () = assert!(SEGMENT_ROWS_MAX as usize / BLOCK_ROWS <= CHUNK_PAGES_MAX);
 const _: () = assert!(CHUNK_PAGES_MAX <= u16::MAX as usize + 1);
+// Derivations are numbered in 16 bits, and with their tables' definitions they travel in messages: of each two names, and less than 64 bytes.
+const _: () = assert!(DERIVED_MAX <= u16::MAX as usize);
+const _: () = assert!(DERIVED_MAX * (2 * NAME_BYTES_MAX + 64) <= MESSAGE_BYTES_MAX / 8);
 // A part of a raw request is encoded in at most this: one byte and varints of 64, 32 and 64 bits.
 const _: () = assert!(RAW_TRANSFERS_MAX * (1 + 10 + 5 + 10) + 64 <= MESSAGE_BYTES_MAX);
 // Messages of a transaction travel inside a request or a reply.

@@ -3,10 +3,12 @@
 //! Invariants (held by [`TableDefinition::verify`], which every reader of a definition calls)
 //! - Column names are unique, non-empty and at most `NAME_BYTES_MAX` bytes.
 //! - A table does not succeed itself.
+//! - What is derived from its rows fits it ([`crate::derived`]).
 //! - The partition key is a column of the table. Rows go to nodes by a hash of it, so every key has one home.
 //! - Every type but `Float64` and `Text` is stored as a 64-bit integer; decimals as their unscaled value.
 
 use crate::{
+    derived::{self, DerivedDefinition},
     ids::{ColumnId, NodeId, TableId},
     limits::{
         BLOCK_ROWS, CLUSTER_NODES_MAX, COLUMNS_MAX, DECIMAL_DIGITS_MAX, NAME_BYTES_MAX, PAGE_SIZE_MAX,
@@ -101,6 +103,8 @@ pub struct TableDefinition {
     pub source: String,
     /// The table whose place it takes and whose segments it may keep; `None` for one that was loaded.
     pub succeeds: Option<TableId>,
+    /// What is derived from its rows and written with them. A successor may derive something else.
+    pub derived: Vec<DerivedDefinition>,
 }
 
 /// What is wrong with a table definition.
@@ -178,7 +182,8 @@ impl TableDefinition {
         if self.succeeds == Some(self.id) {
             return fault("the table that it succeeds", self.id.to_string(), "another one".into());
         }
-        self.verify_sizes()
+        self.verify_sizes()?;
+        derived::verify(self)
     }
 
     fn verify_sizes(&self) -> Result<(), DefinitionError> {

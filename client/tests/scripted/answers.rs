@@ -12,6 +12,7 @@ use rackscan_client::{
 use rackscan_fabric::Address;
 use rackscan_format::{
     codec::{Envelope, seal},
+    derived::{DerivedDefinition, DerivedKind, Factor, SumDefinition, Within},
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
     limits::WITHHELD_HERE_BYTES_MAX,
     message::{
@@ -56,6 +57,7 @@ fn definition(rows: u64) -> TableDefinition {
         rows,
         source: "a test".to_owned(),
         succeeds: None,
+        derived: Vec::new(),
     }
 }
 
@@ -339,8 +341,8 @@ async fn an_unreachable_node_is_named_with_its_address_and_a_way_out() {
     }
 }
 
-fn sealed(committed: bool, rows: u64) -> Vec<u8> {
-    let table = NodeTable { definition: definition(rows), committed, segments: Vec::new() };
+fn sealed(committed: bool, definition: TableDefinition) -> Vec<u8> {
+    let table = NodeTable { definition, committed, segments: Vec::new() };
     seal(Envelope::CatalogReply, &NodeCatalog { node: NODE, tables: vec![table] }).expect("it is small")
 }
 
@@ -354,7 +356,7 @@ async fn a_catalog_is_read_in_parts_and_again_when_it_changes() {
         Box::new(move |request| {
             let Request::Catalog { from_bytes, .. } = request else { return Act::HangUp };
             requests += 1;
-            let bytes = sealed(true, 0);
+            let bytes = sealed(true, definition(0));
             let from = usize::try_from(*from_bytes).expect("it is small");
             let part = bytes[from..bytes.len().min(from + 20)].to_vec();
             let (written_bytes, total_bytes) = (part.len() as u64, bytes.len() as u64);
@@ -367,6 +369,45 @@ async fn a_catalog_is_read_in_parts_and_again_when_it_changes() {
     let catalog = cluster.catalog().await.unwrap();
     assert_eq!(catalog.table("t").unwrap().definition.id, TableId(7));
     assert!(node.kinds().len() > 3);
+}
+
+#[tokio::test]
+async fn what_a_table_derives_comes_with_its_catalog_and_what_does_not_fit_it_breaks_the_table() {
+    let folder = folder();
+    let named = |name: &str, kind| DerivedDefinition { name: name.to_owned(), kind };
+    let column = ColumnId(0);
+    let sum = SumDefinition {
+        group: column,
+        factors: vec![Factor::Column(column), Factor::OneMinus(column), Factor::OnePlus(column)],
+        within: Some(Within { column, from: i64::MIN, until: i64::MAX }),
+        base: Some(TableId(u32::MAX)),
+    };
+    let all = vec![
+        named("by a", DerivedKind::Index { column }),
+        named("children", DerivedKind::Parent { key: column, child: "u".to_owned() }),
+        named("parents", DerivedKind::Child { key: column, parent: "u".to_owned() }),
+        named("sum", DerivedKind::Sum(sum)),
+    ];
+    let twice = [&all[..1], &all[..1]].concat();
+    for (number, derived, problem) in [(1, all, None), (2, twice, Some("a derivation's name is twice"))] {
+        let bytes = sealed(true, TableDefinition { derived: derived.clone(), ..definition(0) });
+        let node = FakeNode::start(
+            &addresses(&folder, number)[0],
+            status(1),
+            Box::new(move |_| {
+                let total_bytes = bytes.len() as u64;
+                let answer = Answer::Catalog { written_bytes: total_bytes, total_bytes, generation: 1 };
+                Act::Answer(bytes.clone(), answer)
+            }),
+        );
+        let cluster = connect(&[&node], LONG).await.unwrap();
+        let catalog = cluster.catalog().await.unwrap();
+        match (catalog.table("t"), problem) {
+            (Ok(table), None) => assert_eq!(table.definition.derived, derived),
+            (Err(error), Some(problem)) => assert!(error.to_string().contains(problem), "{error}"),
+            (found, _) => panic!("{found:?}, {problem:?}"),
+        }
+    }
 }
 
 #[tokio::test]
@@ -411,7 +452,7 @@ async fn a_corrupt_catalog_is_an_error_that_names_the_node() {
         &addresses(&folder, 1)[0],
         status(1),
         Box::new(|_| {
-            let mut bytes = sealed(true, 0);
+            let mut bytes = sealed(true, definition(0));
             let last = bytes.len() - 1;
             bytes[last] ^= 1;
             let total_bytes = bytes.len() as u64;

@@ -6,6 +6,7 @@ use crate::fake_node::{Act, FakeNode, addresses, connect, status};
 use rackscan_client::{ClientError, LoadSession};
 use rackscan_format::{
     codec::{Envelope, seal, unseal},
+    derived::{DerivedDefinition, DerivedKind},
     ids::{ColumnId, DeviceId, NodeId, SegmentId, TableId},
     message::{Answer, NodeCatalog, NodeTable, RefusalCode, Request},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
@@ -35,6 +36,7 @@ fn definition() -> TableDefinition {
         rows: 0,
         source: "a test".to_owned(),
         succeeds: None,
+        derived: Vec::new(),
     }
 }
 
@@ -362,4 +364,29 @@ async fn a_table_is_dropped_by_name_and_an_unknown_name_is_an_error() {
     assert!(cluster.catalog().await.unwrap().table("t").is_err());
     cluster.drop_table("t").await.unwrap();
     assert_eq!(seen(&nodes[0], 1), ["Drop"]);
+}
+
+#[tokio::test]
+async fn a_successor_is_prepared_with_what_it_is_to_derive_and_not_with_what_does_not_fit_it() {
+    let folder = folder();
+    let nodes = nodes(&folder, |_| None);
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let index = |column| {
+        let kind = DerivedKind::Index { column: ColumnId(column) };
+        vec![DerivedDefinition { name: "by a".to_owned(), kind }]
+    };
+    let of = |derived| TableDefinition { derived, ..definition() };
+    let error = LoadSession::succeed(&cluster, &of(index(2))).await.unwrap_err().to_string();
+    assert!(error.contains("the indexed column is column 2 (derivation \"by a\")"), "{error}");
+    let session = LoadSession::succeed(&cluster, &of(index(0))).await.unwrap();
+    let published = session.publish().await.unwrap();
+    assert_eq!((published.succeeds, &published.derived), (Some(TableId(7)), &index(0)));
+    for node in &nodes {
+        let seen: Vec<Request> = node.seen.lock().unwrap().clone();
+        let prepared = seen.iter().find_map(|request| match request {
+            Request::PreparePublish { definition, .. } => Some(definition),
+            _ => None,
+        });
+        assert_eq!(prepared, Some(&published));
+    }
 }

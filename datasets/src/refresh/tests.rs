@@ -34,6 +34,7 @@ fn table(name: &str) -> TableDefinition {
         rows: 0,
         source: tpch::source(SCALE),
         succeeds: None,
+        derived: Vec::new(),
     }
 }
 

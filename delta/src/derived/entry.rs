@@ -2,22 +2,31 @@
 //!
 //! | bytes of a key | |
 //! |---|---|
-//! | 0..2 | 0 and `i`: of an index, `f`: of a pair (a foreign key), `a`: of a sum (an aggregate) |
-//! | 2..6 | the id of what it is derived by |
-//! | 6.. | the value by which it is found (`sortable`) |
+//! | 0..2 | 0 and `i`: of an index, `f`: of a foreign key's side, `a`: of a sum (an aggregate) |
+//! | 2..6 | the id of the table whose row it tells of |
+//! | 6..8 | the place of what it is derived by in that table's definition |
+//! | 8.. | the value by which it is found (`sortable`) |
 //! | then 1 | the role: 0 parent, 1 child; 0 what a segment has, 1 what is now; 0 in an index |
 //! | then 9 or 17 | the row's identity, as in its own key |
 //!
 //! Under keys of sums lies an [`Amount`]: the sum 16, rows 8, little-endian. Under the others nothing.
 //!
 //! Invariants
-//! - Entries of one derivation are in the order of their values, those of one value parents first, then by identity.
+//! - Entries of one derivation are in the order of their values, those of one value by their roles, then by identity.
 //! - All entries of one value begin alike, and nothing else begins so: a value is found by a prefix, a range between two keys.
+//! - All entries of a table lie under three prefixes ([`prefixes`]), and nothing else does: they are emptied with the table's rows.
 
 use super::{DerivedFault, DerivedId, sortable};
 use crate::{identity::RowIdentity, row::Datum};
+use rackscan_format::ids::TableId;
 use rackscan_ramp::item::{Key, Oversize, Value};
 use std::ops::Bound;
+
+/// Bytes of what all entries of a kind begin with that a table has.
+pub(super) const PREFIX_BYTES: usize = 6;
+
+/// What the keys of entries have behind the zero.
+const LETTERS: [u8; 3] = [b'i', b'f', b'a'];
 
 /// Bytes of an amount.
 const AMOUNT_BYTES: usize = 24;
@@ -29,7 +38,7 @@ pub enum Role {
     Indexed,
     /// It is the one that has this key.
     Parent,
-    /// It belongs to the one that has this key.
+    /// It belongs to the one that has this key, in another table.
     Child,
     /// Its segment has this amount of it, which does not count any more: the amount is negative.
     Stored,
@@ -57,8 +66,26 @@ impl Role {
 
     /// What the keys of entries begin with that have this role in a derivation, or another role there.
     pub(super) fn prefix(self, by: DerivedId) -> Vec<u8> {
-        [&[0, self.letter()][..], &by.0.to_be_bytes()].concat()
+        [&prefix_of(self.letter(), by.table)[..], &by.number.to_be_bytes()].concat()
     }
+}
+
+fn prefix_of(letter: u8, table: TableId) -> [u8; PREFIX_BYTES] {
+    let [a, b, c, d] = table.0.to_be_bytes();
+    [0, letter, a, b, c, d]
+}
+
+/// What the keys of all entries begin with that tell of a table's rows: of indexes, foreign keys and sums. Whoever closes or empties the prefix of its rows does so with these, in
+/// the same transaction.
+#[must_use]
+pub fn prefixes(table: TableId) -> [Vec<u8>; 3] {
+    LETTERS.map(|letter| prefix_of(letter, table).to_vec())
+}
+
+/// The table of which some entries' keys begin so: the inverse of [`prefixes`].
+pub(crate) fn table_of(prefix: &[u8]) -> Option<TableId> {
+    let [0, letter, id @ ..] = <&[u8; PREFIX_BYTES]>::try_from(prefix).ok()? else { return None };
+    LETTERS.contains(letter).then(|| TableId(u32::from_be_bytes(*id)))
 }
 
 /// Where a row is found by a value.
@@ -103,12 +130,14 @@ impl Entry {
 }
 
 fn parse(letter: u8, bytes: &[u8]) -> Option<Entry> {
-    let (id, mut rest) = bytes.split_first_chunk()?;
+    let (table, rest) = bytes.split_first_chunk()?;
+    let (number, mut rest) = rest.split_first_chunk()?;
+    let by = DerivedId { table: TableId(u32::from_be_bytes(*table)), number: u16::from_be_bytes(*number) };
     let value = sortable::take(&mut rest)?;
     let (byte, rest) = rest.split_first()?;
     let role = Role::ALL.into_iter().find(|role| (role.letter(), role.byte()) == (letter, *byte))?;
     let row = RowIdentity::from_bytes(rest)?;
-    Some(Entry { by: DerivedId(u32::from_be_bytes(*id)), role, value, row })
+    Some(Entry { by, role, value, row })
 }
 
 /// The keys of entries of which the values are in a range: what they are not less than, and what they are less than. `prefix` is that of all entries.

@@ -1,7 +1,6 @@
 //! What can be wrong with what is derived?
 
 use crate::identity::RowIdentity;
-use rackscan_format::codec::CodecError;
 use rackscan_ramp::{
     item::{Key, Oversize},
     stamp::Stamp,
@@ -10,48 +9,20 @@ use rackscan_ramp::{
 /// Why nothing is derived, or nothing is answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DerivedFault {
-    /// A definition that does not fit its table.
-    #[error("{name:?}: {what} is {found}, expected {expected}")]
-    Definition {
-        /// The definition's name.
+    /// A derivation that was asked what only another one can answer.
+    #[error("{name:?} is {found}, expected {expected}")]
+    Kind {
+        /// The derivation's name.
         name: String,
-        /// What is wrong.
-        what: &'static str,
-        /// Its value.
+        /// What it is.
         found: String,
-        /// What would be right.
+        /// What it would have to be.
         expected: String,
-    },
-    /// A definition whose bytes are none.
-    #[error("the definition {key} cannot be read: {why}")]
-    Unreadable {
-        /// Its key.
-        key: Key,
-        /// Why.
-        why: CodecError,
-    },
-    /// A definition of another layout.
-    #[error("the definition {key} has layout {found:?}, expected {expected}: written by a newer version?")]
-    Layout {
-        /// Its key.
-        key: Key,
-        /// Its version; none if it has no bytes.
-        found: Option<u8>,
-        /// The version of this release.
-        expected: u8,
-    },
-    /// A definition has no bytes of its own: it is no structure that can be written.
-    #[error("{name:?} cannot be written: {why}")]
-    Unwritable {
-        /// The definition's name.
-        name: String,
-        /// Why.
-        why: CodecError,
     },
     /// A value that no key has room for.
     #[error("{name:?}: {row} has a value that is too long to be found by, {why}")]
     Oversize {
-        /// The definition's name.
+        /// The derivation's name.
         name: String,
         /// The row.
         row: String,
@@ -61,7 +32,7 @@ pub enum DerivedFault {
     /// A row with fewer or more values than its table has columns.
     #[error("{name:?}: {row} with {found} values, expected {expected}")]
     Length {
-        /// The definition's name.
+        /// The derivation's name.
         name: String,
         /// The row.
         row: RowIdentity,
@@ -70,12 +41,12 @@ pub enum DerivedFault {
         /// Columns of its table.
         expected: usize,
     },
-    /// A change of a stored row without what its segment has of it.
+    /// A change of a stored row, neither with what its segment has of it nor with what earlier changes have taken away.
     #[error(
-        "{name:?}: {row} has changed, and what its segment has of it is not given: a sum over segments has it"
+        "{name:?}: {row} is changed, and neither what its segment has of it is given nor what was taken away before: a sum over segments has it"
     )]
     NotStored {
-        /// The definition's name.
+        /// The derivation's name.
         name: String,
         /// The row.
         row: RowIdentity,
@@ -83,7 +54,7 @@ pub enum DerivedFault {
     /// A sum or a product that is too large.
     #[error("{name:?}: {what} does not fit 128 bits: divide the sum by a group or a range")]
     Overflow {
-        /// The definition's name.
+        /// The derivation's name.
         name: String,
         /// Of what.
         what: String,

@@ -3,33 +3,51 @@
 //! Invariants
 //! - Entries of what a row becomes are all written, those of what it was are deleted where they are others. Deleting them makes room and nothing else: an
 //!   entry that is not as new as its row counts nowhere anyway.
-//! - With each change of a stored row its sums take away what its segment has, again: who sees the newest change needs no other to be exact.
+//! - With each change of a stored row its sums take away what its segment has, again: who sees the newest change needs no other to be exact. What is taken away never changes, since
+//!   segments do not; so it is known from the segment, or from any change before.
 
-use super::{Amount, Derived, DerivedFault, DerivedId, Entry, Factor, Role, Sum, Within};
+use super::{Amount, Derived, DerivedFault, DerivedId, Entry, Role};
 use crate::{identity::RowIdentity, row::Datum};
 use rackscan_format::{
+    derived::{DerivedKind, Factor, SumDefinition, Within},
     ids::ColumnId,
-    schema::{ColumnType, TableDefinition},
+    schema::TableDefinition,
 };
 use rackscan_ramp::item::{Key, Oversize, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+
+/// What a row was, as whoever changes it sees it.
+#[derive(Clone, Copy, Debug)]
+pub enum Before<'a> {
+    /// What its segment has of it: it is a stored row, and no change of it is seen.
+    Stored(&'a [Datum]),
+    /// What is beside segments, of a row that was inserted or of a stored one that is seen changed; none if it was not there, or was deleted.
+    Beside(Option<&'a [Datum]>),
+}
 
 /// A row that a transaction changes.
 #[derive(Clone, Copy, Debug)]
 pub struct RowChange<'a> {
     /// Which.
     pub row: RowIdentity,
-    /// What its segment has of it; none if it was inserted.
-    pub stored: Option<&'a [Datum]>,
-    /// What it was beside segments; none if it was not there, or was deleted.
-    pub before: Option<&'a [Datum]>,
+    /// What it was.
+    pub before: Before<'a>,
     /// What it becomes; none if it is deleted.
     pub after: Option<&'a [Datum]>,
 }
 
+/// What changed rows have taken away from a sum, because their segments have it: the entries of role [`Role::Stored`] that count, as somebody sees them. A changed row without one is a
+/// row of which its segment adds nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TakenAway {
+    pub(super) by: DerivedId,
+    pub(super) entries: HashMap<RowIdentity, (Key, Value)>,
+}
+
 impl Derived {
-    /// What is to be written by the transaction that makes these changes to rows of a table, each row once: keys ascending, each once. Nothing if the table has no
-    /// part in it.
+    /// What is to be written by the transaction that makes these changes to rows of a table, each row once: keys ascending, each once. Nothing if it is derived from another table.
+    ///
+    /// `taken` is needed by a sum if a stored row is among them that is seen changed ([`Before::Beside`]). Both must be of one view ([`super::DerivedView::taken_away`]), an old one if need be.
     ///
     /// # Errors
     /// [`DerivedFault`]: then the rows must not be written either.
@@ -37,27 +55,23 @@ impl Derived {
         &self,
         table: &TableDefinition,
         changes: &[RowChange<'_>],
+        taken: Option<&TakenAway>,
     ) -> Result<Vec<(Key, Value)>, DerivedFault> {
         if !self.concerns(table.id) {
             return Ok(Vec::new());
         }
-        self.check(table)?;
+        let taken = taken.filter(|taken| taken.by == self.id());
         let mut items = BTreeMap::new();
         for change in changes {
             let rows = Rows { derived: self, table, row: change.row };
-            if let Some(before) = change.before {
-                for (key, _) in rows.entries(before, false)? {
-                    items.insert(key, Value::DELETED);
-                }
-            }
-            if let Self::Sum(sum) = self
-                && matches!(change.row, RowIdentity::Stored { .. })
+            if let Before::Beside(Some(before)) = change.before
+                && let Some((key, _)) = rows.entry(before, false)?
             {
-                let not_stored = || DerivedFault::NotStored { name: sum.name.clone(), row: change.row };
-                items.extend(rows.entries(change.stored.ok_or_else(not_stored)?, true)?);
+                items.insert(key, Value::DELETED);
             }
+            items.extend(rows.taken_away(change.before, taken)?);
             if let Some(after) = change.after {
-                items.extend(rows.entries(after, false)?);
+                items.extend(rows.entry(after, false)?);
             }
         }
         Ok(items.into_iter().collect())
@@ -73,58 +87,70 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Entries of the row with these values; `is_stored` takes away what its segment has.
-    fn entries(self, values: &[Datum], is_stored: bool) -> Result<Vec<(Key, Value)>, DerivedFault> {
+    /// What a sum takes away for a stored row; `None` if there is nothing.
+    fn taken_away(
+        self,
+        before: Before<'_>,
+        taken: Option<&TakenAway>,
+    ) -> Result<Option<(Key, Value)>, DerivedFault> {
+        let is_stored = matches!(self.row, RowIdentity::Stored { .. });
+        if !is_stored || !matches!(self.derived.kind(), DerivedKind::Sum(_)) {
+            return Ok(None);
+        }
+        match (before, taken) {
+            (Before::Stored(values), _) => self.entry(values, true),
+            (Before::Beside(_), Some(taken)) => Ok(taken.entries.get(&self.row).cloned()),
+            (Before::Beside(_), None) => {
+                Err(DerivedFault::NotStored { name: self.derived.name().to_owned(), row: self.row })
+            }
+        }
+    }
+
+    /// The entry of the row with these values, `None` if it has none; `is_stored` takes away what its segment has.
+    fn entry(self, values: &[Datum], is_stored: bool) -> Result<Option<(Key, Value)>, DerivedFault> {
         if values.len() != self.table.columns.len() {
             let (name, expected) = (self.derived.name().to_owned(), self.table.columns.len());
             return Err(DerivedFault::Length { name, row: self.row, found: values.len(), expected });
         }
-        let empty = || Value::new(&[]).map_err(|why| self.oversize(why));
-        let mut entries = Vec::new();
-        match self.derived {
-            Derived::Index(index) => {
-                entries.push((self.key(index.id, Role::Indexed, values, index.column)?, empty()?));
-            }
-            Derived::Pair(pair) => {
-                let roles =
-                    [(Role::Parent, pair.parent, pair.parent_key), (Role::Child, pair.child, pair.child_key)];
-                for (role, table, column) in roles {
-                    // A missing key is nobody's.
-                    let is_missing = values.get(column.index()).is_none_or(|key| *key == Datum::Null);
-                    if table == self.table.id && !is_missing {
-                        entries.push((self.key(pair.id, role, values, column)?, empty()?));
-                    }
+        let (role, column, value) = match self.derived.kind() {
+            DerivedKind::Index { column } => (Role::Indexed, *column, Value::new(&[])),
+            DerivedKind::Parent { key, .. } | DerivedKind::Child { key, .. } => {
+                // A missing key is nobody's.
+                if values.get(key.index()).is_none_or(|key| *key == Datum::Null) {
+                    return Ok(None);
                 }
+                let is_parent = matches!(self.derived.kind(), DerivedKind::Parent { .. });
+                (if is_parent { Role::Parent } else { Role::Child }, *key, Value::new(&[]))
             }
-            Derived::Sum(sum) => {
-                if let Some(amount) = self.amount(sum, values, is_stored)? {
-                    let role = if is_stored { Role::Stored } else { Role::Present };
-                    let value = amount.value().map_err(|why| self.oversize(why))?;
-                    entries.push((self.key(sum.id, role, values, sum.group)?, value));
-                }
+            DerivedKind::Sum(sum) => {
+                let Some(amount) = self.amount(sum, values, is_stored)? else { return Ok(None) };
+                (if is_stored { Role::Stored } else { Role::Present }, sum.group, amount.value())
             }
-        }
-        Ok(entries)
+        };
+        let value = value.map_err(|why| self.oversize(why))?;
+        Ok(Some((self.key(role, values, column)?, value)))
     }
 
-    fn key(
-        &self,
-        by: DerivedId,
-        role: Role,
-        values: &[Datum],
-        column: ColumnId,
-    ) -> Result<Key, DerivedFault> {
+    fn key(self, role: Role, values: &[Datum], column: ColumnId) -> Result<Key, DerivedFault> {
         let value = values.get(column.index()).cloned().unwrap_or(Datum::Null);
+        let by = self.derived.id();
         Entry { by, role, value, row: self.row }.key().map_err(|why| self.oversize(why))
     }
 
     /// What the row counts for; `None` if it does not count.
-    fn amount(&self, sum: &Sum, values: &[Datum], is_stored: bool) -> Result<Option<Amount>, DerivedFault> {
+    fn amount(
+        self,
+        sum: &SumDefinition,
+        values: &[Datum],
+        is_stored: bool,
+    ) -> Result<Option<Amount>, DerivedFault> {
         if sum.within.is_some_and(|within| !is_within(within, values)) {
             return Ok(None);
         }
-        let overflow =
-            || DerivedFault::Overflow { name: sum.name.clone(), what: format!("the amount of {}", self.row) };
+        let overflow = || {
+            let (name, what) = (self.derived.name().to_owned(), format!("the amount of {}", self.row));
+            DerivedFault::Overflow { name, what }
+        };
         let mut product: i128 = 1;
         for factor in &sum.factors {
             let Some(Datum::Integer(value)) = values.get(factor.column().index()) else { return Ok(None) };
@@ -136,13 +162,8 @@ impl Rows<'_> {
     }
 
     /// Unscaled, of as many digits behind the point as the column has. Both operands have 64 bits, so this fits.
-    fn factor(&self, factor: Factor, value: i64) -> i128 {
-        let column = self.table.columns.get(factor.column().index());
-        let scale = match column.map(|column| column.column_type) {
-            Some(ColumnType::Decimal { scale, .. }) => scale,
-            _ => 0,
-        };
-        let one = 10_i128.pow(scale.into());
+    fn factor(self, factor: Factor, value: i64) -> i128 {
+        let one = 10_i128.pow(factor.scale(self.table).into());
         match factor {
             Factor::Column(_) => value.into(),
             Factor::OneMinus(_) => one - i128::from(value),
@@ -150,7 +171,7 @@ impl Rows<'_> {
         }
     }
 
-    fn oversize(&self, why: Oversize) -> DerivedFault {
+    fn oversize(self, why: Oversize) -> DerivedFault {
         DerivedFault::Oversize { name: self.derived.name().to_owned(), row: self.row.to_string(), why }
     }
 }

@@ -3,14 +3,18 @@
 //! Invariants
 //! - Answers are about exactly the rows that are visible: an entry counts if it has its row's stamp, and an older one is left over from a transaction that another one overlapped.
 //! - What cannot be, if rows and entries were read atomically, is a fault and never an answer.
+//! - Entries that have moved away with their rows are gone for good, whatever is told of them later.
 
-use super::{Amount, DEFINITION_PREFIX, Derived, DerivedFault, Entry, Index, Pair, Role, Sum, entry::span};
+use super::{
+    Amount, Derived, DerivedFault, Entry, Role, TakenAway,
+    entry::{PREFIX_BYTES, prefixes, table_of},
+};
 use crate::{
     identity::RowIdentity,
     replica::{RowVersion, TableRows},
     row::Datum,
 };
-use rackscan_format::ids::TableId;
+use rackscan_format::{derived::DerivedKind, ids::TableId};
 use rackscan_ramp::{
     item::{Key, Value},
     stamp::Stamp,
@@ -20,38 +24,62 @@ use std::{
     ops::Bound,
 };
 
-/// What the keys of derived items begin with: entries of indexes, pairs and sums, and definitions.
-const PREFIXES: [&[u8]; 4] = [b"\0i", b"\0f", b"\0a", DEFINITION_PREFIX];
-
 /// The newest visible versions of derived items.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DerivedItems {
     items: BTreeMap<Key, RowVersion>,
+    /// Prefixes of tables' entries that have moved away.
+    emptied: BTreeSet<[u8; PREFIX_BYTES]>,
 }
 
 impl DerivedItems {
-    /// Takes note of an item, unless it is another's or older than what is known.
+    /// Takes note of an item, unless it is another's, has moved away, or is older than what is known.
     pub(crate) fn apply(&mut self, stamp: Stamp, key: &Key, value: Value) {
-        let is_derived = PREFIXES.iter().any(|prefix| key.bytes().starts_with(prefix));
-        if is_derived && self.items.get(key).is_none_or(|known| known.stamp < stamp) {
+        let prefix = key.bytes().first_chunk();
+        if prefix.is_some_and(|prefix| table_of(prefix).is_some() && !self.emptied.contains(prefix))
+            && self.items.get(key).is_none_or(|known| known.stamp < stamp)
+        {
             self.items.insert(key.clone(), RowVersion { stamp, value });
+        }
+    }
+
+    /// Forgets the entries under a prefix for good; nothing if it is not one of a table's entries.
+    pub(crate) fn empty(&mut self, prefix: &[u8]) {
+        if let (Some(_), Ok(prefix)) = (table_of(prefix), prefix.try_into())
+            && self.emptied.insert(prefix)
+        {
+            self.forget_under(&prefix);
         }
     }
 
     /// Forgets what was derived from a table that is gone.
     pub(crate) fn forget(&mut self, table: TableId) {
-        let definitions =
-            self.items.iter().filter_map(|(key, version)| Derived::of(key, &version.value).ok()?);
-        let gone: BTreeSet<[u8; 4]> = definitions
-            .filter(|derived| derived.concerns(table))
-            .map(|derived| derived.id().0.to_be_bytes())
-            .collect();
-        let id = |key: &Key| key.bytes().get(2..6).and_then(|id| <[u8; 4]>::try_from(id).ok());
-        self.items.retain(|key, _| id(key).is_none_or(|id| !gone.contains(&id)));
+        for prefix in prefixes(table) {
+            self.forget_under(&prefix);
+        }
+    }
+
+    /// Whether there is anything of a table, be it deleted.
+    pub(crate) fn has(&self, table: TableId) -> bool {
+        prefixes(table).iter().any(|prefix| self.under(prefix).next().is_some())
+    }
+
+    fn forget_under(&mut self, prefix: &[u8]) {
+        let gone: Vec<Key> = self.under(prefix).cloned().collect();
+        for key in gone {
+            self.items.remove(&key);
+        }
+    }
+
+    fn under<'p>(&'p self, prefix: &'p [u8]) -> impl Iterator<Item = &'p Key> {
+        // No prefix is too long for a key.
+        let from = Key::new(prefix).ok();
+        let keys = from.into_iter().flat_map(|from| self.items.range(from..)).map(|(key, _)| key);
+        keys.take_while(move |key| key.bytes().starts_with(prefix))
     }
 }
 
-/// Rows of a pair that have one key.
+/// Rows of two tables that have one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Family {
     /// Those that the key is of: one, unless nothing sees to it that keys are unique.
@@ -72,15 +100,6 @@ impl<'r> DerivedView<'r> {
         Self { items: &derived.items, tables }
     }
 
-    /// What is to be maintained, by id.
-    ///
-    /// # Errors
-    /// [`DerivedFault::Layout`] and [`DerivedFault::Unreadable`]: whoever does not understand a definition must not write to its table.
-    pub fn definitions(&self) -> Result<Vec<Derived>, DerivedFault> {
-        let definitions = self.items.iter().map(|(key, version)| Derived::of(key, &version.value));
-        definitions.filter_map(Result::transpose).collect()
-    }
-
     /// The rows of which the indexed value is in a range, with it, in the order of values. Missing values are below all others: whoever means `< 5`
     /// begins behind `Null`.
     ///
@@ -88,31 +107,33 @@ impl<'r> DerivedView<'r> {
     /// [`DerivedFault`].
     pub fn rows_in(
         &self,
-        index: &Index,
+        index: &Derived,
         from: Bound<&Datum>,
         to: Bound<&Datum>,
     ) -> Result<Vec<(Datum, RowIdentity)>, DerivedFault> {
-        let (from, to) = span(&Role::Indexed.prefix(index.id), from, to);
-        let entries = self.entries(&index.name, &from, &to, |_| index.table)?;
+        if !matches!(index.kind(), DerivedKind::Index { .. }) {
+            return Err(index.is_not("an index".to_owned()));
+        }
+        let entries = self.entries(index, from, to)?;
         Ok(entries.into_iter().map(|(entry, ..)| (entry.value, entry.row)).collect())
     }
 
-    /// The rows that have a key of a pair.
+    /// The rows that have a value as their key, by the two sides of one foreign key.
     ///
     /// # Errors
     /// [`DerivedFault`].
-    pub fn family(&self, pair: &Pair, key: &Datum) -> Result<Family, DerivedFault> {
-        let (from, to) = span(&Role::Parent.prefix(pair.id), Bound::Included(key), Bound::Included(key));
-        let table_of = |role| if role == Role::Parent { pair.parent } else { pair.child };
-        let mut family = Family::default();
-        for (entry, ..) in self.entries(&pair.name, &from, &to, table_of)? {
-            if entry.role == Role::Parent {
-                family.parents.push(entry.row);
-            } else {
-                family.children.push(entry.row);
-            }
+    pub fn family(&self, parent: &Derived, child: &Derived, key: &Datum) -> Result<Family, DerivedFault> {
+        if !matches!(parent.kind(), DerivedKind::Parent { .. }) {
+            return Err(parent.is_not("a foreign key's parents".to_owned()));
         }
-        Ok(family)
+        if !matches!(child.kind(), DerivedKind::Child { .. }) || child.name() != parent.name() {
+            return Err(child.is_not(format!("the children of foreign key {:?}", parent.name())));
+        }
+        let rows = |side| {
+            let entries = self.entries(side, Bound::Included(key), Bound::Included(key))?;
+            Ok(entries.into_iter().map(|(entry, ..)| entry.row).collect())
+        };
+        Ok(Family { parents: rows(parent)?, children: rows(child)? })
     }
 
     /// What changes add to each group in a range, in the order of groups: together with what the segments have it is the sum of the rows that are visible. Groups
@@ -122,16 +143,18 @@ impl<'r> DerivedView<'r> {
     /// [`DerivedFault`].
     pub fn sums_in(
         &self,
-        sum: &Sum,
+        sum: &Derived,
         from: Bound<&Datum>,
         to: Bound<&Datum>,
     ) -> Result<Vec<(Datum, Amount)>, DerivedFault> {
-        let (from, to) = span(&Role::Present.prefix(sum.id), from, to);
+        sum.sum()?;
         let mut groups: Vec<(Datum, Amount)> = Vec::new();
-        for (entry, key, version) in self.entries(&sum.name, &from, &to, |_| sum.table)? {
+        for (entry, key, version) in self.entries(sum, from, to)? {
             let amount = Amount::of(key, version.value.bytes().unwrap_or_default())?;
-            let overflow =
-                || DerivedFault::Overflow { name: sum.name.clone(), what: "the sum of a group".to_owned() };
+            let overflow = || DerivedFault::Overflow {
+                name: sum.name().to_owned(),
+                what: "the sum of a group".to_owned(),
+            };
             match groups.last_mut() {
                 Some((group, total)) if is_same(group, &entry.value) => {
                     *total = total.plus(amount).ok_or_else(overflow)?;
@@ -143,32 +166,49 @@ impl<'r> DerivedView<'r> {
         Ok(groups)
     }
 
-    /// Entries that count, of keys from one up to another.
+    /// What rows that are seen changed have taken away from a sum: what whoever changes them again writes with them again, without a look at their segments. Looks at all entries of the
+    /// sum.
+    ///
+    /// # Errors
+    /// [`DerivedFault`].
+    pub fn taken_away(&self, sum: &Derived) -> Result<TakenAway, DerivedFault> {
+        sum.sum()?;
+        let entries = self.entries(sum, Bound::Unbounded, Bound::Unbounded)?.into_iter();
+        let stored = entries.filter(|(entry, ..)| entry.role == Role::Stored);
+        let entries = stored.map(|(entry, key, version)| {
+            Amount::of(key, version.value.bytes().unwrap_or_default())?;
+            Ok((entry.row, (key.clone(), version.value.clone())))
+        });
+        Ok(TakenAway { by: sum.id(), entries: entries.collect::<Result<_, DerivedFault>>()? })
+    }
+
+    /// Entries that count, of values in a range.
     fn entries(
         &self,
-        name: &str,
-        from: &[u8],
-        to: &[u8],
-        table_of: impl Fn(Role) -> TableId,
+        derived: &Derived,
+        from: Bound<&Datum>,
+        to: Bound<&Datum>,
     ) -> Result<Vec<(Entry, &'r Key, &'r RowVersion)>, DerivedFault> {
         let bound = |bytes: &[u8]| {
             Key::new(bytes).map_err(|why| DerivedFault::Oversize {
-                name: name.to_owned(),
+                name: derived.name().to_owned(),
                 row: "what is looked for".to_owned(),
                 why,
             })
         };
+        let (from, to) = derived.span(from, to);
         // An order that the map would not take.
         if from >= to {
             return Ok(Vec::new());
         }
+        let rows = self.tables.get(&derived.id().table);
         let mut entries = Vec::new();
-        for (key, version) in self.items.range(bound(from)?..bound(to)?) {
+        for (key, version) in self.items.range(bound(&from)?..bound(&to)?) {
             if version.value.bytes().is_none() {
                 continue;
             }
             let Some(entry) = Entry::of(key)? else { continue };
-            let row = self.tables.get(&table_of(entry.role)).and_then(|rows| rows.row(entry.row));
+            let row = rows.and_then(|rows| rows.row(entry.row));
             let found = row.map_or(Stamp::FIRST, |row| row.stamp);
             if version.stamp > found {
                 let (entry, row) = (version.stamp, entry.row);

@@ -39,6 +39,7 @@ fn table() -> Arc<TableDefinition> {
         rows: u64::from(SEGMENTS * SEGMENT_ROWS),
         source: "a test".to_owned(),
         succeeds: None,
+        derived: Vec::new(),
     })
 }
 

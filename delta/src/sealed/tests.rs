@@ -29,6 +29,7 @@ fn successor() -> Arc<TableDefinition> {
         rows: 0,
         source: "a test".to_owned(),
         succeeds: Some(TableId(7)),
+        derived: Vec::new(),
     })
 }
 

@@ -50,6 +50,7 @@ fn definition() -> TableDefinition {
         rows: 0,
         source: "a test".to_owned(),
         succeeds: None,
+        derived: Vec::new(),
     }
 }
 

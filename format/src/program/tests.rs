@@ -26,6 +26,7 @@ fn table() -> TableDefinition {
         rows: 1,
         source: "test".into(),
         succeeds: None,
+        derived: Vec::new(),
     }
 }
 

@@ -160,5 +160,6 @@ pub(super) fn definition(rows: u64) -> TableDefinition {
         rows,
         source: "tpchgen".to_owned(),
         succeeds: None,
+        derived: Vec::new(),
     }
 }

@@ -247,6 +247,7 @@ mod tests {
             rows: 1,
             source: String::new(),
             succeeds: None,
+            derived: Vec::new(),
         }
     }
 

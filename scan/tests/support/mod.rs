@@ -103,6 +103,7 @@ impl Table {
             rows: u64::from(rows),
             source: "test".into(),
             succeeds: None,
+            derived: Vec::new(),
         };
         Self { definition, directory: Arc::new(directory), pages, columns }
     }

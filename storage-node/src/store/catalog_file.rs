@@ -7,7 +7,7 @@
 //! Invariants
 //! - `catalog` is always whole: the one before a change or the one after it. `catalog.new` is never read.
 //! - The file lists the labels of the node's devices, so that a lost or swapped device is noticed before it is read.
-//! - A file that does not parse stops the start; it is never taken for an empty one. One of the layout before is read, and replaced by the next
+//! - A file that does not parse stops the start; it is never taken for an empty one. One of an earlier layout is read, and replaced by the next
 //!   change.
 
 mod earlier;
@@ -165,11 +165,10 @@ impl CatalogFile {
         };
         let what = "the catalog";
         let content = codec::unseal(Envelope::Catalog, what, &bytes).or_else(|error| {
-            let earlier = codec::unseal::<earlier::Content>(Envelope::EarlierCatalog, what, &bytes);
-            match earlier {
-                // Of neither layout: what is wrong with it as one of ours says more.
+            match earlier::read(what, &bytes) {
+                // Of no layout at all: what is wrong with it as one of ours says more.
                 Err(CodecError::Foreign { .. }) => Err(error),
-                earlier => earlier.map(CatalogContent::from),
+                earlier => earlier,
             }
         });
         content.map(Some).map_err(|source| CatalogFileError::Damaged { file, source })
@@ -201,7 +200,11 @@ impl CatalogFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rackscan_format::ids::{ColumnId, SegmentId, TableId};
+    use rackscan_format::{
+        ids::{ColumnId, SegmentId, TableId},
+        message::NodeSegment,
+        schema::{ColumnDefinition, ColumnType},
+    };
 
     /// Beside the test's own program: /tmp may be a tmpfs.
     fn folder() -> tempfile::TempDir {
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_of_the_layout_before_is_read_and_says_what_it_said() {
+    fn a_catalog_of_before_tables_succeeded_one_another_is_read_and_says_what_it_said() {
         let folder = folder();
         let file = CatalogFile::in_folder(folder.path()).unwrap();
         let definition = earlier::Definition {
@@ -260,21 +263,68 @@ mod tests {
             source: "a test".to_owned(),
         };
         let segment = SegmentDirectory { table: TableId(8), segment: SegmentId(3), rows: 77, chunks: vec![] };
-        let table = earlier::Table { definition, committed: true, segments: vec![segment.clone()] };
+        let table = earlier::Loaded { definition, committed: true, segments: vec![segment.clone()] };
         let content =
             earlier::Content { device_labels: vec![1, 2], cluster: 9, node: NodeId(7), tables: vec![table] };
         fs::write(file.path(), codec::seal(Envelope::EarlierCatalog, &content).unwrap()).unwrap();
         let found = file.read().unwrap().unwrap();
         assert_eq!((found.device_labels, found.cluster, found.catalog.node), (vec![1, 2], 9, NodeId(7)));
         let [table] = &found.catalog.tables[..] else { panic!("{:?}", found.catalog) };
-        let TableDefinition { id, name, sorted_by, nodes, rows, succeeds, .. } = &table.definition;
+        let TableDefinition { id, name, sorted_by, nodes, rows, succeeds, derived, .. } = &table.definition;
         assert_eq!((id, name.as_str(), sorted_by), (&TableId(8), "t", &Some(ColumnId(2))));
         assert_eq!((&nodes[..], rows, succeeds), (&[NodeId(7), NodeId(9)][..], &77, &None));
+        assert!(derived.is_empty());
         assert!(table.committed && table.segments.len() == 1);
         assert_eq!(table.segments[0].directory, segment);
         assert!(table.segments[0].withheld.is_empty());
         fs::write(file.path(), codec::seal(Envelope::Scratch, &content).unwrap()).unwrap();
         assert!(matches!(file.read(), Err(CatalogFileError::Damaged { .. })));
+    }
+
+    /// A catalog as the release wrote it that knew successors, and no derivations.
+    const SUCCEEDING: [&str; 5] = [
+        "524b5301060000003b000000ae988eb6",
+        "02010209070108017402016b02000164",
+        "050f0201000101802080080207094d06",
+        "6120746573740105010105034d000cc7",
+        "2f391c0000020001004600",
+    ];
+
+    #[test]
+    fn a_catalog_of_before_tables_derived_anything_is_read_and_says_what_it_said() {
+        let folder = folder();
+        let file = CatalogFile::in_folder(folder.path()).unwrap();
+        let hex = SUCCEEDING.concat();
+        let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap());
+        fs::write(file.path(), bytes.collect::<Vec<u8>>()).unwrap();
+        let found = file.read().unwrap().unwrap();
+        assert_eq!((found.device_labels, found.cluster, found.catalog.node), (vec![1, 2], 9, NodeId(7)));
+        let [table] = &found.catalog.tables[..] else { panic!("{:?}", found.catalog) };
+        let column = |name: &str, column_type, nullable| {
+            let name = name.to_owned();
+            ColumnDefinition { name, column_type, nullable }
+        };
+        let money = ColumnType::Decimal { precision: 15, scale: 2 };
+        let expected = TableDefinition {
+            id: TableId(8),
+            name: "t".to_owned(),
+            columns: vec![column("k", ColumnType::Int64, false), column("d", money, true)],
+            partition_key: ColumnId(0),
+            sorted_by: Some(ColumnId(1)),
+            page_size: 4096,
+            segment_rows: 1024,
+            nodes: vec![NodeId(7), NodeId(9)],
+            rows: 77,
+            source: "a test".to_owned(),
+            succeeds: Some(TableId(5)),
+            derived: Vec::new(),
+        };
+        assert!(table.committed);
+        assert_eq!(table.definition, expected);
+        let directory =
+            SegmentDirectory { table: TableId(5), segment: SegmentId(3), rows: 77, chunks: vec![] };
+        let withheld = WithheldRows::of([1, 70]).unwrap();
+        assert_eq!(table.segments, [NodeSegment { directory, withheld }]);
     }
 
     #[test]

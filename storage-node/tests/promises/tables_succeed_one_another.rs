@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use rackscan_format::{
     codec::{self, Envelope},
-    ids::{NodeId, SegmentId, TableId},
+    derived::{DerivedDefinition, DerivedKind, Factor, SumDefinition, Within},
+    ids::{ColumnId, NodeId, SegmentId, TableId},
     message::{Answer, NodeCatalog, NodeTable, Refusal, RefusalCode, Request, Target},
     program::ScanProgram,
+    schema::TableDefinition,
     withheld::WithheldRows,
 };
 use rackscan_scan::{output_schema, wire};
@@ -139,6 +141,24 @@ fn is_read(client: &mut Client, reader: &Table, table: &Table, index: usize, wit
     assert_eq!(rest, encoded.len());
     let gone = std::sync::Arc::new(withheld.clone());
     assert_eq!(found, table.run_at_home_without(index, table.verified(&theirs), gone), "{name:?}");
+}
+
+fn index(name: &str, column: u16) -> DerivedDefinition {
+    DerivedDefinition { name: name.to_owned(), kind: DerivedKind::Index { column: ColumnId(column) } }
+}
+
+/// One derivation of each kind.
+fn derived() -> Vec<DerivedDefinition> {
+    let named = |name: &str, kind| DerivedDefinition { name: name.to_owned(), kind };
+    let within = Some(Within { column: ColumnId(0), from: -5, until: 5 });
+    let (factors, base) =
+        (vec![Factor::Column(ColumnId(1)), Factor::OneMinus(ColumnId(1))], Some(TableId(9)));
+    vec![
+        index("by text", 2),
+        named("children", DerivedKind::Parent { key: ColumnId(0), child: "u".to_owned() }),
+        named("parents", DerivedKind::Child { key: ColumnId(1), parent: "u".to_owned() }),
+        named("sum", DerivedKind::Sum(SumDefinition { group: ColumnId(2), factors, within, base })),
+    ]
 }
 
 /// A published table of three segments.
@@ -438,18 +458,19 @@ fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
     let published = keep_bytes(&mut client, 1, 9, 0, &[]).unwrap_err();
     assert_eq!(published.code, RefusalCode::Malformed, "table 1 is no load: {published:?}");
     type Change = fn(&mut Table);
-    let changes: [(Change, RefusalCode, &str); 7] = [
+    let changes: [(Change, RefusalCode, &str); 8] = [
         (|table| table.definition.succeeds = None, RefusalCode::Malformed, "expected no table"),
         (|table| table.definition.succeeds = Some(TableId(9)), RefusalCode::Replaced, "table 9"),
         (|table| table.definition.succeeds = Some(TableId(2)), RefusalCode::Malformed, "succeeds"),
         (|table| table.definition.name = "u".to_owned(), RefusalCode::Replaced, "\"u\""),
         (|table| table.definition.columns[1].nullable = true, RefusalCode::Malformed, "other columns"),
-        (
-            |table| table.definition.partition_key = rackscan_format::ids::ColumnId(1),
-            RefusalCode::Malformed,
-            "other partition key",
-        ),
+        (|table| table.definition.partition_key = ColumnId(1), RefusalCode::Malformed, "other partition key"),
         (|table| table.definition.nodes.push(NodeId(4)), RefusalCode::Malformed, "other nodes"),
+        (
+            |table| table.definition.derived = vec![index("by text", 3)],
+            RefusalCode::Malformed,
+            "the indexed column is column 3 (derivation \"by text\")",
+        ),
     ];
     for (change, code, text) in changes {
         let mut other = before.successor(2, &[], ROWS);
@@ -546,7 +567,7 @@ fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
     node.stop();
     let file = home.path("data").join("catalog");
     let whole = std::fs::read(&file).unwrap();
-    let damages: [(Damage, &str); 4] = [
+    let damages: [(Damage, &str); 5] = [
         (|tables| tables[1].segments[0].withheld = rows([ROWS]), "withheld rows"),
         (
             |tables| tables[1].segments[0].directory.chunks[0].pages[0].extent.offset_bytes += 4096,
@@ -560,6 +581,7 @@ fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
             },
             "twice",
         ),
+        (|tables| tables[1].definition.derived = vec![index("by text", 3)], "the indexed column"),
     ];
     for (damage, text) in damages {
         let (labels, cluster, mut catalog): Content =
@@ -567,10 +589,78 @@ fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
         damage(&mut catalog.tables);
         std::fs::write(&file, codec::seal(Envelope::Catalog, &(labels, cluster, catalog)).unwrap()).unwrap();
         let error = home.start_with(home.config()).err().expect("it must not start").to_string();
-        assert!(error.contains(text) && error.contains("table 2"), "{text:?}: {error}");
+        let names_it = error.contains("table 2") || error.contains("table \"t\"");
+        assert!(error.contains(text) && names_it, "{text:?}: {error}");
     }
     std::fs::write(&file, &whole).unwrap();
     let node = home.start();
     assert_eq!(segments(&node, 2), [(1, 0, 1)]);
+    node.stop();
+}
+
+#[test]
+fn a_successor_derives_what_it_says_and_still_does_after_a_restart() {
+    let home = Home::new();
+    let node = home.start();
+    let mut before = Table::new(1, "t", 1, ROWS);
+    before.definition.derived = vec![index("by value", 1)];
+    before.load(&mut node.shm());
+    let mut client = node.shm();
+    let mut next = before.successor(2, &[], ROWS);
+    next.definition.derived = derived();
+    keep(&mut client, &next, 0, &WithheldRows::NONE);
+    client.done(preparing(&next, 1));
+    client.done(preparing(&next, 1));
+    let mut other = before.successor(2, &[], ROWS);
+    other.definition.derived = vec![index("by text", 2)];
+    let refusal = client.refused(preparing(&other, 1));
+    assert!(refusal.text.contains("another definition"), "{}", refusal.text);
+    drop(client);
+    let definitions = |node: &Running| tables(node).into_iter().map(|table| table.definition).collect();
+    let both: Vec<TableDefinition> = definitions(&node);
+    assert_eq!(both, [before.definition, next.definition.clone()]);
+    node.stop();
+    let node = home.start();
+    assert_eq!(definitions(&node), both, "prepared");
+    node.shm().done(commit(&next));
+    node.stop();
+    let node = home.start();
+    assert_eq!((definitions(&node), names(&node)), (vec![next.definition], vec![(2, true)]));
+    node.stop();
+}
+
+#[test]
+fn a_catalog_of_before_tables_derived_anything_is_opened_and_replaced_by_the_next_change() {
+    type Content<Tables> = (Vec<u64>, u64, Tables);
+    let home = Home::new();
+    let node = home.start();
+    let before = loaded(&node);
+    let mut client = node.shm();
+    let next = before.successor(2, &[], ROWS);
+    keep(&mut client, &next, 0, &rows([1]));
+    client.done(preparing(&next, 1));
+    drop(client);
+    let there = tables(&node);
+    node.stop();
+    let file = home.path("data").join("catalog");
+    let whole = std::fs::read(&file).unwrap();
+    let (labels, cluster, catalog): Content<NodeCatalog> =
+        codec::unseal(Envelope::Catalog, "the catalog", &whole).unwrap();
+    let earlier = catalog.tables.into_iter().map(|NodeTable { definition: d, committed, segments }| {
+        let first = (d.id, d.name, d.columns, d.partition_key, d.sorted_by, d.page_size, d.segment_rows);
+        (first, (d.nodes, d.rows, d.source, d.succeeds), committed, segments)
+    });
+    let earlier = (labels, cluster, (catalog.node, earlier.collect::<Vec<_>>()));
+    std::fs::write(&file, codec::seal(Envelope::SucceedingCatalog, &earlier).unwrap()).unwrap();
+    let node = home.start();
+    assert_eq!(tables(&node), there);
+    node.shm().done(commit(&next));
+    node.stop();
+    let content: Result<Content<NodeCatalog>, _> =
+        codec::unseal(Envelope::Catalog, "the catalog", &std::fs::read(&file).unwrap());
+    let [table] = &content.unwrap().2.tables[..] else { panic!("one table") };
+    assert!(table.committed && table.definition == next.definition);
+    let node = home.start();
+    assert_eq!((names(&node), segments(&node, 2)), (vec![(2, true)], vec![(1, 0, 1)]));
     node.stop();
 }

@@ -2,13 +2,14 @@
 
 use super::{lines, table, world::Workload};
 use crate::{
-    derived::{Amount, Derived, Entry, Factor, Index, Role, RowChange, Sum, Within},
+    derived::{Amount, Before, Derived, Entry, Role, RowChange, TakenAway},
     identity::RowIdentity,
     replica::Replica,
     row::{Datum, decode, encode},
 };
 use fastrand::Rng;
 use rackscan_format::{
+    derived::{DerivedDefinition, DerivedKind, Factor, SumDefinition, Within},
     ids::{ColumnId, SegmentId},
     schema::TableDefinition,
 };
@@ -27,20 +28,20 @@ const SUPPLIERS: i64 = 4;
 /// Days of which some are within the quarter.
 pub(super) const QUARTER: (i64, i64) = (100, 190);
 
-pub(super) fn index() -> Index {
-    Index { id: super::ID, name: "by supplier".to_owned(), table: lines().id, column: ColumnId(1) }
+pub(super) fn index() -> DerivedDefinition {
+    let kind = DerivedKind::Index { column: ColumnId(1) };
+    DerivedDefinition { name: "by supplier".to_owned(), kind }
 }
 
 /// What Q15 of TPC-H adds up: price x (1 - discount), of a quarter, by supplier.
-pub(super) fn revenue() -> Sum {
-    Sum {
-        id: super::ID,
-        name: "revenue".to_owned(),
-        table: lines().id,
+pub(super) fn revenue() -> DerivedDefinition {
+    let sum = SumDefinition {
         group: ColumnId(1),
         factors: vec![Factor::Column(ColumnId(2)), Factor::OneMinus(ColumnId(3))],
         within: Some(Within { column: ColumnId(4), from: QUARTER.0, until: QUARTER.1 }),
-    }
+        base: None,
+    };
+    DerivedDefinition { name: "revenue".to_owned(), kind: DerivedKind::Sum(sum) }
 }
 
 type Row = Option<Vec<Datum>>;
@@ -70,13 +71,16 @@ pub(super) struct Changes {
     /// The newest version of each row that was acknowledged, and its transaction.
     known: BTreeMap<RowIdentity, (Stamp, Row)>,
     open: BTreeMap<Stamp, Vec<(RowIdentity, Row)>>,
+    /// What a reader saw last, whom writers believe: rows beside segments, and what those of segments have taken away.
+    seen: (BTreeMap<RowIdentity, Row>, Option<TakenAway>),
 }
 
 impl Changes {
     pub(super) fn new(derived: Derived) -> Self {
         let row = |row| (RowIdentity::Stored { segment: SegmentId(0), row }, (Stamp::FIRST, None));
         let known = (0..STORED).map(row).collect();
-        Self { table: table(&lines()), derived, known, open: BTreeMap::new() }
+        let (open, seen) = (BTreeMap::new(), (BTreeMap::new(), None));
+        Self { table: table(&lines()), derived, known, open, seen }
     }
 
     /// Rows that somebody sees beside segments.
@@ -86,7 +90,7 @@ impl Changes {
         rows.map(|(row, version)| (row, values(&version.value))).collect()
     }
 
-    fn check_index(&self, seen: &Replica, index: &Index) -> Result<(), String> {
+    fn check_index(&self, seen: &Replica) -> Result<(), String> {
         let supplier = |(row, values): (RowIdentity, Row)| Some((row, values?.swap_remove(1)));
         let rows: BTreeMap<RowIdentity, Datum> = self.rows(seen).into_iter().filter_map(supplier).collect();
         let (one, three) = (Datum::Integer(1), Datum::Integer(3));
@@ -96,7 +100,7 @@ impl Changes {
             (Bound::Excluded(&one), Bound::Excluded(&three)),
         ];
         for (from, to) in ranges {
-            let found = seen.derived().rows_in(index, from, to).map_err(|fault| fault.to_string())?;
+            let found = seen.derived().rows_in(&self.derived, from, to).map_err(|fault| fault.to_string())?;
             let is_in = |value: &Datum| {
                 let Datum::Integer(value) = value else { return false };
                 match (from, to) {
@@ -131,7 +135,7 @@ impl Changes {
         is_within.then(|| (number(1), i128::from(number(2)) * (100 - i128::from(number(3)))))
     }
 
-    fn check_sum(&self, seen: &Replica, sum: &Sum) -> Result<(), String> {
+    fn check_sum(&self, seen: &Replica) -> Result<(), String> {
         let mut base: BTreeMap<i64, (i128, i64)> = BTreeMap::new();
         let mut visible = base.clone();
         let rows = self.rows(seen);
@@ -148,7 +152,7 @@ impl Changes {
             }
         }
         rows.values().for_each(|values| add(&mut visible, values));
-        let changes = seen.derived().sums_in(sum, Bound::Unbounded, Bound::Unbounded);
+        let changes = seen.derived().sums_in(&self.derived, Bound::Unbounded, Bound::Unbounded);
         for (group, Amount { sum, rows }) in changes.map_err(|fault| fault.to_string())? {
             let Datum::Integer(group) = group else { panic!("{group:?}") };
             let total = base.entry(group).or_default();
@@ -180,10 +184,16 @@ impl Workload for Changes {
                 .map_or(Value::DELETED, |values| Value::new(&encode(&self.table, values).unwrap()).unwrap());
             items.push((row.key(self.table.id).unwrap(), value));
             let stored = stored(*row);
-            // What is acknowledged; somebody else may be about to change it.
-            let before = self.known.get(row).and_then(|(_, values)| values.as_deref());
-            let change = RowChange { row: *row, stored: stored.as_deref(), before, after: after.as_deref() };
-            items.extend(self.derived.maintain(&self.table, &[change]).unwrap());
+            // As the last reader saw it; somebody else may have changed it, or be about to.
+            let (rows, taken) = &self.seen;
+            let known = || self.known.get(row).and_then(|(_, values)| values.as_deref());
+            let before = match (rows.get(row), &stored) {
+                (Some(values), _) => Before::Beside(values.as_deref()),
+                (None, Some(stored)) => Before::Stored(stored),
+                (None, None) => Before::Beside(known()),
+            };
+            let change = RowChange { row: *row, before, after: after.as_deref() };
+            items.extend(self.derived.maintain(&self.table, &[change], taken.as_ref()).unwrap());
         }
         self.open.insert(stamp, changed.into_iter().collect());
         items
@@ -194,8 +204,13 @@ impl Workload for Changes {
         for (key, _) in items {
             keys.push(key.clone());
             let Ok(Some((_, row))) = RowIdentity::of(key) else { continue };
-            for role in [Role::Indexed, Role::Stored, Role::Present] {
-                let entry = |supplier| Entry { by: super::ID, role, value: Datum::Integer(supplier), row };
+            let roles = match self.derived.kind() {
+                DerivedKind::Sum(_) => &[Role::Stored, Role::Present][..],
+                _ => &[Role::Indexed],
+            };
+            for role in roles {
+                let by = self.derived.id();
+                let entry = |supplier| Entry { by, role: *role, value: Datum::Integer(supplier), row };
                 keys.extend((1..=SUPPLIERS).map(|supplier| entry(supplier).key().unwrap()));
             }
         }
@@ -211,11 +226,14 @@ impl Workload for Changes {
         }
     }
 
-    fn check(&self, seen: &Replica) -> Result<(), String> {
-        match &self.derived {
-            Derived::Index(index) => self.check_index(seen, index),
-            Derived::Sum(sum) => self.check_sum(seen, sum),
-            Derived::Pair(_) => panic!("not of this workload"),
+    fn check(&mut self, seen: &Replica) -> Result<(), String> {
+        let is_sum = matches!(self.derived.kind(), DerivedKind::Sum(_));
+        let checked = if is_sum { self.check_sum(seen) } else { self.check_index(seen) };
+        let taken = is_sum.then(|| seen.derived().taken_away(&self.derived)).transpose();
+        // Of what cannot be nobody writes anything.
+        if let Ok(taken) = taken {
+            self.seen = (self.rows(seen), taken);
         }
+        checked
     }
 }

@@ -2,28 +2,38 @@
 
 use super::{lines, orders, table, world::Workload};
 use crate::{
-    derived::{Derived, Pair, RowChange},
+    derived::{Before, Derived, RowChange},
     identity::RowIdentity,
     replica::Replica,
     row::{Datum, decode, encode},
 };
 use fastrand::Rng;
-use rackscan_format::{ids::ColumnId, schema::TableDefinition};
+use rackscan_format::{
+    derived::{DerivedDefinition, DerivedKind},
+    ids::ColumnId,
+    schema::TableDefinition,
+};
 use rackscan_ramp::{
     item::{Key, Value},
     stamp::Stamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) fn pair() -> Pair {
-    Pair {
-        id: super::ID,
-        name: "lines of orders".to_owned(),
-        parent: orders().id,
-        parent_key: ColumnId(0),
-        child: lines().id,
-        child_key: ColumnId(0),
-    }
+const NAME: &str = "lines of orders";
+
+pub(super) fn parents() -> DerivedDefinition {
+    let kind = DerivedKind::Parent { key: ColumnId(0), child: "lineitem".to_owned() };
+    DerivedDefinition { name: NAME.to_owned(), kind }
+}
+
+pub(super) fn children() -> DerivedDefinition {
+    let kind = DerivedKind::Child { key: ColumnId(0), parent: "orders".to_owned() };
+    DerivedDefinition { name: NAME.to_owned(), kind }
+}
+
+/// What is derived from one side's rows.
+fn side(of: &TableDefinition) -> Derived {
+    Derived::all_of(of).into_iter().find(|derived| derived.name() == NAME).unwrap()
 }
 
 /// An order with its lines.
@@ -66,10 +76,10 @@ fn items(of: &TableDefinition, rows: &[(RowIdentity, Vec<Datum>)], is_deleted: b
         .map(|(row, values)| {
             let (there, not) = (Some(values.as_slice()), None);
             let (before, after) = if is_deleted { (there, not) } else { (not, there) };
-            RowChange { row: *row, stored: None, before, after }
+            RowChange { row: *row, before: Before::Beside(before), after }
         })
         .collect();
-    items.extend(Derived::Pair(pair()).maintain(of, &changes).unwrap());
+    items.extend(side(of).maintain(of, &changes, None).unwrap());
     items
 }
 
@@ -106,8 +116,14 @@ impl Workload for Families {
         self.there.extend(self.open.remove(&stamp).unwrap());
     }
 
-    fn check(&self, seen: &Replica) -> Result<(), String> {
-        let (parents, children) = (Self::rows(seen, &table(&orders())), Self::rows(seen, &table(&lines())));
+    fn check(&mut self, seen: &Replica) -> Result<(), String> {
+        let (orders, lines) = (table(&orders()), table(&lines()));
+        let (parents, children) = (Self::rows(seen, &orders), Self::rows(seen, &lines));
+        let (parent_side, child_side) = (side(&orders), side(&lines));
+        let family_of = |key: &Datum| {
+            let family = seen.derived().family(&parent_side, &child_side, key);
+            family.map_err(|fault| fault.to_string())
+        };
         let keys: BTreeMap<i64, &Datum> = parents.values().map(|row| (number(&row[0]), &row[1])).collect();
         for (row, values) in &children {
             if !keys.contains_key(&number(&values[0])) {
@@ -120,7 +136,7 @@ impl Workload for Families {
             if i64::try_from(own.len()) != Ok(number(&values[1])) {
                 return Err(format!("the order {row} has {} lines of {:?}", own.len(), values[1]));
             }
-            let family = seen.derived().family(&pair(), &values[0]).map_err(|fault| fault.to_string())?;
+            let family = family_of(&values[0])?;
             if family.parents != [*row] {
                 return Err(format!("the order {row} is {:?} by its key", family.parents));
             }
@@ -130,8 +146,7 @@ impl Workload for Families {
         }
         let gone = (1..=self.next).filter(|key| !keys.contains_key(key));
         for key in gone {
-            let family = seen.derived().family(&pair(), &Datum::Integer(key));
-            let family = family.map_err(|fault| fault.to_string())?;
+            let family = family_of(&Datum::Integer(key))?;
             if !(family.parents.is_empty() && family.children.is_empty()) {
                 return Err(format!("there is no order {key}, and it has {family:?}"));
             }

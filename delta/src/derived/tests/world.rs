@@ -11,7 +11,7 @@ use rackscan_ramp::{
     home::{Home, Peer},
     item::{Key, Value, Version},
     log::{LogWriter, Tail},
-    message::{Found, HomeId, LeaseId, Reply, Request, home_of},
+    message::{Found, HomeId, KeyRange, LeaseId, Reply, Request, home_of},
     slot::SlotVector,
     stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
@@ -33,7 +33,7 @@ pub(super) trait Workload {
     /// A transaction was acknowledged.
     fn ended(&mut self, stamp: Stamp);
     /// Whether what somebody sees belongs together; if not, what does not.
-    fn check(&self, seen: &Replica) -> Result<(), String>;
+    fn check(&mut self, seen: &Replica) -> Result<(), String>;
 }
 
 /// What readers found.
@@ -60,11 +60,15 @@ impl Node {
         let home = Home::new(store, LogWriter::after(Tail::START)).feeding(feed, SYSTEM_PREFIX);
         let reader = FeedReader::at(Tail::START, 1, FEED_BYTES);
         let mut node = Self { id: HomeId(id), home, reader, lease: LeaseId::default() };
-        let [Reply::Leased { lease, .. }] = node.ask(Request::Lease { client: ClientId(99) })[..] else {
+        node.lease();
+        node
+    }
+
+    fn lease(&mut self) {
+        let [Reply::Leased { lease, .. }] = self.ask(Request::Lease { client: ClientId(99) })[..] else {
             panic!("no lease")
         };
-        node.lease = lease;
-        node
+        self.lease = lease;
     }
 
     /// A log that is durable at once, and a feed that is published before anybody is told.
@@ -200,6 +204,82 @@ impl<W: Workload> World<'_, W> {
             }
         }
         self.check(replica);
+    }
+}
+
+/// Homes to which one transaction is written after the other, and what follows them.
+pub(super) struct Homes {
+    nodes: Vec<Node>,
+    time: u64,
+    pub(super) replica: Replica,
+}
+
+impl Homes {
+    pub(super) fn new() -> Self {
+        Self { nodes: (0..HOMES).map(Node::new).collect(), time: 0, replica: Replica::new() }
+    }
+
+    pub(super) fn ids(&self) -> Vec<HomeId> {
+        self.nodes.iter().map(|node| node.id).collect()
+    }
+
+    /// Whether a transaction committed; it is followed to its end.
+    pub(super) fn write(&mut self, items: Vec<(Key, Value)>) -> bool {
+        self.time += 1;
+        let stamp = Stamp { time: self.time, client: ClientId(1) };
+        let begun = Algorithm::Fast.begin_write(stamp, items, &[], &Places(&self.nodes));
+        let (mut coordinator, mut to_send) = begun.unwrap();
+        let mut outcome = None;
+        while let Some(Message { to, request }) = to_send.pop() {
+            for reply in self.nodes[usize::from(to.0)].ask(request) {
+                let step = coordinator.step(Event::Reply { from: to, reply });
+                to_send.extend(step.messages);
+                outcome = outcome.or(step.outcome);
+            }
+        }
+        for node in &mut self.nodes {
+            node.ask(Request::Settled { stamps: vec![stamp] });
+            node.read(&mut self.replica);
+        }
+        while !self.replica.round_ended().unwrap() {}
+        match outcome {
+            Some(Outcome::Committed { .. }) => true,
+            Some(Outcome::Aborted { .. }) => false,
+            other => panic!("nothing else happens here: {other:?}"),
+        }
+    }
+
+    /// Items of the system that all homes have under a prefix.
+    pub(super) fn keys_under(&mut self, prefix: &[u8]) -> usize {
+        self.scan(prefix).into_iter().map(|(_, items)| items.len()).sum()
+    }
+
+    /// What somebody sees who begins to follow now.
+    pub(super) fn scanned(&mut self) -> Replica {
+        let mut replica = Replica::new();
+        for (home, items) in self.scan(SYSTEM_PREFIX) {
+            replica.scanned(home, items).unwrap();
+        }
+        while !replica.round_ended().unwrap() {}
+        replica
+    }
+
+    fn scan(&mut self, prefix: &[u8]) -> Vec<(HomeId, Vec<(Key, Found)>)> {
+        let mut found = Vec::new();
+        for node in &mut self.nodes {
+            let range = KeyRange { prefix: prefix.to_vec(), after: None, most: 1000, values: true };
+            // No reader protects what is gone.
+            node.ask(Request::Close { lease: node.lease });
+            node.home.store_mut().collect(usize::MAX);
+            node.lease();
+            let lease = node.lease;
+            let Some(Reply::Scanned { items, more: false }) = node.ask(Request::Scan { lease, range }).pop()
+            else {
+                panic!("no scan")
+            };
+            found.push((node.id, items));
+        }
+        found
     }
 }
 

@@ -41,6 +41,7 @@ fn table() -> TableSnapshot {
         rows: ROWS.into(),
         source: "a test".to_owned(),
         succeeds: None,
+        derived: Vec::new(),
     };
     let text = |text: &str| ZoneValue::Text(text.as_bytes().to_vec());
     let directory = SegmentDirectory {

@@ -69,6 +69,7 @@ fn case(types: &[ColumnType], values: Vec<Vec<i64>>, nodes: Vec<Node>) -> Option
         rows: 1024,
         source: "test".into(),
         succeeds: None,
+        derived: Vec::new(),
     };
     let inputs = (0_u16..).zip(types);
     let inputs =

@@ -1,36 +1,71 @@
-//! How is a catalog read that was written before tables succeeded one another?
+//! How is a catalog read that an earlier release wrote?
 //!
-//! Invariant: it says what it said then. Its tables succeed none and withhold nothing.
+//! | envelope | written | what it says |
+//! |---|---|---|
+//! | `EarlierCatalog` | before tables succeeded one another | [`Loaded`] |
+//! | `SucceedingCatalog` | before tables said what is derived from their rows | [`Succeeding`] |
+//!
+//! Invariant: it says what it said then. Tables derive nothing, and those of the first kind succeed none and withhold nothing.
 
 use rackscan_format::{
+    codec::{self, CodecError, Envelope},
     ids::{ColumnId, NodeId, TableId},
     message::{NodeCatalog, NodeSegment, NodeTable},
     schema::{ColumnDefinition, TableDefinition},
     segment::SegmentDirectory,
     withheld::WithheldRows,
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
-/// As [`super::CatalogContent`] was.
+use super::CatalogContent;
+
+/// What a catalog of one of these layouts says; [`CodecError::Foreign`] if it is of none.
+pub(super) fn read(what: &'static str, bytes: &[u8]) -> Result<CatalogContent, CodecError> {
+    match of::<Succeeding>(Envelope::SucceedingCatalog, what, bytes) {
+        Err(CodecError::Foreign { .. }) => of::<Loaded>(Envelope::EarlierCatalog, what, bytes),
+        found => found,
+    }
+}
+
+fn of<T: DeserializeOwned + Into<NodeTable>>(
+    kind: Envelope,
+    what: &'static str,
+    bytes: &[u8],
+) -> Result<CatalogContent, CodecError> {
+    let Content { device_labels, cluster, node, tables } = codec::unseal::<Content<T>>(kind, what, bytes)?;
+    let catalog = NodeCatalog { node, tables: tables.into_iter().map(T::into).collect() };
+    Ok(CatalogContent { device_labels, cluster, catalog })
+}
+
+/// As [`CatalogContent`] was.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
-pub(super) struct Content {
+pub(super) struct Content<T> {
     pub(super) device_labels: Vec<u64>,
     pub(super) cluster: u64,
     pub(super) node: NodeId,
-    pub(super) tables: Vec<Table>,
+    pub(super) tables: Vec<T>,
 }
 
-/// As [`NodeTable`] was.
+/// As [`NodeTable`] was at first.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
-pub(super) struct Table {
+pub(super) struct Loaded {
     pub(super) definition: Definition,
     pub(super) committed: bool,
     pub(super) segments: Vec<SegmentDirectory>,
 }
 
-/// As [`TableDefinition`] was.
+/// As [`NodeTable`] was then, with a definition that ended where the table is named that it succeeds.
+#[derive(Debug, Deserialize)]
+pub(super) struct Succeeding {
+    definition: Definition,
+    succeeds: Option<TableId>,
+    committed: bool,
+    segments: Vec<NodeSegment>,
+}
+
+/// As [`TableDefinition`] was at first.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct Definition {
@@ -46,37 +81,37 @@ pub(super) struct Definition {
     pub(super) source: String,
 }
 
-impl From<Content> for super::CatalogContent {
-    fn from(content: Content) -> Self {
-        let Content { device_labels, cluster, node, tables } = content;
-        let catalog = NodeCatalog { node, tables: tables.into_iter().map(NodeTable::from).collect() };
-        Self { device_labels, cluster, catalog }
-    }
-}
-
-impl From<Table> for NodeTable {
-    fn from(table: Table) -> Self {
-        let Table { definition, committed, segments } = table;
+impl From<Loaded> for NodeTable {
+    fn from(table: Loaded) -> Self {
+        let Loaded { definition, committed, segments } = table;
         let segment = |directory| NodeSegment { directory, withheld: WithheldRows::NONE };
         let segments = segments.into_iter().map(segment).collect();
-        Self { definition: definition.into(), committed, segments }
+        Self { definition: definition.succeeding(None), committed, segments }
     }
 }
 
-impl From<Definition> for TableDefinition {
-    fn from(earlier: Definition) -> Self {
-        Self {
-            id: earlier.id,
-            name: earlier.name,
-            columns: earlier.columns,
-            partition_key: earlier.partition_key,
-            sorted_by: earlier.sorted_by,
-            page_size: earlier.page_size,
-            segment_rows: earlier.segment_rows,
-            nodes: earlier.nodes,
-            rows: earlier.rows,
-            source: earlier.source,
-            succeeds: None,
+impl From<Succeeding> for NodeTable {
+    fn from(table: Succeeding) -> Self {
+        let Succeeding { definition, succeeds, committed, segments } = table;
+        Self { definition: definition.succeeding(succeeds), committed, segments }
+    }
+}
+
+impl Definition {
+    fn succeeding(self, succeeds: Option<TableId>) -> TableDefinition {
+        TableDefinition {
+            id: self.id,
+            name: self.name,
+            columns: self.columns,
+            partition_key: self.partition_key,
+            sorted_by: self.sorted_by,
+            page_size: self.page_size,
+            segment_rows: self.segment_rows,
+            nodes: self.nodes,
+            rows: self.rows,
+            source: self.source,
+            succeeds,
+            derived: Vec::new(),
         }
     }
 }

@@ -58,6 +58,7 @@ impl Table {
             rows: u64::from(segments * rows),
             source: "test".to_owned(),
             succeeds: None,
+            derived: Vec::new(),
         };
         let segments = (0..segments).map(|number| segment(&definition, number, rows)).collect();
         Self { definition, segments }
