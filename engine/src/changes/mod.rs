@@ -31,6 +31,7 @@ use rackscan_client::{
     Written,
 };
 use rackscan_delta::{
+    derived,
     identity::table_prefix,
     replica::{Replica, TableRows},
 };
@@ -217,13 +218,18 @@ impl Changes {
         followed.catalogs.left_behind(&followed.replica)
     }
 
-    /// Closes or empties what homes have of a table.
+    /// Closes what homes have of a table, or empties it, together with what is derived from its rows.
     pub(crate) async fn close(self: &Arc<Self>, table: TableId, closing: Closing) -> Result<(), EngineError> {
         let homes: Vec<HomeId> = self.lines.nodes.iter().map(|node| HomeId(node.id.0)).collect();
-        let items = closing
-            .items(&table_prefix(table), &homes)
+        let mut prefixes = vec![table_prefix(table).to_vec()];
+        if closing == Closing::Emptied && lock(&self.followed).replica.has_derived(table) {
+            prefixes.extend(derived::prefixes(table));
+        }
+        let items = prefixes.iter().map(|prefix| closing.items(prefix, &homes));
+        let items: Option<Vec<_>> = items.collect();
+        let items = items
             .ok_or_else(|| EngineError::Changes(format!("table {table}: no keys close it at all homes")))?;
-        self.write(move |_| items).await.map(drop)
+        self.write(move |_| items.into_iter().flatten().collect()).await.map(drop)
     }
 
     /// Writes items in one transaction; they are made for its stamp.
