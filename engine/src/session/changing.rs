@@ -137,11 +137,28 @@ impl Engine {
         column: &str,
         keys: &[i64],
     ) -> Result<BTreeMap<i64, Vec<RowIdentity>>, EngineError> {
-        let mut found: BTreeMap<i64, Vec<RowIdentity>> = BTreeMap::new();
         if keys.is_empty() {
-            return Ok(found);
+            return Ok(BTreeMap::new());
         }
-        let mut seen = self.now().await?;
+        for _ in 1..QUERY_ATTEMPTS_MAX {
+            let seen = self.now().await?;
+            let view = Arc::clone(&seen.view);
+            match self.rows_with_keys_in(seen, table, column, keys).await {
+                Err(error) if error.may_be_of_another_time() && self.has_moved(&view).await => {}
+                found => return found,
+            }
+        }
+        self.rows_with_keys_in(self.now().await?, table, column, keys).await
+    }
+
+    async fn rows_with_keys_in(
+        &self,
+        mut seen: Seen,
+        table: &str,
+        column: &str,
+        keys: &[i64],
+    ) -> Result<BTreeMap<i64, Vec<RowIdentity>>, EngineError> {
+        let mut found: BTreeMap<i64, Vec<RowIdentity>> = BTreeMap::new();
         seen.placed = Some(table.to_owned());
         let Some(Known::Whole(known)) = seen.view.get(table).cloned() else {
             return Err(self.unknown_table(table));
@@ -246,7 +263,12 @@ impl Engine {
             }
             let moment = self.tables.moment();
             let mut alone = Transaction::at(Arc::clone(&moment));
-            let outcome = self.change(&mut alone, change, started).await?;
+            let outcome = match self.change(&mut alone, change, started).await {
+                Err(error) if error.may_be_of_another_time() && self.has_moved(&moment.view).await => {
+                    continue;
+                }
+                outcome => outcome?,
+            };
             match self.commit(alone).await {
                 // What the statement says is done again over the successor: its rows have other identities.
                 Err(EngineError::Sealed) => {

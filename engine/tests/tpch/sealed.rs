@@ -435,6 +435,9 @@ async fn queries_are_answered_while_all_segments_of_their_tables_come_and_go() {
 /// How many orders there are, slowly: their segments are read one after the other.
 const SLOWLY: &str = "select count(*) from orders where upper(repeat(o_comment, 100)) <> o_comment";
 
+/// As slowly, no row is deleted.
+const SLOW_CHANGE: &str = "delete from orders where upper(repeat(o_comment, 100)) = o_comment";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_outlives_its_segments_is_run_again_and_a_transaction_is_told() {
     let cluster = TestCluster::start(2).unwrap();
@@ -453,6 +456,9 @@ async fn a_query_that_outlives_its_segments_is_run_again_and_a_transaction_is_to
             let outcome = one(&asked, &mut SqlSession::default(), SLOWLY).await;
             outcome.map_err(|error| error.to_string())
         });
+        let asked = Arc::clone(&engine);
+        let change =
+            tokio::spawn(async move { asked.sql(SLOW_CHANGE).await.map(|done| count(&done.batches)) });
         tokio::time::sleep(Duration::from_millis(50)).await;
         // The second sealing does without the segments that the first one has emptied.
         let delete = format!("delete from orders where o_orderkey >= {from}");
@@ -462,6 +468,7 @@ async fn a_query_that_outlives_its_segments_is_run_again_and_a_transaction_is_to
         let is_outlived = !query.is_finished();
         outlived += u32::from(is_outlived);
         let (before, found) = (rows, query.await.unwrap().unwrap());
+        assert_eq!(change.await.unwrap().unwrap(), 0, "{policy}");
         rows -= i64::try_from(gone).unwrap();
         let again = engine.sql_in(&mut session, SLOWLY).await.map(|outcome| outcome.rows());
         if policy.to_string().starts_with("remote") {
