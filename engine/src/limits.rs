@@ -71,6 +71,8 @@ pub(crate) const SEALED_IN_FLIGHT: usize = 4;
 pub(crate) const KEPT_IN_FLIGHT: usize = 16;
 /// Segments of a node, each of at most half as many rows as a full one, from which on they are put together when their table is sealed.
 pub(crate) const COMPACTED_SEGMENTS_MIN: usize = 8;
+/// A segment goes along with smaller ones if it has at most so many times the rows of all of them.
+pub(crate) const COMPACTED_STEP: u64 = 2;
 /// Rows that one sealing puts together at most, in memory.
 pub(crate) const COMPACTED_ROWS_MAX: u64 = 1 << 18;
 /// Between two looks for the successor of a table that takes no writes.

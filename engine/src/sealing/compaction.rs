@@ -12,7 +12,7 @@
 use crate::{
     changes::encoded,
     error::EngineError,
-    limits::{COMPACTED_ROWS_MAX, COMPACTED_SEGMENTS_MIN},
+    limits::{COMPACTED_ROWS_MAX, COMPACTED_SEGMENTS_MIN, COMPACTED_STEP},
     snapshot::TableSnapshot,
     table::Table,
 };
@@ -57,17 +57,23 @@ pub(super) fn worn(table: &TableSnapshot) -> BTreeSet<SegmentId> {
         }
     }
     let of_node = COMPACTED_ROWS_MAX / by_node.len().max(1) as u64;
-    let chosen = by_node.into_values().map(|mut segments| {
-        segments.sort_unstable();
-        let mut rows = 0;
-        segments.retain(|(left, _)| {
-            rows += u64::from(*left);
-            rows <= of_node
-        });
-        segments
-    });
-    let worth = chosen.filter(|segments| segments.len() >= COMPACTED_SEGMENTS_MIN);
-    worth.flatten().map(|(_, segment)| segment).collect()
+    by_node.into_values().flat_map(|segments| put_together(segments, of_node)).collect()
+}
+
+/// Of segments of one node, with the rows that are left, those that become one: the smallest, as long as none has many more rows than all before it
+/// together. Otherwise a large one would be written anew with every few small ones.
+fn put_together(mut segments: Vec<(u32, SegmentId)>, rows_max: u64) -> Vec<SegmentId> {
+    segments.sort_unstable();
+    let (mut rows, mut chosen) = (0, Vec::new());
+    for (left, segment) in segments {
+        let left = u64::from(left);
+        if rows + left > rows_max || (!chosen.is_empty() && left > COMPACTED_STEP * rows) {
+            break;
+        }
+        rows += left;
+        chosen.push(segment);
+    }
+    if chosen.len() >= COMPACTED_SEGMENTS_MIN { chosen } else { Vec::new() }
 }
 
 /// The rows of some segments of a table as nodes have it, as if they had just been written.
@@ -104,4 +110,43 @@ fn take(table: &Table, batch: &RecordBatch, rows: &mut TableRows) -> Result<(), 
         rows.insert(RowIdentity::Stored { segment, row }, RowVersion { stamp: Stamp::FIRST, value });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rows: &[u32]) -> Vec<(u32, SegmentId)> {
+        (0..).zip(rows).map(|(number, rows)| (*rows, SegmentId(number))).collect()
+    }
+
+    #[test]
+    fn a_large_segment_is_not_written_anew_with_a_few_small_ones() {
+        assert!(put_together(of(&[37_500, 25, 25, 25, 25, 25, 25, 25]), 1 << 18).is_empty());
+        let small: Vec<SegmentId> = (1..9).map(SegmentId).collect();
+        assert_eq!(put_together(of(&[37_500, 25, 25, 25, 25, 25, 25, 25, 25]), 1 << 18), small);
+        let like = [400, 25, 25, 25, 25, 25, 25, 25, 25];
+        assert_eq!(put_together(of(&like), 1 << 18).len(), 9, "one of about as many rows goes along");
+        assert_eq!(put_together(of(&[30; 20]), 300).len(), 10, "no more than may be at a time");
+        assert!(put_together(of(&[30; 7]), 300).is_empty() && put_together(Vec::new(), 300).is_empty());
+    }
+
+    #[test]
+    fn a_row_is_written_anew_about_as_often_as_its_table_grows_by_the_number_that_is_put_together() {
+        let (mut segments, mut rewritten) = (Vec::new(), 0);
+        for number in 0..4096 {
+            segments.push((25, SegmentId(number)));
+            let chosen: BTreeSet<SegmentId> = put_together(segments.clone(), 1 << 18).into_iter().collect();
+            let rows: u32 = segments.iter().filter(|(_, id)| chosen.contains(id)).map(|(rows, _)| rows).sum();
+            segments.retain(|(_, id)| !chosen.contains(id));
+            if rows > 0 {
+                segments.push((rows, SegmentId(10_000 + number)));
+                rewritten += rows;
+            }
+        }
+        let rows: u32 = segments.iter().map(|(rows, _)| rows).sum();
+        assert_eq!(rows, 4096 * 25);
+        assert!(segments.len() < 40, "{segments:?}");
+        assert!(rewritten < 7 * rows, "each of {rows} rows was written {} times", rewritten / rows);
+    }
 }
