@@ -52,7 +52,7 @@ mod staging;
 mod store;
 mod task;
 
-pub use config::{ByteSize, ClusterId, Config, ConfigError, DeviceConfig, PeerConfig};
+pub use config::{ByteSize, ClusterId, Config, ConfigError, DeviceConfig, LogPatience, PeerConfig};
 pub use cpu_share::{CgroupVersion, CpuGroup};
 pub use error::{StartError, Stopped};
 pub use home::HomeFileError;

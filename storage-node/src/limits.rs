@@ -173,6 +173,12 @@ pub const COPY_PATIENCE: Duration = Duration::from_secs(2);
 pub const COPY_AHEAD_TIME: Duration = Duration::from_secs(60);
 /// How often a node that has lost its log looks whether those that may have it are there.
 pub const SEEK_PERIOD: Duration = Duration::from_millis(200);
+/// How long a node whose log has a damaged end waits for the other nodes that may have the rest, once one has said what it has.
+pub const LOST_END_OTHERS_TIME: Duration = Duration::from_secs(10);
+/// How long it waits if none says anything.
+pub const LOST_END_FIRST_TIME: Duration = Duration::from_secs(30);
+/// How often it asks all of them again because one that has more went away, or refused, while that was fetched. About once a second.
+pub const LOST_END_TRIES_MAX: u32 = 30;
 /// Parts of copies that wait for their thread.
 pub const KEEPING_QUEUE_MAX: usize = 64;
 /// Of a home's memory, one part in so many is for copies of logs on their way, where nodes know each other: half of it for those kept here, half for the
@@ -192,7 +198,7 @@ pub const LOG_COMPACT_RETRY: Duration = Duration::from_secs(10);
 pub const LOG_STEP_BYTES: usize = 1 << 20;
 /// Bytes of a log that are in memory while it is read: more than its longest record.
 pub const LOG_WINDOW_BYTES: u64 = 2 * RECORD_BYTES_MAX as u64;
-/// Bytes that are kept of what was cut off the ends of logs: the newest cut anyhow, and as many before it as fit.
+/// Bytes that are kept of what was cut off the ends of a log, or of a copy: the newest cut anyhow, and as many before it as fit.
 pub const LOG_CUT_BYTES: u64 = 16 << 20;
 /// How long after a disk was full it is tried again.
 pub const LOG_RETRY: Duration = Duration::from_millis(100);
@@ -252,6 +258,9 @@ const _: () = assert!(2 * ENDINGS_MAX <= REQUESTS_PER_CONNECTION_MAX);
 // A piece of a copy is staged whole.
 const _: () = assert!(KEPT_BYTES_MAX <= BUFFER_BYTES_MAX && PEER_MEMORY_BYTES.is_multiple_of(4096));
 const _: () = assert!(2 * KEPT_BYTES_MAX as u64 <= COPIES_BYTES_MAX);
+// A node that is silent has been given up by then, and looked for again.
+const _: () = assert!(LOST_END_OTHERS_TIME.as_secs() >= PEER_PATIENCE.as_secs());
+const _: () = assert!(LOST_END_FIRST_TIME.as_secs() >= LOST_END_OTHERS_TIME.as_secs());
 // A record that begins in a window is whole in the next one.
 const _: () =
     assert!(LOG_WINDOW_BYTES > RECORD_BYTES_MAX as u64 && LOG_STEP_BYTES as u64 <= LOG_COMPACT_BYTES);

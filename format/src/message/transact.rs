@@ -67,7 +67,7 @@ pub struct HomeStatus {
     /// Other nodes whose copy of its log has all that was acknowledged.
     pub log_copies: u16,
     /// Bytes that were cut off the end of its log when it started, because they are no whole records: what a crash leaves of records that
-    /// nobody was told of, or damage. They are kept beside the log. 0 if there were none.
+    /// nobody was told of, or damage. They are kept beside the log. 0 if there were none, or if copies in other nodes gave them back.
     pub log_cut_bytes: u64,
     /// Requests.
     pub requests: u64,

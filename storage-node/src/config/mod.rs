@@ -74,6 +74,21 @@ pub struct PeerConfig {
     pub addresses: Vec<Address>,
 }
 
+/// How long a node whose log has a damaged end waits for those that may have the rest of it, before it goes on without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPatience {
+    /// For the others, once one of them has said what it has.
+    pub others: Duration,
+    /// For the first one.
+    pub first: Duration,
+}
+
+impl Default for LogPatience {
+    fn default() -> Self {
+        Self { others: limits::LOST_END_OTHERS_TIME, first: limits::LOST_END_FIRST_TIME }
+    }
+}
+
 /// Everything a node is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +168,9 @@ pub struct Config {
     /// Stored pages and groups that one scan of a segment may hold; one that cannot do with it is refused likewise.
     #[serde(default = "defaults::scan_memory")]
     pub scan_memory: ByteSize,
+    /// How long it waits for the rest of a log whose end is damaged. Not in a file: there it is what it is by default.
+    #[serde(skip)]
+    pub log_patience: LogPatience,
 }
 
 /// What a node does when it is not told.
@@ -241,6 +259,7 @@ impl Config {
             scan_queue: defaults::scan_queue(),
             scan_cpu_ms: defaults::scan_cpu_ms(),
             scan_memory: defaults::scan_memory(),
+            log_patience: LogPatience::default(),
         }
     }
 

@@ -16,8 +16,8 @@ use rackscan_ramp::{
 };
 
 use crate::{
-    home::{LogFile, is_full},
-    limits::LOG_STEP_BYTES,
+    home::{LogFile, is_full, keep_cut},
+    limits::{LOG_CUT_BYTES, LOG_STEP_BYTES},
 };
 
 /// A file with a copy.
@@ -155,15 +155,8 @@ impl Copy {
         if followed(&self.file, start, point.offset_bytes)?.tail() != point {
             return Ok(false);
         }
-        let mut kept = OpenOptions::new().append(true).create(true).open(beside)?;
-        let end = self.through_bytes();
-        let mut at = point.offset_bytes;
-        while at < end {
-            let piece = self.read(at, LOG_STEP_BYTES, end)?;
-            io::Write::write_all(&mut kept, &piece)?;
-            at += piece.len() as u64;
-        }
-        kept.sync_all()?;
+        let bytes = self.through_bytes().saturating_sub(point.offset_bytes);
+        keep_cut(beside, &self.file, point.offset_bytes, bytes, LOG_CUT_BYTES)?;
         self.cut_file(point.offset_bytes)?;
         (self.follower, self.is_dirty) = (Follower::after(point), true);
         Ok(true)

@@ -9,14 +9,15 @@
 //! |---|---|
 //! | `<origin>.log` | the copy that counts: what its origin gets if it has lost its own. Behind it zeroes where disk space was taken ahead |
 //! | `<origin>.log.new` | one that is being made; it takes the other one's place when it is whole |
-//! | `<origin>.log.cut` | what a copy had and its origin's log has not, one cut behind the other |
+//! | `<origin>.log.cut` | what a copy had and its origin's log has not, one cut behind the other; bounded as `transactions.log.cut` is, the newest cut kept |
+//! | `<origin>.log.cut.new` | a successor of that being written; never read |
 //! | `<origin>.log.<number>-<record>` | a copy of a log that was not replaced by a shorter one, and is not its origin's any more |
 //! | `<origin>.log.damaged` | a file that began as no log does |
 //!
 //! Invariants
 //! - What is answered is on the disk.
 //! - Bytes are kept only if they go on with the log: by their numbers and checksums, whoever sends them.
-//! - Nothing of a copy is thrown away but what a shorter log of the same row replaces, and what was never whole.
+//! - Nothing of a copy is thrown away but what a shorter log of the same row replaces, what was never whole, and cuts for which newer ones leave no room.
 //! - Only nodes that this one is told of have copies here; each takes care of its own by its id, and one cannot touch another's.
 //! - It works whether or not the node's own home is there: nodes that start at the same time ask each other.
 
@@ -42,7 +43,7 @@ pub(crate) fn successor(number: u32, random: u32) -> u32 {
 }
 
 /// Whether a log may replace another one of the same row.
-fn is_successor(number: u32, of: u32) -> bool {
+pub(crate) fn is_successor(number: u32, of: u32) -> bool {
     number != of && number & ROW == of & ROW
 }
 

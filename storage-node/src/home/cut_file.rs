@@ -1,4 +1,4 @@
-//! What becomes of bytes that are cut off a log because they are no whole records?
+//! What becomes of bytes that are cut off a log because they are no whole records, or off a copy because its origin's log goes on differently?
 //!
 //! They are kept in a file beside it: behind a damaged record may lie whole ones, which were acknowledged.
 //!
@@ -18,9 +18,8 @@ use super::files::{HomeFileError, os};
 
 /// The file's name, in the folder of the log.
 pub(super) const LOG_CUT: &str = "transactions.log.cut";
-const LOG_CUT_NEW: &str = "transactions.log.cut.new";
 
-/// Keeps `bytes` bytes of a log, from `offset_bytes` on: behind what was cut off before if both take at most `most_bytes`, else in its place.
+/// Keeps `bytes` bytes of a log, from `offset_bytes` on, in the file for it: behind what was cut off before if both take at most `most_bytes`, else in its place.
 pub(super) fn keep(
     folder: &Path,
     log: &File,
@@ -29,29 +28,40 @@ pub(super) fn keep(
     most_bytes: u64,
 ) -> Result<(), HomeFileError> {
     let path = folder.join(LOG_CUT);
-    let failed = |error| os(&path, "keeping what is cut off the log")(error);
-    let held_bytes = match fs::metadata(&path) {
+    keep_in(&path, log, offset_bytes, bytes, most_bytes).map_err(os(&path, "keeping what is cut off the log"))
+}
+
+/// The same in any file.
+pub(crate) fn keep_in(
+    path: &Path,
+    log: &File,
+    offset_bytes: u64,
+    bytes: u64,
+    most_bytes: u64,
+) -> io::Result<()> {
+    let held_bytes = match fs::metadata(path) {
         Ok(metadata) => metadata.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(error),
     };
     let fits = held_bytes.checked_add(bytes).is_some_and(|all| all <= most_bytes);
     let kept = if fits {
         OpenOptions::new()
             .append(true)
             .create(true)
-            .open(&path)
+            .open(path)
             .and_then(|kept| copy(log, offset_bytes, bytes, kept))
     } else {
-        let new = folder.join(LOG_CUT_NEW);
+        let new = path.with_extension("cut.new");
         let written = File::create(&new).and_then(|kept| copy(log, offset_bytes, bytes, kept));
-        written.and_then(|()| fs::rename(&new, &path))
+        written.and_then(|()| fs::rename(&new, path))
     };
-    kept.and_then(|()| File::open(folder)?.sync_all()).map_err(failed)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    kept.and_then(|()| File::open(folder)?.sync_all())?;
     if !fits && held_bytes > 0 {
         tracing::warn!(
             file = %path.display(), left_out_bytes = held_bytes, kept_bytes = bytes, most_bytes,
-            "what was cut off the log of transactions at earlier starts was left out for what is cut off now"
+            "what was cut off a log of transactions earlier was left out for what is cut off now"
         );
     }
     Ok(())
@@ -92,6 +102,6 @@ mod tests {
         assert_eq!(kept(9, 150_000), log[9..150_009], "a long one is whole");
         assert_eq!(kept(3, 99), log[3..102]);
         assert_eq!(kept(0, 1), [&log[3..102], &log[..1]].concat());
-        assert!(!folder.path().join(LOG_CUT_NEW).exists());
+        assert!(!folder.path().join("transactions.log.cut.new").exists());
     }
 }

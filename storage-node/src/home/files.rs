@@ -12,7 +12,7 @@
 //! - A file that is not what it should be stops the start; it is never overwritten or taken for an empty one.
 //! - A life's number is durable before the life begins, and is never that of another one: the next one counts on, and where the file is lost
 //!   the count begins at a random number.
-//! - What is cut off the log is durable beside it before it is cut off.
+//! - What is cut off the log is durable beside it before it is cut off, and not cut off before the nodes that may have the rest were asked.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -31,12 +31,13 @@ use rackscan_ramp::{
     item::SYSTEM_PREFIX,
     limits::LOG_HEADER_BYTES,
     log::{Cut, HeaderFault, LogWriter, RecoverError, Tail, recover},
-    store::StoreOptions,
+    store::{Store, StoreOptions},
 };
 
 use super::{
     cut_file::{self, LOG_CUT},
     log_file::{Folder, LogFile},
+    lost_end::Left,
     reader::LogReader,
     shared::HomeShared,
     slots::RegionSlots,
@@ -134,12 +135,23 @@ pub(super) struct Found {
     pub(super) cut_bytes: u64,
 }
 
-/// What is ready before any thread is: the home, or, where its log is lost and other nodes may have a copy, all but that.
+/// What there is of a log.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// All that there was.
+    Whole(Box<Found>),
+    /// Nothing, and other nodes may have a copy.
+    Lost,
+    /// It has a damaged end, of which other nodes may have a copy. Nothing was cut off yet: whatever happens until then, the next start finds it damaged again.
+    Damaged(Left),
+}
+
+/// What is ready before any thread is: the home, or, where its log is lost or damaged and other nodes may have a copy, all but that.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(super) shared: Arc<HomeShared>,
     pub(super) setting: Setting,
-    pub(super) found: Option<Found>,
+    pub(super) begun: Begun,
     pub(super) copies_bytes: u64,
 }
 
@@ -174,19 +186,43 @@ pub(crate) fn open(
     let setting = Setting { folder: folder.clone(), options, slots, feed };
     // Whether it is a new node or one that has lost its log, others know.
     let has_keepers = config.peers.iter().any(|peer| peer.node != config.node);
-    let is_awaited = has_keepers && !path.try_exists().map_err(os(&path, "looking for it"))?;
-    let found = if is_awaited { None } else { Some(setting.recover()?) };
-    Ok(Some(Opened { shared, setting, found, copies_bytes: plan.copies_bytes }))
+    let is_there = path.try_exists().map_err(os(&path, "looking for it"))?;
+    let begun = match (has_keepers, is_there) {
+        (false, _) => Begun::Whole(Box::new(setting.recover()?)),
+        (true, false) => Begun::Lost,
+        (true, true) => setting.begin()?,
+    };
+    Ok(Some(Opened { shared, setting, begun, copies_bytes: plan.copies_bytes }))
 }
 
 impl Setting {
-    /// The home that the log makes, which is an empty one if there is none.
+    fn file(&self) -> Result<File, HomeFileError> {
+        let path = self.log();
+        let opening = OpenOptions::new().read(true).write(true).open(&path);
+        opening.map_err(os(&path, "opening it"))
+    }
+
+    /// The home that the log makes, if all of it can be read.
+    fn begin(&self) -> Result<Begun, HomeFileError> {
+        let (path, file) = (self.log(), self.file()?);
+        let (store, tail, cut) = read(&path, &file, self.options, RegionSlots(self.slots.clone()))?;
+        let Some(cut) = cut else { return Ok(Begun::Whole(Box::new(self.found(file, store, tail, 0)?))) };
+        drop(store);
+        clear(&self.slots).map_err(os(&path, "forgetting what it holds"))?;
+        let number = number_of(&file).map_err(os(&path, "reading it"))?;
+        tracing::warn!(
+            file = %path.display(), offset = cut.offset_bytes, bytes = cut.bytes, damage = %cut.damage,
+            "the end of the log of transactions is damaged: the nodes that keep copies are asked for it"
+        );
+        Ok(Begun::Damaged(Left { number, tail, cut_bytes: cut.bytes }))
+    }
+
+    /// The home that the log makes, which is an empty one if there is none. A damaged end is cut off.
     pub(super) fn recover(&self) -> Result<Found, HomeFileError> {
-        let Self { folder, options, slots, feed } = self;
+        let Self { folder, options, slots, .. } = self;
         let path = folder.join(LOG);
         make(folder, &path)?;
-        let opening = OpenOptions::new().read(true).write(true).open(&path);
-        let mut file = opening.map_err(os(&path, "opening it"))?;
+        let mut file = self.file()?;
         let (store, end, cut) = read(&path, &file, *options, RegionSlots(slots.clone()))?;
         let cut_bytes = cut.as_ref().map_or(0, |cut| cut.bytes);
         if let Some(cut) = cut {
@@ -197,7 +233,18 @@ impl Setting {
                 "the end of the log of transactions was cut off: it holds no whole record"
             );
         }
-        let number = number_of(&file).map_err(os(&path, "reading it"))?;
+        self.found(file, store, end, cut_bytes)
+    }
+
+    fn found(
+        &self,
+        file: File,
+        store: Store<RegionSlots>,
+        end: Tail,
+        cut_bytes: u64,
+    ) -> Result<Found, HomeFileError> {
+        let Self { options, feed, .. } = self;
+        let number = number_of(&file).map_err(os(&self.log(), "reading it"))?;
         let home = feeding(Home::new(store, LogWriter::after(end)), feed, options.life);
         let status = home.store().status();
         tracing::info!(
@@ -220,12 +267,27 @@ impl Setting {
         self.folder.join(LOG_FETCHED)
     }
 
-    /// Makes what was fetched, and is durable, the log.
-    pub(super) fn adopt(&self) -> Result<(), HomeFileError> {
+    /// Makes what was fetched, and is durable, the log. The damaged end of the one that there was is kept beside.
+    pub(super) fn adopt(&self, left: Option<&Left>) -> Result<(), HomeFileError> {
         let path = self.folder.join(LOG);
+        if let Some(Left { tail, cut_bytes, .. }) = left {
+            cut_file::keep(&self.folder, &self.file()?, tail.offset_bytes, *cut_bytes, LOG_CUT_BYTES)?;
+        }
         let adopted = fs::rename(self.fetched(), &path).and_then(|()| File::open(&self.folder)?.sync_all());
         adopted.map_err(os(&path, "putting it in place"))
     }
+}
+
+/// Nobody has read it yet.
+fn clear(slots: &Region) -> io::Result<()> {
+    let zeroes = vec![0; 1 << 16];
+    let mut at = 0;
+    while at < slots.bytes() {
+        let length = zeroes.len().min(slots.bytes() - at);
+        slots.copy_in(at, &zeroes[..length]).map_err(|error| io::Error::other(error.to_string()))?;
+        at += length;
+    }
+    Ok(())
 }
 
 /// The home with an empty feed: who followed an earlier life is told so, and asks what there is.
@@ -312,7 +374,7 @@ fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()>
     File::open(folder)?.sync_all()
 }
 
-type Read = (rackscan_ramp::store::Store<RegionSlots>, Tail, Option<Cut>);
+type Read = (Store<RegionSlots>, Tail, Option<Cut>);
 
 /// The store that a log makes, where the log goes on, and what of it does not count.
 fn read(path: &Path, file: &File, options: StoreOptions, slots: RegionSlots) -> Result<Read, HomeFileError> {

@@ -9,7 +9,7 @@
 //! - `access`: how a request of any reactor reaches the home, and its replies the request.
 //! - `service`: the home in the first reactor. `clients`: what clients leave there. `endings`, `orphans`: how it is ended; `ask`: how others are asked for that. `slots`: where peers read by themselves.
 //! - `writer`: the thread of the log. `compaction`: how it makes a shorter one. `log_file`: the file below it. `durability`: what counts as durable.
-//! - `copying`: how other nodes come to have copies of the log. `recovery`: how the log comes back from them if it is lost, and `arrival` how its home then comes to the first reactor.
+//! - `copying`: how other nodes come to have copies of the log. `recovery`: how the log comes back from them if it is lost, or its end damaged (`lost_end`), and `arrival` how its home then comes to the first reactor.
 //! - `files`: which files there are, and what a start makes of them. `reader`: a log, piece by piece. `cut_file`: what was cut off it.
 //! - `shared`: what all reactors know of the home.
 //!
@@ -28,6 +28,7 @@ mod durability;
 mod endings;
 mod files;
 mod log_file;
+mod lost_end;
 #[cfg(test)]
 mod memory_disk;
 mod orphans;
@@ -39,6 +40,7 @@ mod slots;
 mod writer;
 
 pub(crate) use access::{Asked, Caller, FirstHome, HomeAccess, is_answered};
+pub(crate) use cut_file::keep_in as keep_cut;
 pub use files::HomeFileError;
 pub(crate) use files::{Opened, log_files, open};
 pub(crate) use log_file::{LogFile, is_full};

@@ -1,13 +1,18 @@
-//! How does a node come to its home whose log is not there?
+//! How does a node come to its home whose log is not there, or has a damaged end?
 //!
 //! ```text
 //! ask the nodes that keep its log -> all have said what they have -> one has a copy: fetch it, check it, put it in place -> recover as from any log
 //!   ^ again while one is away                                     -> none has:       this is a new node, with an empty home
+//!
+//! the end is damaged: ask likewise -> all have, or were waited for long enough -> one has more: likewise; the damaged end is kept beside
+//!                                                                              -> none has:     cut the end off, recover from what is left
 //! ```
 //!
 //! Invariants
 //! - An empty home is begun only when every node that may keep a copy has said that it has none: what was acknowledged may be with any of them.
 //! - What is fetched is checked, record by record, before it is put in place; an older copy is not taken while a longer one was promised.
+//! - What goes on with a log that is there has all that is left of it. Nothing of that log is cut off before the copies were asked for.
+//! - A node with a damaged log goes on without those that are silent, and says so: it never waits for ever.
 //! - The node serves everything else meanwhile, and answers the same question of others.
 
 use std::{
@@ -27,15 +32,16 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     limits::LOG_HEADER_BYTES,
-    log::{Follower, Tail},
+    log::{Damage, Follower, Tail},
     message::HomeId,
 };
 
 use super::{
     access::FirstHome,
     arrival::Arrival,
-    files::{Found, HomeFileError, Opened, Setting, os, start_log},
+    files::{Begun, Found, HomeFileError, Opened, Setting, os, start_log},
     log_file::LogFile,
+    lost_end::{Left, Offer, Waiting},
     service::HomeService,
     shared::HomeShared,
 };
@@ -44,7 +50,7 @@ use crate::{
     copies::{keepers, tail},
     error::StartError,
     lifecycle::Lifecycle,
-    limits::SEEK_PERIOD,
+    limits::{LOST_END_TRIES_MAX, SEEK_PERIOD},
     mailbox::Mailbox,
     peers::{PeerWay, lines_options, others},
 };
@@ -69,12 +75,16 @@ impl Opened {
         lifecycle: &Arc<Lifecycle>,
         peers: Option<PeerWay>,
     ) -> Result<(FirstHome, JoinHandle<()>), StartError> {
-        let Self { shared, setting, found, .. } = self;
+        let Self { shared, setting, begun, .. } = self;
         let (config, lifecycle) = (config.clone(), Arc::clone(lifecycle));
         let making = Making { config, setting, shared, lifecycle, first, peers };
-        let Some(found) = found else { return making.seek(key) };
+        let found = match begun {
+            Begun::Whole(found) => found,
+            Begun::Lost => return making.seek(key, None),
+            Begun::Damaged(left) => return making.seek(key, Some(left)),
+        };
         let (shared, number) = (Arc::clone(&making.shared), found.number);
-        let (mut home, thread) = making.make(found)?;
+        let (mut home, thread) = making.make(*found)?;
         home.log_replaced(number);
         shared.came();
         Ok((FirstHome::Here(Box::new(home)), thread))
@@ -92,21 +102,21 @@ impl Making {
         Ok((HomeService::new(found.home, shared, lifecycle, log, most_bytes, who), thread))
     }
 
-    /// Looks for the log on a thread of its own, which then waits for that of the log.
-    fn seek(self, key: &ClusterKey) -> Result<(FirstHome, JoinHandle<()>), StartError> {
+    /// Looks for the log, or for the rest of it, on a thread of its own, which then waits for that of the log.
+    fn seek(self, key: &ClusterKey, left: Option<Left>) -> Result<(FirstHome, JoinHandle<()>), StartError> {
         let arrival = Arrival::new();
-        let left = Arc::clone(&arrival);
+        let place = Arc::clone(&arrival);
         let nodes = others(&self.config);
         let keepers = keepers(self.config.node, nodes.iter().map(|node| node.id));
         let nodes = nodes.into_iter().filter(|node| keepers.contains(&node.id)).collect();
         let options = lines_options(nodes, key);
-        self.shared.is_awaited(format!("waits for {} to say whether they keep its log", named(&keepers)));
+        self.shared.is_awaited(waits_for(&keepers, left));
         let name = format!("n{}-recover", self.config.node);
         let run = move || {
             let lifecycle = Arc::clone(&self.lifecycle);
             let _guard = lifecycle.guard("the thread that looks for the log of transactions");
             let first = Arc::clone(&self.first);
-            let found = Seeking { making: &self, options }.run();
+            let found = Seeking { making: &self, options, left }.run();
             let made = match found {
                 Ok(Some(found)) => {
                     let number = found.number;
@@ -118,7 +128,7 @@ impl Making {
             };
             match made {
                 Ok((home, number, thread)) => {
-                    left.leave(home, number, &first);
+                    place.leave(home, number, &first);
                     // It panics on its own account, and has stopped the node then.
                     let _ = thread.join();
                 }
@@ -136,6 +146,11 @@ fn named(nodes: &[NodeId]) -> String {
     nodes.iter().map(|node| format!("node {node}")).collect::<Vec<_>>().join(" and ")
 }
 
+fn waits_for(nodes: &[NodeId], left: Option<Left>) -> String {
+    let what = if left.is_some() { "the damaged end of its log" } else { "its log" };
+    format!("waits for {} to say whether they keep {what}", named(nodes))
+}
+
 /// What a node that may keep a copy has said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
@@ -147,6 +162,15 @@ enum Said {
 struct Seeking<'m> {
     making: &'m Making,
     options: LinesOptions,
+    /// What is left of the log, if it is not lost but damaged.
+    left: Option<Left>,
+}
+
+/// What was heard.
+struct Heard {
+    offers: Vec<Offer>,
+    /// Who has said nothing. If the log is lost, nobody.
+    silent: Vec<NodeId>,
 }
 
 /// Why a copy was not fetched.
@@ -167,12 +191,21 @@ impl Seeking<'_> {
         self.making.lifecycle.is_stopping()
     }
 
+    fn waiting(&self) -> Waiting {
+        Waiting::new(self.making.config.log_patience, Instant::now())
+    }
+
     fn run(&self) -> Sought {
+        let mut waiting = self.waiting();
         while !self.is_over() {
             match Lines::begin(self.options.clone()) {
                 Ok(mut lines) => return self.ask(&mut lines),
                 Err(error) => {
                     tracing::warn!(%error, "the nodes that may keep a copy of the log of transactions cannot be asked");
+                    if self.left.is_some() && waiting.is_over(false, Instant::now()) {
+                        let all: Vec<NodeId> = self.options.nodes.iter().map(|node| node.id).collect();
+                        return self.recovered(None, &all);
+                    }
                     self.rest();
                 }
             }
@@ -188,11 +221,21 @@ impl Seeking<'_> {
     }
 
     fn ask(&self, lines: &mut Lines) -> Sought {
-        while let Some(held) = self.answers(lines) {
-            match self.choose(lines, held) {
-                Ok(()) => return self.making.setting.recover().map(Some),
+        let mut tries = 0;
+        while let Some(Heard { offers, silent }) = self.answers(lines) {
+            let offering: Vec<NodeId> = offers.iter().filter_map(|(node, _)| lines.id(*node)).collect();
+            match self.choose(lines, offers) {
+                Ok(held) => return self.recovered(held, &silent),
                 Err(Fault::Stopping) => break,
-                Err(Fault::Away) => {}
+                Err(Fault::Away) if self.left.is_none() => {}
+                Err(Fault::Away) if tries < LOST_END_TRIES_MAX => {
+                    tries += 1;
+                    self.rest();
+                }
+                Err(Fault::Away) => return self.recovered(None, &[silent, offering].concat()),
+                Err(Fault::Broken(_)) if self.left.is_some() => {
+                    return self.recovered(None, &[silent, offering].concat());
+                }
                 Err(Fault::Broken(reason)) => {
                     let file = self.making.setting.log();
                     return Err(HomeFileError::Copies { file, reason });
@@ -203,8 +246,32 @@ impl Seeking<'_> {
         Ok(None)
     }
 
-    /// What each of them has, when all have said so; `None` if the node is to stop.
-    fn answers(&self, lines: &mut Lines) -> Option<Vec<Option<CopyHeld>>> {
+    /// The home from the log that there is now: this copy of it, if one was put in place. What these nodes may have more it goes without.
+    fn recovered(&self, held: Option<CopyHeld>, without: &[NodeId]) -> Sought {
+        let mut found = self.making.setting.recover()?;
+        let Some(left) = self.left else { return Ok(Some(found)) };
+        if let Some(held) = held {
+            let missing_bytes = left.missing_bytes(&held);
+            found.cut_bytes += missing_bytes;
+            tracing::warn!(
+                records = held.end.sequence - left.tail.sequence,
+                missing_bytes,
+                "the damaged end of the log of transactions has come back from a copy"
+            );
+        }
+        if !without.is_empty() {
+            tracing::warn!(
+                nodes = named(without),
+                last_record = found.end.sequence,
+                "the home goes on without what these nodes may keep of the damaged end of its log: records may be missing which were acknowledged"
+            );
+        }
+        Ok(Some(found))
+    }
+
+    /// What each of them has, when all have said so or were waited for long enough; `None` if the node is to stop.
+    fn answers(&self, lines: &mut Lines) -> Option<Heard> {
+        let mut waiting = self.waiting();
         let mut said = vec![Said::Nothing; lines.nodes()];
         let mut events = Vec::new();
         while !self.is_over() {
@@ -213,12 +280,17 @@ impl Seeking<'_> {
                     *said = Said::Asked;
                 }
             }
-            let all: Option<Vec<_>> =
-                said.iter().map(|said| if let Said::Has(held) = said { Some(*held) } else { None }).collect();
-            if all.is_some() {
-                return all;
+            let silent = said.iter().enumerate().filter(|(_, said)| !matches!(said, Said::Has(_)));
+            let silent: Vec<NodeId> = silent.filter_map(|(node, _)| lines.id(node)).collect();
+            let has_heard = silent.len() < said.len();
+            if silent.is_empty() || self.left.is_some() && waiting.is_over(has_heard, Instant::now()) {
+                let offers = said.iter().enumerate().filter_map(|(node, said)| match said {
+                    Said::Has(held) => held.map(|held| (node, held)),
+                    Said::Nothing | Said::Asked => None,
+                });
+                return Some(Heard { offers: offers.collect(), silent });
             }
-            self.tell(lines, &said);
+            self.making.shared.is_awaited(waits_for(&silent, self.left));
             lines.poll(Wait::Until(Instant::now() + SEEK_PERIOD), &mut events);
             for event in events.drain(..) {
                 match event {
@@ -242,43 +314,45 @@ impl Seeking<'_> {
         found == expected
     }
 
-    /// Says who is waited for.
-    fn tell(&self, lines: &Lines, said: &[Said]) {
-        let silent = said.iter().enumerate().filter(|(_, said)| !matches!(said, Said::Has(_)));
-        let silent: Vec<NodeId> = silent.filter_map(|(node, _)| lines.id(node)).collect();
-        let reason = format!("waits for {} to say whether they keep its log", named(&silent));
-        self.making.shared.is_awaited(reason);
-    }
-
     fn question(&self, from_bytes: u64, target: Option<Target>) -> Request {
         let target = target.unwrap_or(Target { key: 0, offset_bytes: 0, length_bytes: 0 });
         Request::CopyOfLog(CopyOfLog { origin: self.making.config.node, from_bytes, target })
     }
 
-    /// Fetches the longest copy and puts it in place, if there is any.
-    fn choose(&self, lines: &mut Lines, held: Vec<Option<CopyHeld>>) -> Result<(), Fault> {
-        let copies = held.into_iter().enumerate().filter_map(|(node, held)| held.map(|held| (node, held)));
-        let mut copies: Vec<(usize, CopyHeld)> = copies.collect();
-        copies.sort_by_key(|(_, held)| std::cmp::Reverse(held.end.sequence));
-        if copies.is_empty() {
-            tracing::info!("no other node keeps a log of transactions of this one: it begins with no keys");
-            return Ok(());
+    /// Which of the copies may take the log's place, the best one first.
+    fn worth(&self, mut offers: Vec<Offer>) -> Vec<Offer> {
+        if let Some(left) = self.left {
+            return left.more(&offers);
         }
-        let mut reasons = Vec::new();
-        let most = copies.first().map_or(0, |(_, held)| held.end.sequence);
+        let most = offers.iter().map(|(_, held)| held.end.sequence).max();
         // One with fewer records may lack what was acknowledged.
-        for (node, held) in copies.into_iter().filter(|(_, held)| held.end.sequence == most) {
+        offers.retain(|(_, held)| Some(held.end.sequence) == most);
+        if most.is_none() {
+            tracing::info!("no other node keeps a log of transactions of this one: it begins with no keys");
+        }
+        offers
+    }
+
+    /// Fetches the best copy and puts it in place, if there is any.
+    fn choose(&self, lines: &mut Lines, offers: Vec<Offer>) -> Result<Option<CopyHeld>, Fault> {
+        let mut reasons = Vec::new();
+        for (node, held) in self.worth(offers) {
             let keeper = lines.id(node).unwrap_or(NodeId(u16::MAX));
-            tracing::warn!(keeper = %keeper, records = held.end.sequence, bytes = held.end.offset_bytes, "the log of transactions is fetched: it is lost here");
+            tracing::warn!(keeper = %keeper, records = held.end.sequence, bytes = held.end.offset_bytes, "the log of transactions is fetched: it is lost here, or its end damaged");
+            self.making.shared.is_awaited(format!("waits for its log, which is fetched from node {keeper}"));
             match self.fetch(lines, node, held) {
                 Err(Fault::Broken(reason)) => {
                     tracing::warn!(keeper = %keeper, reason, "a copy of the log of transactions is of no use");
                     reasons.push(format!("node {keeper}: {reason}"));
                 }
-                fetched => return fetched.and_then(|()| self.making.setting.adopt().map_err(Fault::Disk)),
+                fetched => {
+                    let left = self.left.as_ref();
+                    fetched.and_then(|()| self.making.setting.adopt(left).map_err(Fault::Disk))?;
+                    return Ok(Some(held));
+                }
             }
         }
-        Err(Fault::Broken(reasons.join("; ")))
+        if reasons.is_empty() { Ok(None) } else { Err(Fault::Broken(reasons.join("; "))) }
     }
 
     fn fetch(&self, lines: &mut Lines, node: usize, held: CopyHeld) -> Result<(), Fault> {
@@ -288,6 +362,7 @@ impl Seeking<'_> {
             move |error| Fault::Disk(fault(error))
         };
         let mut file = File::create(&path).map_err(disk("making it"))?;
+        let joint = self.left.and_then(|left| left.joint(&held));
         let (mut at, mut follower) = (0, None::<Follower>);
         while at < held.end.offset_bytes {
             let bytes = self.piece(lines, node, at, held)?;
@@ -301,7 +376,7 @@ impl Seeking<'_> {
                 }
             };
             if let Some(follower) = &mut follower {
-                follower.take(rest).map_err(|damage| Fault::Broken(damage.to_string()))?;
+                follow(follower, rest, joint)?;
             }
             file.write_at(&bytes, at).map_err(disk("writing it"))?;
             at += bytes.len() as u64;
@@ -351,6 +426,24 @@ impl Seeking<'_> {
         }
         Err(Fault::Stopping)
     }
+}
+
+/// Goes on with a copy. If a joint lies in these bytes, it must be one of its records' ends: then all before it is what is left of the log.
+fn follow(follower: &mut Follower, bytes: &[u8], joint: Option<Tail>) -> Result<(), Fault> {
+    let broken = |damage: Damage| Fault::Broken(damage.to_string());
+    let place = |joint: Tail| joint.offset_bytes.checked_sub(follower.through_bytes());
+    let place = joint.and_then(place).and_then(|place| usize::try_from(place).ok());
+    let Some((before, behind)) = place.and_then(|place| bytes.split_at_checked(place)) else {
+        return follower.take(bytes).map_err(broken);
+    };
+    follower.take(before).map_err(broken)?;
+    if Some(follower.tail()) != joint {
+        let found = follower.tail();
+        return Err(Fault::Broken(format!(
+            "it is at {found:?} where the log here ends whole at {joint:?}: it goes on differently"
+        )));
+    }
+    follower.take(behind).map_err(broken)
 }
 
 /// The name of the only request to a node.

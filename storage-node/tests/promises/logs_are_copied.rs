@@ -31,18 +31,27 @@ use crate::support::{
 const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
 /// Says to a process of this program which node it is.
 const PROCESS: &str = "RACKSCAN_TEST_NODE";
-const LOG: &str = "data/transactions.log";
+pub(super) const LOG: &str = "data/transactions.log";
 
 /// The records of a log or of a copy, and its number; what is being written at this moment left out.
-fn log(path: &Path) -> (u32, Vec<Record>) {
+pub(super) fn log(path: &Path) -> (u32, Vec<Record>) {
     let bytes = fs::read(path).expect("the file is there");
     let start = Tail::from_header(&bytes).expect("it is a log");
     let (records, _, _) = read(start, &bytes[24..]);
     (Tail::salt(&bytes).expect("it is a log"), records)
 }
 
+/// The bytes of a log up to the end of its last whole record, whose last bytes may be zeroes.
+pub(super) fn whole(path: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(path).expect("the file is there");
+    let start = Tail::from_header(&bytes).expect("it is a log");
+    let (_, end, _) = read(start, &bytes[24..]);
+    bytes.truncate(usize::try_from(end.offset_bytes).expect("a short log"));
+    bytes
+}
+
 /// Waits until the copies are what the log is, which may be replaced once more after the last write.
-fn comes_to_be_copied(cluster: &Cluster, id: u16, keepers: &[u16]) -> (u32, Vec<Record>) {
+pub(super) fn comes_to_be_copied(cluster: &Cluster, id: u16, keepers: &[u16]) -> (u32, Vec<Record>) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let own = log(&cluster.path(id, LOG));
@@ -53,7 +62,7 @@ fn comes_to_be_copied(cluster: &Cluster, id: u16, keepers: &[u16]) -> (u32, Vec<
     }
 }
 
-fn copy(cluster: &Cluster, keeper: u16, origin: u16) -> (u32, Vec<Record>) {
+pub(super) fn copy(cluster: &Cluster, keeper: u16, origin: u16) -> (u32, Vec<Record>) {
     log(&cluster.path(keeper, &format!("data/copies/{origin}.log")))
 }
 
@@ -67,7 +76,7 @@ fn names(cluster: &Cluster, keeper: u16, origin: u16) -> Vec<String> {
 }
 
 /// Waits until so many copies of a node's log have everything.
-fn has_copies(cluster: &Cluster, id: u16, copies: u16) {
+pub(super) fn has_copies(cluster: &Cluster, id: u16, copies: u16) {
     cluster.settles(id, |home| home.log_copies == copies);
 }
 
@@ -85,7 +94,7 @@ fn commit(client: &mut Client, stamp: Stamp, homes: Vec<HomeId>, items: &[(&str,
     assert_eq!(client.transact(Request::Commit { stamp }), Reply::Committed);
 }
 
-fn write(client: &mut Client, times: std::ops::RangeInclusive<u64>) {
+pub(super) fn write(client: &mut Client, times: std::ops::RangeInclusive<u64>) {
     let own = homes(&[client.status().node.0]);
     for time in times {
         let (value, other) = (value_of(time), value_of(time + 2));
@@ -93,7 +102,7 @@ fn write(client: &mut Client, times: std::ops::RangeInclusive<u64>) {
     }
 }
 
-fn has(client: &mut Client, time: u64) {
+pub(super) fn has(client: &mut Client, time: u64) {
     let lease = client.lease(9);
     assert!(client.value(lease, "a") == Some(value_of(time)), "the value of {time}");
     let other = client.value(lease, &format!("b{}", time % 3));
@@ -400,14 +409,13 @@ fn what_a_copy_has_and_its_origin_lost_unacknowledged_does_not_stay_in_it() {
     cluster.start_all();
     let mut client = cluster.client(1);
     write(&mut client, 1..=5);
-    let before = fs::read(cluster.path(1, LOG)).expect("the log is there");
+    let before = whole(&cluster.path(1, LOG));
     write(&mut client, 6..=6);
     has_copies(&cluster, 1, 1);
     cluster.stop(1);
     drop(client);
     // As if the last batch had reached the other node, and not the own disk.
-    let end = before.iter().rposition(|byte| *byte != 0).expect("it is not empty") + 1;
-    fs::write(cluster.path(1, LOG), &before[..end]).expect("the folder is writable");
+    fs::write(cluster.path(1, LOG), &before).expect("the folder is writable");
     cluster.start(1);
     let mut client = cluster.client(1);
     has(&mut client, 5);

@@ -7,6 +7,7 @@ mod a_scan_tells_its_reads_if_asked;
 mod bad_pages_are_named_and_others_served;
 mod bridges_are_made_as_configured;
 mod budgets_and_queues_hold;
+mod damaged_logs_come_back;
 mod devices_of_others_are_refused;
 mod fetch_returns_the_stored_pages;
 mod frequent_clients_get_rings;

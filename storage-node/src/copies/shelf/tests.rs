@@ -5,7 +5,9 @@ use std::fs;
 
 use rackscan_format::message::LogKept;
 use rackscan_ramp::{
+    item::{Key, Metadata, Value},
     log::{LogWriter, Record},
+    message::{Guard, Part as Written},
     stamp::{ClientId, Stamp},
 };
 
@@ -192,6 +194,31 @@ fn what_an_origin_has_not_is_cut_off_and_kept_beside() {
     assert_eq!((bench.file(".cut"), bench.copy()), (bytes[at..].to_vec(), bytes[..at].to_vec()));
     bench.again();
     assert_eq!(bench.copy(), bytes[..at], "it does not come back");
+}
+
+#[test]
+fn what_is_kept_of_cuts_is_bounded_and_the_newest_one_is_there() {
+    let (header, start) = Tail::header(0, NUMBER);
+    let mut writer = LogWriter::after(start);
+    for time in 1..=9 {
+        let (stamp, value) = (Stamp { time, client: ClientId(1) }, Value::new(&vec![7; 1_000_000]).unwrap());
+        let items = vec![(Key::new(b"key").unwrap(), value)];
+        let (guard, metadata) = (Guard::Open, Metadata::Stamp);
+        writer.append(&Record::Put(Written { stamp, homes: vec![], guard, metadata, items }));
+    }
+    let records = writer.take_batch().unwrap().bytes;
+    let mut bench = Bench::new();
+    bench.keep(&part(NUMBER, 0, &header, true));
+    for _ in 0..3 {
+        bench.keep(&part(NUMBER, header.len(), &records, true));
+        bench.keep(&Part { cut: Some(point(start)), ..part(NUMBER, 0, &[], false) });
+        assert!(bench.file(".cut") == records, "twice as much would be too much");
+    }
+    bench.keep(&part(NUMBER, header.len(), &log(NUMBER, 0, 1).0[header.len()..], true));
+    let short = bench.copy()[header.len()..].to_vec();
+    bench.keep(&Part { cut: Some(point(start)), ..part(NUMBER, 0, &[], false) });
+    assert!(bench.file(".cut") == [records, short].concat(), "what fits stays");
+    assert_eq!(bench.names(), ["7.log", "7.log.cut"]);
 }
 
 #[test]

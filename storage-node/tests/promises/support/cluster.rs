@@ -13,7 +13,7 @@ use rackscan_format::{
     message::{Answer, HomeStatus, NodeStatus, Refusal, Request},
 };
 use rackscan_ramp::{log::Tail, message::HomeId};
-use rackscan_storage_node::{ByteSize, ClusterId, Config, PeerConfig};
+use rackscan_storage_node::{ByteSize, ClusterId, Config, LogPatience, PeerConfig};
 
 use super::{
     client::Client,
@@ -31,6 +31,8 @@ pub(crate) struct Cluster {
     nodes: Vec<Option<Running>>,
     /// The most that their logs may take.
     pub(crate) log_bytes_max: Option<u64>,
+    /// How long they wait for the rest of a damaged log.
+    pub(crate) log_patience: LogPatience,
 }
 
 impl Cluster {
@@ -60,7 +62,14 @@ impl Cluster {
             }
         };
         let addresses = homes.iter().zip(&ports).map(address).collect();
-        Self { homes, addresses, wire, nodes: (0..nodes).map(|_| None).collect(), log_bytes_max: None }
+        Self {
+            homes,
+            addresses,
+            wire,
+            nodes: (0..nodes).map(|_| None).collect(),
+            log_bytes_max: None,
+            log_patience: LogPatience::default(),
+        }
     }
 
     /// Starts a node, for the first time or over what it left.
@@ -79,6 +88,7 @@ impl Cluster {
         let place = usize::from(id) - 1;
         let mut config = self.homes[place].config_with_keys();
         (config.node, config.cluster) = (NodeId(id), cluster);
+        config.log_patience = self.log_patience;
         config.transactions_log = self.log_bytes_max.map(ByteSize);
         if self.wire != Wire::Shm {
             config.listen[1] = self.addresses[place].clone();

@@ -1,0 +1,144 @@
+//! Which copies of a log whose end is damaged have more of it than is left, and how long are they waited for?
+//!
+//! Invariants
+//! - A copy is worth fetching only if it has records that are not left, of the same log or of one of its row: those it may replace, or that may replace it.
+//! - Where what is left is whole in some copy, only copies of that very log go on with it.
+//! - Waiting ends: there is a log.
+
+use std::{cmp::Reverse, time::Instant};
+
+use rackscan_format::message::CopyHeld;
+use rackscan_ramp::log::Tail;
+
+use crate::{
+    config::LogPatience,
+    copies::{is_successor, tail},
+};
+
+/// A copy, and who of those that were asked has it.
+pub(super) type Offer = (usize, CopyHeld);
+
+/// What is left of a log whose end is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    /// The log's number.
+    pub(super) number: u32,
+    /// Behind its last whole record.
+    pub(super) tail: Tail,
+    /// Bytes from there to the last one that is not zero.
+    pub(super) cut_bytes: u64,
+}
+
+impl Left {
+    /// The copies that have more, the best one first.
+    pub(super) fn more(&self, offers: &[Offer]) -> Vec<Offer> {
+        let is_own = |held: &CopyHeld| held.log == self.number;
+        // Then records of an earlier log, whose numbers may be higher, are in it as a snapshot.
+        let is_known = offers.iter().any(|(_, held)| is_own(held) && tail(held.end) == self.tail);
+        let has_more = |held: &CopyHeld| {
+            let of_row = if is_own(held) {
+                held.end.offset_bytes > self.tail.offset_bytes
+            } else {
+                !is_known && is_successor(held.log, self.number)
+            };
+            of_row && held.end.sequence > self.tail.sequence
+        };
+        let mut more: Vec<Offer> = offers.iter().filter(|(_, held)| has_more(held)).copied().collect();
+        more.sort_by_key(|(_, held)| (!is_own(held), Reverse(held.end.sequence)));
+        more
+    }
+
+    /// Where a copy must have what is left: behind the last whole record. `None` for one of another log, whose bytes are others.
+    pub(super) fn joint(&self, held: &CopyHeld) -> Option<Tail> {
+        (held.log == self.number).then_some(self.tail)
+    }
+
+    /// Bytes of the damaged end that this copy does not bring back: all of them if its bytes are those of another log.
+    pub(super) fn missing_bytes(&self, held: &CopyHeld) -> u64 {
+        match self.joint(held) {
+            Some(tail) => {
+                self.cut_bytes.saturating_sub(held.end.offset_bytes.saturating_sub(tail.offset_bytes))
+            }
+            None => self.cut_bytes,
+        }
+    }
+}
+
+/// How long it is waited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    patience: LogPatience,
+    began: Instant,
+    /// When the first one had said what it has.
+    heard: Option<Instant>,
+}
+
+impl Waiting {
+    pub(super) fn new(patience: LogPatience, now: Instant) -> Self {
+        Self { patience, began: now, heard: None }
+    }
+
+    /// Whether those that are silent are waited for no longer. `has_heard`: whether another one has said something.
+    pub(super) fn is_over(&mut self, has_heard: bool, now: Instant) -> bool {
+        if has_heard {
+            let heard = *self.heard.get_or_insert(now);
+            return now.saturating_duration_since(heard) >= self.patience.others;
+        }
+        now.saturating_duration_since(self.began) >= self.patience.first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rackscan_format::message::LogPoint;
+
+    use super::*;
+
+    const NUMBER: u32 = 0x0007_0001;
+    const TAIL: Tail = Tail { offset_bytes: 1000, sequence: 50, checksum: 7 };
+    const LEFT: Left = Left { number: NUMBER, tail: TAIL, cut_bytes: 300 };
+
+    fn held(log: u32, offset_bytes: u64, sequence: u64) -> CopyHeld {
+        let checksum = if sequence == TAIL.sequence { TAIL.checksum } else { 9 };
+        CopyHeld { log, end: LogPoint { offset_bytes, sequence, checksum } }
+    }
+
+    fn more(offers: &[CopyHeld]) -> Vec<usize> {
+        let offers: Vec<Offer> = offers.iter().copied().enumerate().collect();
+        LEFT.more(&offers).into_iter().map(|(node, _)| node).collect()
+    }
+
+    #[test]
+    fn only_copies_with_more_of_the_same_row_are_fetched_the_longest_of_the_same_log_first() {
+        let (longer, longest) = (held(NUMBER, 1200, 52), held(NUMBER, 1300, 53));
+        let (of_row, stranger) = (held(NUMBER + 1, 400, 99), held(NUMBER + 0x1_0000, 5000, 99));
+        assert_eq!(more(&[longer, longest]), [1, 0]);
+        assert_eq!(more(&[of_row, longer, stranger]), [1, 0]);
+        assert!(more(&[held(NUMBER, 1000, 50), held(NUMBER, 900, 49), stranger]).is_empty());
+        assert!(more(&[held(NUMBER, 900, 51)]).is_empty(), "more records in fewer bytes are none");
+        assert!(more(&[held(NUMBER + 1, 4000, 50)]).is_empty());
+        assert!(more(&[of_row, held(NUMBER, 1000, 50)]).is_empty(), "what is left is known to be all");
+    }
+
+    #[test]
+    fn what_did_not_come_back_is_counted() {
+        assert_eq!(LEFT.missing_bytes(&held(NUMBER, 1100, 51)), 200);
+        assert_eq!(LEFT.missing_bytes(&held(NUMBER, 1300, 52)), 0);
+        assert_eq!(LEFT.missing_bytes(&held(NUMBER, 9000, 99)), 0);
+        assert_eq!(LEFT.missing_bytes(&held(NUMBER + 1, 9000, 99)), 300);
+    }
+
+    #[test]
+    fn waiting_ends_some_time_after_the_first_answer_and_also_if_there_is_none() {
+        let began = Instant::now();
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        let patience = LogPatience { others: Duration::from_secs(10), first: Duration::from_secs(30) };
+        let mut waiting = Waiting::new(patience, began);
+        assert!(!waiting.is_over(false, at(29)) && waiting.is_over(false, at(30)));
+        let mut waiting = Waiting::new(patience, began);
+        assert!(!waiting.is_over(true, at(25)) && !waiting.is_over(true, at(34)));
+        assert!(waiting.is_over(true, at(35)));
+    }
+}
