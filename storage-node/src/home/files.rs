@@ -244,6 +244,8 @@ impl Setting {
         cut_bytes: u64,
     ) -> Result<Found, HomeFileError> {
         let Self { options, feed, .. } = self;
+        // What was fetched and is not the log now is of no use any more.
+        let _ = fs::remove_file(self.fetched());
         let number = number_of(&file).map_err(os(&self.log(), "reading it"))?;
         let home = feeding(Home::new(store, LogWriter::after(end)), feed, options.life);
         let status = home.store().status();
@@ -278,7 +280,7 @@ impl Setting {
     }
 }
 
-/// Nobody has read it yet.
+/// A store begins in zeroes. Nobody has read these slots yet.
 fn clear(slots: &Region) -> io::Result<()> {
     let zeroes = vec![0; 1 << 16];
     let mut at = 0;
@@ -395,7 +397,61 @@ fn read(path: &Path, file: &File, options: StoreOptions, slots: RegionSlots) -> 
 
 #[cfg(test)]
 mod tests {
+    use rackscan_ramp::{
+        item::{Key, Metadata, Value},
+        log::Record,
+        message::{Guard, Part},
+        stamp::{ClientId, Stamp},
+    };
+
     use super::*;
+
+    /// A log, and where its last record begins.
+    fn log() -> (Vec<u8>, Tail) {
+        let (header, start) = Tail::header(0, 7);
+        let mut writer = LogWriter::after(start);
+        let mut before = start;
+        for time in 1..=5 {
+            let stamp = Stamp { time, client: ClientId(1) };
+            let items = vec![(Key::new(b"key").unwrap(), Value::new(&[1; 100]).unwrap())];
+            let (guard, metadata) = (Guard::Open, Metadata::Stamp);
+            writer.append(&Record::Put(Part { stamp, homes: vec![], guard, metadata, items }));
+            before = writer.tail();
+            writer.append(&Record::Commit(stamp));
+        }
+        ([&header[..], &writer.take_batch().unwrap().bytes].concat(), before)
+    }
+
+    #[test]
+    fn a_damaged_end_is_left_where_it_is_and_what_was_read_before_it_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let allocate = || Region::allocate(1 << 20).unwrap();
+        let (slots, feed) = (allocate(), allocate());
+        let options = StoreOptions { budget_bytes: 1 << 20, life: 1 };
+        let setting = Setting { folder: folder.path().to_owned(), options, slots: slots.clone(), feed };
+        let zeroes = vec![0; slots.bytes()];
+        let (mut bytes, tail) = log();
+        let last = bytes.len() - 1;
+        fs::write(setting.log(), &bytes).unwrap();
+        assert!(matches!(setting.begin().unwrap(), Begun::Whole(found) if found.number == 7));
+        assert!(slots.to_vec(0, slots.bytes()).unwrap() != zeroes, "it has a key");
+        bytes[last] ^= 1;
+        fs::write(setting.log(), &bytes).unwrap();
+        let begun = setting.begin().unwrap();
+        let cut_bytes = bytes.len() as u64 - tail.offset_bytes;
+        assert!(
+            matches!(begun, Begun::Damaged(left) if left == Left { number: 7, tail, cut_bytes }),
+            "{begun:?}"
+        );
+        assert!(slots.to_vec(0, slots.bytes()).unwrap() == zeroes, "a store begins in zeroes");
+        assert!(fs::read(setting.log()).unwrap() == bytes && !folder.path().join(LOG_CUT).exists());
+        // Asked in vain.
+        fs::write(setting.fetched(), b"half a copy").unwrap();
+        assert_eq!(setting.recover().unwrap().cut_bytes, cut_bytes);
+        let from = usize::try_from(tail.offset_bytes).unwrap();
+        assert_eq!(fs::read(folder.path().join(LOG_CUT)).unwrap(), bytes[from..]);
+        assert!(!setting.fetched().exists(), "it is of no use any more");
+    }
 
     #[test]
     fn a_life_is_never_lived_twice_and_a_damaged_number_is_not_guessed() {

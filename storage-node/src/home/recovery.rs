@@ -174,9 +174,12 @@ struct Heard {
 }
 
 /// Why a copy was not fetched.
+#[derive(Debug)]
 enum Fault {
     /// All are asked again.
     Away,
+    /// Its keeper has no room for the answer now.
+    Busy,
     Stopping,
     /// It is not what its keeper said.
     Broken(String),
@@ -227,12 +230,12 @@ impl Seeking<'_> {
             match self.choose(lines, offers) {
                 Ok(held) => return self.recovered(held, &silent),
                 Err(Fault::Stopping) => break,
-                Err(Fault::Away) if self.left.is_none() => {}
-                Err(Fault::Away) if tries < LOST_END_TRIES_MAX => {
+                Err(Fault::Away | Fault::Busy) if self.left.is_none() => {}
+                Err(Fault::Away | Fault::Busy) if tries < LOST_END_TRIES_MAX => {
                     tries += 1;
                     self.rest();
                 }
-                Err(Fault::Away) => return self.recovered(None, &[silent, offering].concat()),
+                Err(Fault::Away | Fault::Busy) => return self.recovered(None, &[silent, offering].concat()),
                 Err(Fault::Broken(_)) if self.left.is_some() => {
                     return self.recovered(None, &[silent, offering].concat());
                 }
@@ -365,7 +368,7 @@ impl Seeking<'_> {
         let joint = self.left.and_then(|left| left.joint(&held));
         let (mut at, mut follower) = (0, None::<Follower>);
         while at < held.end.offset_bytes {
-            let bytes = self.piece(lines, node, at, held)?;
+            let bytes = self.piece_patiently(lines, node, at, held)?;
             let rest = match follower {
                 Some(_) => &bytes[..],
                 None => {
@@ -388,6 +391,23 @@ impl Seeking<'_> {
         file.sync_all().map_err(disk("the flush"))
     }
 
+    /// The next bytes of a copy, asked for again while its keeper is busy: a long copy is not begun anew for that.
+    fn piece_patiently(
+        &self,
+        lines: &mut Lines,
+        node: usize,
+        from: u64,
+        held: CopyHeld,
+    ) -> Result<Vec<u8>, Fault> {
+        for _ in 0..LOST_END_TRIES_MAX {
+            match self.piece(lines, node, from, held) {
+                Err(Fault::Busy) => self.rest(),
+                outcome => return outcome,
+            }
+        }
+        Err(Fault::Away)
+    }
+
     /// The next bytes of a copy: as many as there are, or as fit.
     fn piece(&self, lines: &mut Lines, node: usize, from: u64, held: CopyHeld) -> Result<Vec<u8>, Fault> {
         let Some((region, memory)) = lines.memory(node) else { return Err(Fault::Away) };
@@ -408,6 +428,12 @@ impl Seeking<'_> {
                                 .to_vec(0, length)
                                 .map_err(|error| Fault::Broken(error.to_string()));
                         }
+                        // What was on its way to it from this node's last life has arrived.
+                        Ok(Answer::CopyOfLog { held: now, .. }) if now != Some(held) => {
+                            tracing::debug!(node, ?now, "a copy has changed while it was fetched");
+                            std::thread::sleep(SEEK_PERIOD);
+                            return Err(Fault::Away);
+                        }
                         Ok(other) => {
                             return Err(Fault::Broken(format!(
                                 "it answered {other:?}, expected {wanted} bytes"
@@ -416,7 +442,8 @@ impl Seeking<'_> {
                         Err(refusal) => {
                             tracing::debug!(node, reason = refusal.text, "a piece of a copy was refused");
                             std::thread::sleep(SEEK_PERIOD);
-                            return Err(Fault::Away);
+                            let is_busy = refusal.code == RefusalCode::Busy;
+                            return Err(if is_busy { Fault::Busy } else { Fault::Away });
                         }
                     },
                     LineEvent::Lost { node: lost, .. } if lost == node => return Err(Fault::Away),
@@ -467,5 +494,56 @@ fn answered(lines: &mut Lines, node: usize, outcome: Result<Answer, Box<Refusal>
             std::thread::sleep(SEEK_PERIOD);
             Said::Nothing
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackscan_ramp::{
+        log::{LogWriter, Record},
+        stamp::{ClientId, Stamp},
+    };
+
+    use super::*;
+
+    /// Records of a log, and where it ends behind each.
+    fn records(start: Tail, clients: std::ops::Range<u32>) -> (Vec<u8>, Vec<Tail>) {
+        let mut writer = LogWriter::after(start);
+        let mut ends = vec![start];
+        for client in clients {
+            writer.append(&Record::Commit(Stamp { time: 1, client: ClientId(client) }));
+            ends.push(writer.tail());
+        }
+        (writer.take_batch().unwrap().bytes, ends)
+    }
+
+    fn followed(start: Tail, bytes: &[u8], piece: usize, joint: Option<Tail>) -> Result<Tail, Fault> {
+        let mut follower = Follower::after(start);
+        bytes.chunks(piece).try_for_each(|piece| follow(&mut follower, piece, joint))?;
+        Ok(follower.tail())
+    }
+
+    #[test]
+    fn a_copy_goes_on_with_a_log_only_if_it_has_all_of_it_however_it_is_cut_into_pieces() {
+        let (_, start) = Tail::header(5, 7);
+        let (bytes, ends) = records(start, 1..9);
+        let end = ends[8];
+        let (other, strangers) = records(start, 11..19);
+        assert_eq!(other.len(), bytes.len());
+        for piece in 1..=bytes.len() {
+            assert_eq!(followed(start, &bytes, piece, None).unwrap(), end);
+            for (own, stranger) in ends.iter().zip(&strangers) {
+                assert_eq!(followed(start, &bytes, piece, Some(*own)).unwrap(), end);
+                // Whole as well, and of the same lengths.
+                let outcome = followed(start, &bytes, piece, Some(*stranger));
+                let is_refused = matches!(&outcome, Err(Fault::Broken(why)) if why.contains("differently"));
+                assert!(is_refused || own == stranger, "{outcome:?}");
+            }
+            let within = Tail { offset_bytes: ends[3].offset_bytes + 1, ..ends[3] };
+            assert!(followed(start, &bytes, piece, Some(within)).is_err(), "no record ends there");
+        }
+        let mut damaged = bytes;
+        damaged[40] ^= 1;
+        assert!(followed(start, &damaged, 64, None).is_err());
     }
 }

@@ -71,6 +71,33 @@ fn a_damaged_log_comes_back_whole_from_its_copies() {
 }
 
 #[test]
+fn nodes_whose_logs_are_all_damaged_have_all_of_them_from_each_other() {
+    let mut cluster = Cluster::new(3, Wire::Shm);
+    cluster.start_all();
+    for id in 1..=3 {
+        write(&mut cluster.client(id), 1..=u64::from(id) + 4);
+        has_copies(&cluster, id, 2);
+    }
+    // As if the current had failed for all of them.
+    (1..=3).for_each(|id| cluster.stop(id));
+    for id in 1..=3 {
+        let mut bytes = whole(&cluster.path(id, LOG));
+        let at = bytes.len() - 2;
+        bytes[at] ^= 1;
+        fs::write(cluster.path(id, LOG), &bytes).expect("the folder is writable");
+    }
+    cluster.log_patience = FOR_EVER;
+    cluster.start_all();
+    for id in 1..=3 {
+        let mut client = cluster.ready(id);
+        has(&mut client, u64::from(id) + 4);
+        assert_eq!(client.status().home.log_cut_bytes, 0, "node {id}");
+        has_copies(&cluster, id, 2);
+    }
+    cluster.stop_all();
+}
+
+#[test]
 fn one_copy_is_enough_when_the_other_one_stays_away() {
     for away in [2, 3] {
         let (mut cluster, _) = damaged(3, PLACES[1]);
@@ -189,5 +216,6 @@ fn a_copy_that_goes_on_differently_is_not_taken_however_long_it_is() {
     let mut client = cluster.ready(1);
     has(&mut client, 17);
     assert!(client.status().home.log_cut_bytes > 0);
+    assert!(!cluster.path(1, "data/transactions.log.fetched").exists(), "it is not kept");
     cluster.stop_all();
 }
