@@ -103,9 +103,29 @@ impl ClusterTable {
 impl Cluster {
     /// The cluster's tables now.
     ///
+    /// Nodes answer one after the other: a table that takes another's place meanwhile may be missing in the first answers and there in the last ones. So a table is said to be broken only if two
+    /// looks have found the same.
+    ///
     /// # Errors
     /// A node that is lost, refuses or sends a catalog that does not verify.
     pub async fn catalog(&self) -> Result<ClusterCatalog, ClientError> {
+        let (mut catalog, mut found) = self.look().await?;
+        for _ in 1..CATALOG_ATTEMPTS_MAX {
+            if catalog.broken.is_empty() {
+                break;
+            }
+            let (again, after) = self.look().await?;
+            let is_the_same = after == found;
+            (catalog, found) = (again, after);
+            if is_the_same {
+                break;
+            }
+        }
+        Ok(catalog)
+    }
+
+    /// What nodes have, and which tables those are, node by node. Commits that were interrupted are completed.
+    async fn look(&self) -> Result<(ClusterCatalog, Vec<Vec<TableId>>), ClientError> {
         let mut catalogs = self.node_catalogs().await?;
         let unfinished = half_committed(&catalogs);
         if !unfinished.is_empty() {
@@ -115,8 +135,13 @@ impl Cluster {
             }
             catalogs = self.node_catalogs().await?;
         }
+        let committed = |catalog: &NodeCatalog| {
+            let tables = catalog.tables.iter().filter(|table| table.committed);
+            tables.map(|table| table.definition.id).collect()
+        };
+        let found = catalogs.iter().map(committed).collect();
         let devices = self.statuses().iter().map(|status| (status.node, status.devices.len())).collect();
-        Ok(assemble(catalogs, &devices))
+        Ok((assemble(catalogs, &devices), found))
     }
 
     /// What each node keeps, as it says.

@@ -434,14 +434,57 @@ async fn a_half_published_table_is_completed_by_the_reader() {
     assert_eq!(two.kinds(), ["Catalog", "Catalog"]);
 }
 
+#[tokio::test]
+async fn a_table_that_is_published_between_the_answers_of_two_nodes_is_whole() {
+    let folder = folder();
+    let mut asked = 0;
+    let one = FakeNode::start(
+        &addresses(&folder, 1)[0],
+        status(1),
+        Box::new(move |request| {
+            asked += 1;
+            if asked == 1 { answer_tables(1, Vec::new()) } else { answer_catalog(request, 1, true) }
+        }),
+    );
+    let two = FakeNode::start(
+        &addresses(&folder, 2)[0],
+        status(2),
+        Box::new(|request| answer_catalog(request, 2, true)),
+    );
+    let cluster = connect(&[&one, &two], LONG).await.unwrap();
+    let catalog = cluster.catalog().await.unwrap();
+    assert_eq!(catalog.table("t").unwrap().definition.rows, 0);
+    assert_eq!(one.kinds(), ["Catalog", "Catalog"]);
+}
+
+#[tokio::test]
+async fn a_table_of_which_a_node_has_no_part_whenever_it_is_asked_is_broken() {
+    let folder = folder();
+    let nodes = [1, 2].map(|node| {
+        let answer = move |request: &Request| match node {
+            1 => answer_tables(1, Vec::new()),
+            _ => answer_catalog(request, node, true),
+        };
+        FakeNode::start(&addresses(&folder, node)[0], status(node), Box::new(answer))
+    });
+    let cluster = connect(&[&nodes[0], &nodes[1]], LONG).await.unwrap();
+    let error = cluster.catalog().await.unwrap().table("t").map(|table| table.segments.len()).unwrap_err();
+    assert!(error.to_string().contains("node 1 does not have its part"), "{error}");
+    assert_eq!(nodes[0].kinds(), ["Catalog", "Catalog"], "two looks that find the same are enough");
+}
+
 fn answer_catalog(request: &Request, node: u16, committed: bool) -> Act {
     let Request::Catalog { .. } = request else { return Act::Answer(Vec::new(), Answer::Done) };
     let definition = TableDefinition { nodes: vec![NodeId(1), NodeId(2)], ..definition(0) };
     let table = NodeTable { definition, committed, segments: Vec::new() };
-    let catalog = NodeCatalog { node: NodeId(node), tables: vec![table] };
-    let bytes = seal(Envelope::CatalogReply, &catalog).expect("it is small");
+    answer_tables(node, vec![table])
+}
+
+fn answer_tables(node: u16, tables: Vec<NodeTable>) -> Act {
+    let generation = tables.iter().filter(|table| table.committed).count() as u64;
+    let bytes = seal(Envelope::CatalogReply, &NodeCatalog { node: NodeId(node), tables });
+    let bytes = bytes.expect("it is small");
     let total_bytes = bytes.len() as u64;
-    let generation = u64::from(committed);
     Act::Answer(bytes, Answer::Catalog { written_bytes: total_bytes, total_bytes, generation })
 }
 
