@@ -36,18 +36,18 @@ pub struct RowChange<'a> {
     pub after: Option<&'a [Datum]>,
 }
 
-/// What changed rows have taken away from a sum, because their segments have it: the entries of role [`Role::Stored`] that count, as somebody sees them. A changed row without one is a
-/// row of which its segment adds nothing.
+/// What some changed rows have taken away from a sum, because their segments have it: the entries of role [`Role::Stored`] that count, as somebody sees them; none for a row of which its
+/// segment adds nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakenAway {
     pub(super) by: DerivedId,
-    pub(super) entries: HashMap<RowIdentity, (Key, Value)>,
+    pub(super) entries: HashMap<RowIdentity, Option<(Key, Value)>>,
 }
 
 impl Derived {
     /// What is to be written by the transaction that makes these changes to rows of a table, each row once: keys ascending, each once. Nothing if it is derived from another table.
     ///
-    /// `taken` is needed by a sum if a stored row is among them that is seen changed ([`Before::Beside`]). Both must be of one view ([`super::DerivedView::taken_away`]), an old one if need be.
+    /// `taken` is needed by a sum of all stored rows among them that are seen changed ([`Before::Beside`]). Both must be of one view ([`super::DerivedView::taken_away`]), an old one if need be.
     ///
     /// # Errors
     /// [`DerivedFault`]: then the rows must not be written either.
@@ -97,13 +97,11 @@ impl Rows<'_> {
         if !is_stored || !matches!(self.derived.kind(), DerivedKind::Sum(_)) {
             return Ok(None);
         }
-        match (before, taken) {
-            (Before::Stored(values), _) => self.entry(values, true),
-            (Before::Beside(_), Some(taken)) => Ok(taken.entries.get(&self.row).cloned()),
-            (Before::Beside(_), None) => {
-                Err(DerivedFault::NotStored { name: self.derived.name().to_owned(), row: self.row })
-            }
+        if let Before::Stored(values) = before {
+            return self.entry(values, true);
         }
+        let taken = taken.and_then(|taken| taken.entries.get(&self.row)).cloned();
+        taken.ok_or_else(|| DerivedFault::NotStored { name: self.derived.name().to_owned(), row: self.row })
     }
 
     /// The entry of the row with these values, `None` if it has none; `is_stored` takes away what its segment has.

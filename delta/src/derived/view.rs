@@ -6,7 +6,7 @@
 //! - Entries that have moved away with their rows are gone for good, whatever is told of them later.
 
 use super::{
-    Amount, Derived, DerivedFault, Entry, Role, TakenAway,
+    Amount, Derived, DerivedFault, DerivedId, Entry, Role, TakenAway,
     entry::{PREFIX_BYTES, prefixes, table_of},
 };
 use crate::{
@@ -20,7 +20,7 @@ use rackscan_ramp::{
     stamp::Stamp,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
 };
 
@@ -28,6 +28,8 @@ use std::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DerivedItems {
     items: BTreeMap<Key, RowVersion>,
+    /// Of stored rows, where sums take away what their segments have: a stored row has one such key in a sum, as its segment never changes.
+    stored: BTreeMap<DerivedId, HashMap<RowIdentity, Key>>,
     /// Prefixes of tables' entries that have moved away.
     emptied: BTreeSet<[u8; PREFIX_BYTES]>,
 }
@@ -39,6 +41,9 @@ impl DerivedItems {
         if prefix.is_some_and(|prefix| table_of(prefix).is_some() && !self.emptied.contains(prefix))
             && self.items.get(key).is_none_or(|known| known.stamp < stamp)
         {
+            if let Ok(Some(Entry { by, role: Role::Stored, row, .. })) = Entry::of(key) {
+                self.stored.entry(by).or_default().insert(row, key.clone());
+            }
             self.items.insert(key.clone(), RowVersion { stamp, value });
         }
     }
@@ -69,6 +74,13 @@ impl DerivedItems {
         for key in gone {
             self.items.remove(&key);
         }
+        let items = &self.items;
+        self.stored.retain(|by, rows| {
+            if Some(by.table) == table_of(prefix) {
+                rows.retain(|_, key| items.contains_key(key));
+            }
+            !rows.is_empty()
+        });
     }
 
     fn under<'p>(&'p self, prefix: &'p [u8]) -> impl Iterator<Item = &'p Key> {
@@ -91,13 +103,13 @@ pub struct Family {
 /// What is derived from visible rows.
 #[derive(Clone, Copy, Debug)]
 pub struct DerivedView<'r> {
-    items: &'r BTreeMap<Key, RowVersion>,
+    derived: &'r DerivedItems,
     tables: &'r BTreeMap<TableId, TableRows>,
 }
 
 impl<'r> DerivedView<'r> {
     pub(crate) fn new(derived: &'r DerivedItems, tables: &'r BTreeMap<TableId, TableRows>) -> Self {
-        Self { items: &derived.items, tables }
+        Self { derived, tables }
     }
 
     /// The rows of which the indexed value is in a range, with it, in the order of values. Missing values are below all others: whoever means `< 5`
@@ -166,20 +178,30 @@ impl<'r> DerivedView<'r> {
         Ok(groups)
     }
 
-    /// What rows that are seen changed have taken away from a sum: what whoever changes them again writes with them again, without a look at their segments. Looks at all entries of the
-    /// sum.
+    /// What these rows, as far as they are stored and seen changed, have taken away from a sum: what whoever changes them again writes with them again, without a look at their segments.
     ///
     /// # Errors
     /// [`DerivedFault`].
-    pub fn taken_away(&self, sum: &Derived) -> Result<TakenAway, DerivedFault> {
+    pub fn taken_away(
+        &self,
+        sum: &Derived,
+        rows: impl IntoIterator<Item = RowIdentity>,
+    ) -> Result<TakenAway, DerivedFault> {
         sum.sum()?;
-        let entries = self.entries(sum, Bound::Unbounded, Bound::Unbounded)?.into_iter();
-        let stored = entries.filter(|(entry, ..)| entry.role == Role::Stored);
-        let entries = stored.map(|(entry, key, version)| {
-            Amount::of(key, version.value.bytes().unwrap_or_default())?;
-            Ok((entry.row, (key.clone(), version.value.clone())))
-        });
-        Ok(TakenAway { by: sum.id(), entries: entries.collect::<Result<_, DerivedFault>>()? })
+        let mut entries = HashMap::new();
+        let stored = self.derived.stored.get(&sum.id());
+        for row in rows {
+            let key = stored.and_then(|stored| stored.get(&row));
+            let mut entry = None;
+            if let Some((key, version)) = key.and_then(|key| self.derived.items.get_key_value(key))
+                && self.counts(key, version, sum.id().table, row)?
+            {
+                Amount::of(key, version.value.bytes().unwrap_or_default())?;
+                entry = Some((key.clone(), version.value.clone()));
+            }
+            entries.insert(row, entry);
+        }
+        Ok(TakenAway { by: sum.id(), entries })
     }
 
     /// Entries that count, of values in a range.
@@ -201,24 +223,33 @@ impl<'r> DerivedView<'r> {
         if from >= to {
             return Ok(Vec::new());
         }
-        let rows = self.tables.get(&derived.id().table);
         let mut entries = Vec::new();
-        for (key, version) in self.items.range(bound(&from)?..bound(&to)?) {
-            if version.value.bytes().is_none() {
-                continue;
-            }
+        for (key, version) in self.derived.items.range(bound(&from)?..bound(&to)?) {
             let Some(entry) = Entry::of(key)? else { continue };
-            let row = rows.and_then(|rows| rows.row(entry.row));
-            let found = row.map_or(Stamp::FIRST, |row| row.stamp);
-            if version.stamp > found {
-                let (entry, row) = (version.stamp, entry.row);
-                return Err(DerivedFault::Torn { key: key.clone(), entry, row, found });
-            }
-            if version.stamp == found {
+            if self.counts(key, version, derived.id().table, entry.row)? {
                 entries.push((entry, key, version));
             }
         }
         Ok(entries)
+    }
+
+    /// Whether an entry of a row is there, and not left over from a transaction that another one overlapped.
+    fn counts(
+        &self,
+        key: &Key,
+        version: &RowVersion,
+        table: TableId,
+        row: RowIdentity,
+    ) -> Result<bool, DerivedFault> {
+        if version.value.bytes().is_none() {
+            return Ok(false);
+        }
+        let known = self.tables.get(&table).and_then(|rows| rows.row(row));
+        let found = known.map_or(Stamp::FIRST, |row| row.stamp);
+        if version.stamp > found {
+            return Err(DerivedFault::Torn { key: key.clone(), entry: version.stamp, row, found });
+        }
+        Ok(version.stamp == found)
     }
 }
 

@@ -229,7 +229,8 @@ impl Workload for Changes {
     fn check(&mut self, seen: &Replica) -> Result<(), String> {
         let is_sum = matches!(self.derived.kind(), DerivedKind::Sum(_));
         let checked = if is_sum { self.check_sum(seen) } else { self.check_index(seen) };
-        let taken = is_sum.then(|| seen.derived().taken_away(&self.derived)).transpose();
+        let rows = self.known.keys().copied();
+        let taken = is_sum.then(|| seen.derived().taken_away(&self.derived, rows)).transpose();
         // Of what cannot be nobody writes anything.
         if let Ok(taken) = taken {
             self.seen = (self.rows(seen), taken);

@@ -182,7 +182,7 @@ impl Seen {
 
     fn change_at(&mut self, time: u64, derived: &Derived, change: RowChange<'_>) {
         let table = table(&lines());
-        let taken = self.replica.derived().taken_away(derived).ok();
+        let taken = self.replica.derived().taken_away(derived, [change.row]).ok();
         let mut items = derived.maintain(&table, &[change], taken.as_ref()).unwrap();
         let value = change
             .after
@@ -329,9 +329,11 @@ fn a_stored_row_of_which_nobody_knows_what_its_segment_has_is_not_taken_out_of_a
     assert_eq!(maintain(None), error);
     let (_, other) = sum_of(Vec::new());
     let seen = Replica::new();
-    let of_another = seen.derived().taken_away(&other).unwrap();
+    let of_another = seen.derived().taken_away(&other, [row(7)]).unwrap();
     assert_eq!(maintain(Some(&of_another)), error, "what another sum has taken away says nothing");
-    let nothing = seen.derived().taken_away(&revenue()).unwrap();
+    let of_another = seen.derived().taken_away(&revenue(), [row(8)]).unwrap();
+    assert_eq!(maintain(Some(&of_another)), error, "what another row has taken away says nothing");
+    let nothing = seen.derived().taken_away(&revenue(), [row(7)]).unwrap();
     assert_eq!(maintain(Some(&nothing)).map(|items| items.len()), Ok(1), "its segment adds nothing");
 }
 
@@ -361,8 +363,8 @@ fn a_stored_row_is_changed_again_without_its_segment() {
             assert_eq!(seen.revenue(), expected, "{after:?}");
             before.clone_from(after);
         }
-        let taken_away = seen.replica.derived().taken_away(&revenue()).unwrap();
-        assert_eq!(taken_away.entries.len(), usize::from(taken.is_some()));
+        let taken_away = seen.replica.derived().taken_away(&revenue(), [row(7)]).unwrap();
+        assert_eq!(taken_away.entries[&row(7)].is_some(), taken.is_some());
     }
 }
 
@@ -523,7 +525,7 @@ fn who_asks_a_derivation_what_it_cannot_answer_is_told_what_it_is() {
     assert_eq!(error, "\"revenue\" is a sum, expected an index");
     let error = view.sums_in(&index(), all, all).unwrap_err().to_string();
     assert_eq!(error, "\"by supplier\" is an index, expected a sum");
-    assert!(matches!(view.taken_away(&parents), Err(DerivedFault::Kind { .. })));
+    assert!(matches!(view.taken_away(&parents, []), Err(DerivedFault::Kind { .. })));
     let error = view.family(&children(), &children(), &key).unwrap_err().to_string();
     assert_eq!(error, "\"lines of orders\" is a foreign key's children, expected a foreign key's parents");
     assert!(matches!(view.family(&parents, &parents, &key), Err(DerivedFault::Kind { .. })));
