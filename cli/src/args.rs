@@ -277,6 +277,11 @@ pub(crate) struct Query {
 #[command(
     after_help = "INSERT, UPDATE and DELETE are read-atomic transactions, alone or together between BEGIN and COMMIT: visible on all nodes or on none. Who updates a row that \
                   another transaction updates at the same time overwrites it.\n\n\
+                  A table's rows may be added up in materialized views that change with them, in the same transaction; indexes and foreign keys are maintained likewise:\n  \
+                  CREATE MATERIALIZED VIEW name AS SELECT column, sum(amount), count(*) FROM table WHERE a range GROUP BY column\n  \
+                  CREATE INDEX name ON table (column)\n  \
+                  ALTER TABLE table ADD CONSTRAINT name FOREIGN KEY (column) REFERENCES parent (column)\n  \
+                  DROP MATERIALIZED VIEW name | DROP INDEX name | ALTER TABLE table DROP CONSTRAINT name\n\n\
                   Examples:\n  rackscan sql \"SELECT l_shipmode, count(*) FROM lineitem GROUP BY l_shipmode\"\n  \
                         rackscan sql --file report.sql --format csv\n  echo 'SELECT 1' | rackscan sql -\n  \
                         rackscan sql \"UPDATE orders SET o_comment = 'late' WHERE o_orderkey = 7\"\n  \
@@ -341,7 +346,7 @@ pub(crate) enum ExplainFormat {
 /// `rackscan tables`
 #[derive(Debug, Args)]
 pub(crate) struct Tables {
-    /// Show the columns of one table
+    /// Show the columns of one table, and what is derived by them
     pub(crate) table: Option<String>,
     /// How they are printed
     #[arg(long, value_enum, default_value = "table")]

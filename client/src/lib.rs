@@ -57,7 +57,7 @@ pub use direct::{DirectDone, DirectError, DirectLine, DirectOptions};
 pub use error::ClientError;
 pub use fetch::FetchedPages;
 pub use lines::{LineBell, LineError, LineEvent, Lines, LinesOptions, OneRead};
-pub use load::{Appended, LoadSession};
+pub use load::{Appended, LoadSession, new_table_id};
 pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;
 pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};

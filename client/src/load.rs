@@ -87,12 +87,8 @@ impl LoadSession {
     /// # Errors
     /// As [`LoadSession::begin`].
     pub async fn succeed(cluster: &Cluster, table: &TableDefinition) -> Result<Self, ClientError> {
-        let id = getrandom::u32().map_err(|error| ClientError::Os {
-            action: "draw a random id",
-            source: Arc::new(std::io::Error::other(error.to_string())),
-        })?;
-        Self::begin(cluster, TableDefinition { id: TableId(id), succeeds: Some(table.id), ..table.clone() })
-            .await
+        let (id, succeeds) = (new_table_id()?, Some(table.id));
+        Self::begin(cluster, TableDefinition { id, succeeds, ..table.clone() }).await
     }
 
     /// What is being loaded.
@@ -360,6 +356,18 @@ impl LoadSession {
         }
         first
     }
+}
+
+/// An id for a table that is about to be loaded; with 32 random bits no other one has it.
+///
+/// # Errors
+/// When the system has no random numbers.
+pub fn new_table_id() -> Result<TableId, ClientError> {
+    let id = getrandom::u32().map_err(|error| ClientError::Os {
+        action: "draw a random id",
+        source: Arc::new(std::io::Error::other(error.to_string())),
+    })?;
+    Ok(TableId(id))
 }
 
 /// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the background: first at the node that would decide for it, after which nobody does. If that one has decided

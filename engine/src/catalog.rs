@@ -10,6 +10,8 @@
 //! - A broken table is listed with what is wrong with it, and answers no query.
 
 use crate::{
+    deriving::{BaseName, Sums, View as MaterializedView},
+    error::EngineError,
     exec::ScanError,
     snapshot::TableSnapshot,
     table::{Table, TableDescription, TableInfo},
@@ -24,10 +26,11 @@ use datafusion::{
 };
 use rackscan_client::{ClientError, ClusterCatalog, ClusterTable};
 use rackscan_delta::{
+    derived::Derived,
     layer::{Layer, LayerFault},
     replica::Replica,
 };
-use rackscan_format::ids::TableId;
+use rackscan_format::{derived::DerivedKind, ids::TableId};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, RwLock},
@@ -51,6 +54,10 @@ pub(crate) struct Moment {
     layers: BTreeMap<TableId, Arc<Result<Layer, LayerFault>>>,
     /// Tables as they are.
     pub(crate) view: Arc<View>,
+    /// What segments add up to, for views: tables that nobody else sees.
+    bases: BTreeMap<String, Known>,
+    /// All tables that are there, broken ones too.
+    ids: BTreeSet<TableId>,
 }
 
 /// A table that somebody may ask for.
@@ -62,18 +69,41 @@ pub(crate) enum Known {
     Broken(ClientError),
     /// Its changed rows cannot be scanned.
     Unreadable(Arc<Table>, ScanError),
+    /// It is no table, but what is added up of one.
+    View(Arc<MaterializedView>),
 }
 
 impl Known {
     fn table(&self) -> Option<&Arc<Table>> {
         match self {
             Self::Whole(table) | Self::Unreadable(table, _) => Some(table),
-            Self::Broken(_) => None,
+            Self::Broken(_) | Self::View(_) => None,
+        }
+    }
+
+    /// A table that rows can be read from and written to.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn whole(&self) -> Result<&Arc<Table>, EngineError> {
+        match self {
+            Self::Whole(table) => Ok(table),
+            Self::Broken(error) => Err(EngineError::Catalog(error.clone())),
+            Self::Unreadable(_, error) => Err(EngineError::Scan(error.clone())),
+            Self::View(view) => {
+                let (name, table) = (view.derived().name(), &view.table().name);
+                Err(EngineError::Plan(format!(
+                    "{name} is a materialized view: it changes with the rows of {table}"
+                )))
+            }
         }
     }
 
     pub(crate) fn id(&self) -> Option<TableId> {
-        self.table().map(|table| table.definition().id)
+        match self {
+            Self::View(view) => Some(view.id()),
+            _ => self.table().map(|table| table.definition().id),
+        }
     }
 
     /// The same table under a layer.
@@ -132,8 +162,17 @@ impl Tables {
         let whole = catalog.tables.iter().map(|table| (table.definition.name.clone(), whole(table)));
         let broken =
             catalog.broken.iter().map(|table| (table.name.clone(), Known::Broken(table.error.clone())));
-        let stored: View = broken.chain(whole).collect();
+        let all: View = broken.chain(whole).collect();
+        let (bases, mut stored): (View, View) =
+            all.into_iter().partition(|(name, _)| BaseName::parse(name).is_some());
+        for (name, view) in views_of(&stored, &bases) {
+            // Whoever loads a table of that name hides the view.
+            stored.entry(name).or_insert(view);
+        }
+        let broken = catalog.broken.iter().flat_map(|table| table.ids.iter().copied());
+        let known = catalog.tables.iter().map(|table| table.definition.id).chain(broken).collect();
         self.change_now(|now| {
+            (now.bases, now.ids) = (bases, known);
             let ids: BTreeSet<TableId> = stored.values().filter_map(Known::id).collect();
             now.layers.retain(|id, _| ids.contains(id));
             now.stored = stored;
@@ -164,6 +203,7 @@ impl Tables {
         let infos = view.iter().map(|(name, known)| match known {
             Known::Whole(table) => table.info(),
             Known::Unreadable(table, error) => TableInfo { broken: Some(error.to_string()), ..table.info() },
+            Known::View(view) => view.info(),
             Known::Broken(error) => TableInfo {
                 name: name.clone(),
                 rows: 0,
@@ -184,11 +224,46 @@ impl Tables {
         match self.view().get(name)? {
             Known::Whole(table) | Known::Unreadable(table, _) => Some(Ok(table.description())),
             Known::Broken(error) => Some(Err(error.clone())),
+            Known::View(view) => Some(Ok(view.description())),
         }
     }
 }
 
+/// The views of tables, by name.
+fn views_of(stored: &View, bases: &View) -> View {
+    let mut views = View::new();
+    let bases: BTreeMap<TableId, &Arc<Table>> =
+        bases.values().filter_map(Known::table).map(|base| (base.definition().id, base)).collect();
+    for table in stored.values().filter_map(Known::table) {
+        for derived in Derived::all_of(table.definition()) {
+            let DerivedKind::Sum(sum) = derived.kind() else { continue };
+            let name = derived.name().to_owned();
+            let Some(base) = sum.base.and_then(|base| bases.get(&base)) else {
+                tracing::warn!(
+                    view = name,
+                    table = table.definition().name,
+                    "a view without its base; drop it"
+                );
+                continue;
+            };
+            match MaterializedView::of(table.definition(), derived, base) {
+                Ok(view) => views.extend(view.map(|view| (name, Known::View(Arc::new(view))))),
+                Err(error) => {
+                    tracing::warn!(view = name, %error, "a view that this version does not understand")
+                }
+            }
+        }
+    }
+    views
+}
+
 impl Moment {
+    /// Names of bases that nobody will ask for any more.
+    pub(crate) fn orphans(&self) -> Vec<String> {
+        let is_orphan = |name: &&String| BaseName::parse(name).is_some_and(|base| base.is_orphan(&self.ids));
+        self.bases.keys().filter(is_orphan).cloned().collect()
+    }
+
     /// A table as it was loaded.
     pub(crate) fn stored(&self, name: &str) -> Option<&Known> {
         self.stored.get(name)
@@ -256,6 +331,8 @@ pub(crate) struct StatementTables {
     view: Arc<View>,
     /// The table whose rows are to be named: it has one column more, with their places.
     placed: Option<String>,
+    /// Of views that the statement asks for, what changed rows add to them.
+    sums: Arc<Sums>,
 }
 
 impl StatementTables {
@@ -263,11 +340,12 @@ impl StatementTables {
     pub(crate) fn catalog(
         view: Arc<View>,
         placed: Option<String>,
+        sums: Arc<Sums>,
         (catalog, schema): (&str, &str),
     ) -> Result<Arc<dyn CatalogProviderList>> {
         let list = MemoryCatalogProviderList::new();
         let provider = MemoryCatalogProvider::new();
-        provider.register_schema(schema, Arc::new(Self { view, placed }))?;
+        provider.register_schema(schema, Arc::new(Self { view, placed, sums }))?;
         list.register_catalog(catalog.to_owned(), Arc::new(provider));
         Ok(Arc::new(list))
     }
@@ -276,7 +354,7 @@ impl StatementTables {
 #[async_trait]
 impl SchemaProvider for StatementTables {
     fn table_names(&self) -> Vec<String> {
-        let whole = self.view.iter().filter(|(_, known)| matches!(known, Known::Whole(_)));
+        let whole = self.view.iter().filter(|(_, known)| matches!(known, Known::Whole(_) | Known::View(_)));
         whole.map(|(name, _)| name.clone()).collect()
     }
 
@@ -288,6 +366,7 @@ impl SchemaProvider for StatementTables {
             Some(Known::Whole(table)) => Ok(Some(Arc::clone(table) as Arc<dyn TableProvider>)),
             Some(Known::Unreadable(_, error)) => Err(error.clone().into()),
             Some(Known::Broken(error)) => Err(ScanError::Client(error.clone()).into()),
+            Some(Known::View(view)) => view.provider(&self.sums).map(Some),
             None => Ok(None),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     exec::ScanError,
-    limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX},
+    limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ITEMS_MAX, TRANSACTION_ROWS_MAX},
 };
 use datafusion::{arrow::error::ArrowError, error::DataFusionError};
 use rackscan_client::{ClientError, TransactionError};
@@ -18,7 +18,7 @@ pub enum EngineError {
     Syntax(String),
     /// The statement is SQL, but not of a kind that is answered.
     #[error(
-        "{found} is not supported, expected a query (SELECT, WITH, VALUES), EXPLAIN, INSERT, UPDATE, DELETE, BEGIN or COMMIT; {way_out}"
+        "{found} is not supported, expected a query (SELECT, WITH, VALUES), EXPLAIN, INSERT, UPDATE, DELETE, BEGIN, COMMIT, or CREATE and DROP of an INDEX or a MATERIALIZED VIEW; {way_out}"
     )]
     Statement {
         /// The kind of statement.
@@ -70,6 +70,16 @@ pub enum EngineError {
         rows: usize,
         /// Bytes of their values.
         bytes: usize,
+    },
+    /// A transaction whose rows derive too much.
+    #[error(
+        "a transaction writes {items} items, of {rows} changed rows of a table and what indexes, foreign keys and views derive from them, expected at most {TRANSACTION_ITEMS_MAX}: divide it"
+    )]
+    TooMuchDerived {
+        /// Rows.
+        rows: usize,
+        /// Items.
+        items: usize,
     },
     /// BEGIN in a transaction.
     #[error("a transaction is open already: end it by COMMIT or ROLLBACK first")]

@@ -19,6 +19,7 @@
 
 mod catalog;
 mod changes;
+mod deriving;
 mod error;
 mod exec;
 mod explain;
@@ -35,7 +36,7 @@ mod sql_text;
 mod table;
 mod trace;
 
-pub use changes::{RowChange, RowWriter};
+pub use changes::{FoundRow, RowChange, RowWriter};
 pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};

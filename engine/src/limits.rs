@@ -46,6 +46,8 @@ pub(crate) const KEYS_KEPT_MAX: (u64, u64) = (7, 8);
 
 /// Rows that a transaction may change: all of them may have one home.
 pub(crate) const TRANSACTION_ROWS_MAX: usize = WRITE_KEYS_MAX;
+/// Items that it may write with them: rows, and what is derived from rows.
+pub(crate) const TRANSACTION_ITEMS_MAX: usize = WRITE_KEYS_MAX;
 /// Bytes of their values, likewise. Keys of rows are short.
 pub(crate) const TRANSACTION_BYTES_MAX: usize = PART_BYTES_MAX - TRANSACTION_ROWS_MAX * ROW_KEY_BYTES_MAX;
 /// Bytes of a row's key: what it begins with, table, kind, and the stamp and number of an inserted one.
@@ -75,6 +77,8 @@ pub(crate) const COMPACTED_SEGMENTS_MIN: usize = 8;
 pub(crate) const COMPACTED_STEP: u64 = 2;
 /// Rows that one sealing puts together at most, in memory.
 pub(crate) const COMPACTED_ROWS_MAX: u64 = 1 << 18;
+/// Groups of a materialised view: all of them are in memory while its table is sealed.
+pub(crate) const VIEW_GROUPS_MAX: usize = 1 << 20;
 /// Between two looks for the successor of a table that takes no writes.
 pub(crate) const SUCCESSOR_POLL_TIME: Duration = Duration::from_millis(20);
 /// After so long nobody seems to be sealing it any more, and who wants to write does.

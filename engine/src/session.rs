@@ -12,12 +12,14 @@
 
 mod answers;
 mod changing;
+mod deriving;
 mod sealed;
+mod seen;
 mod state;
 mod statement;
 
 use crate::{
-    catalog::{StatementTables, Tables, View},
+    catalog::{StatementTables, Tables},
     changes::Changes,
     error::{EngineError, near_names},
     exec::{Bounds, Loads, QueryContext},
@@ -51,6 +53,7 @@ use std::{
 use tracing::Instrument;
 
 pub use changing::{OneStatement, SqlSession};
+use seen::{Seen, is_missing, views_among};
 use state::context;
 pub(crate) use state::session_state;
 use statement::{Parsed, classify};
@@ -241,7 +244,7 @@ impl Engine {
     /// All tables with everything that was acknowledged before this was called.
     async fn now(&self) -> Result<Seen, EngineError> {
         let unheard = self.changes.catch_up(&self.tables).await?;
-        Ok(Seen { view: self.tables.view(), placed: None, is_fixed: false, unheard })
+        Ok(Seen { unheard, ..Seen::of(self.tables.view()) })
     }
 
     /// The cluster that is queried.
@@ -430,8 +433,13 @@ impl Engine {
         if let Some(missing) = references.iter().find(|reference| is_missing(reference, &seen.view)) {
             return Err(self.unknown_table(missing.table()));
         }
-        let Seen { view, placed, .. } = seen;
-        let tables = StatementTables::catalog(view, placed, (CATALOG, SCHEMA));
+        let views = views_among(&references, &seen)?;
+        if !views.is_empty() && seen.sums.is_none() {
+            let (moment, sums) = self.changes.sums(&self.tables, Some(views)).await?;
+            (seen.view, seen.sums) = (Arc::clone(&moment.view), Some(sums));
+        }
+        let Seen { view, placed, sums, .. } = seen;
+        let tables = StatementTables::catalog(view, placed, sums.unwrap_or_default(), (CATALOG, SCHEMA));
         state.register_catalog_list(tables.map_err(EngineError::from_datafusion)?);
         state.statement_to_plan(statement).await.map_err(EngineError::from_datafusion)
     }
@@ -459,23 +467,6 @@ impl Engine {
             _ => EngineError::from_datafusion(error),
         })
     }
-}
-
-/// Which tables a statement sees.
-struct Seen {
-    view: Arc<View>,
-    /// The table whose rows' places it asks for.
-    placed: Option<String>,
-    /// Whether it sees these and no newer ones: they are those of a transaction.
-    is_fixed: bool,
-    /// Why what has changed lately may be missing.
-    unheard: Option<String>,
-}
-
-fn is_missing(reference: &datafusion::common::TableReference, view: &View) -> bool {
-    let ours = reference.schema().is_none_or(|schema| schema == SCHEMA)
-        && reference.catalog().is_none_or(|catalog| catalog == CATALOG);
-    ours && !view.contains_key(reference.table())
 }
 
 #[cfg(test)]

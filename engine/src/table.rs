@@ -135,6 +135,11 @@ impl Table {
         self.layer.identity(place.segment, place.row)
     }
 
+    /// Whether this is a place in a segment, and not beside them.
+    pub(crate) fn is_in_segment(&self, place: RowPlace) -> bool {
+        !self.snapshot.runs.contains_key(&place.segment)
+    }
+
     /// Rows of its segments that were updated or deleted, and rows beside them.
     pub(crate) fn changed_rows(&self) -> u64 {
         self.snapshot.rows_withheld() + self.snapshot.rows_beside()

@@ -16,6 +16,7 @@ use rackscan_datasets::{
 };
 use rackscan_engine::TableInfo;
 use rackscan_format::limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT};
+use std::collections::BTreeMap;
 
 /// The scale that is loaded when a query needs TPC-H and there is none.
 const SCALE_DEFAULT: f64 = 0.1;
@@ -120,6 +121,7 @@ fn with_bar<E: Into<Failure>>(
         spill_folder: session.data().to_owned(),
         ..LoadOptions::default()
     };
+    let derived = derived(session);
     let bar = progress::rows(0);
     let summary = session.block_on(load(&options, &|progress| show(&bar, progress)));
     bar.finish_and_clear();
@@ -127,7 +129,23 @@ fn with_bar<E: Into<Failure>>(
     session.block_on(session.engine().refresh())?;
     session.sweep();
     report(&summary);
+    for (table, names) in derived {
+        if summary.tables.iter().any(|loaded| loaded.name == table) {
+            eprintln!("gone with the {table} of before: {}", names.join(", "));
+        }
+    }
     Ok(())
+}
+
+/// What is derived from each table, by name.
+fn derived(session: &Session) -> BTreeMap<String, Vec<String>> {
+    let engine = session.engine();
+    let described = engine.tables().into_iter().filter_map(|info| engine.describe(&info.name).ok());
+    let derived = described.map(|table| {
+        let names = table.definition.derived.iter().map(|derived| derived.name.clone());
+        (table.definition.name.clone(), names.collect::<Vec<_>>())
+    });
+    derived.filter(|(_, names)| !names.is_empty()).collect()
 }
 
 fn show(bar: &ProgressBar, progress: &Progress<'_>) {

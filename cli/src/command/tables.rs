@@ -6,6 +6,7 @@ use crate::{
     output::{Cell, TextTable, print_text},
     session::Session,
 };
+use rackscan_format::derived::{DerivedDefinition, DerivedKind};
 
 /// Lists all tables, or one table's columns.
 pub(crate) fn run(session: &Session, tables: &Tables) -> Result<(), Failure> {
@@ -37,8 +38,10 @@ pub(crate) fn list(session: &Session, format: Format) -> Result<(), Failure> {
 /// One table's columns, as `\d TABLE` shows them too.
 pub(crate) fn columns(session: &Session, name: &str, format: Format) -> Result<(), Failure> {
     let description = session.engine().describe(name)?;
-    let mut table = TextTable::new(&["column", "type", "nulls", "min", "max", "stored"]);
-    for column in description.columns {
+    let mut table = TextTable::new(&["column", "type", "nulls", "min", "max", "stored", "derived"]);
+    for (at, column) in description.columns.into_iter().enumerate() {
+        let derived = description.definition.derived.iter().filter(|derived| found_by(&derived.kind) == at);
+        let derived: Vec<String> = derived.map(derivation).collect();
         table.push(vec![
             Cell::from(column.definition.name),
             Cell::from(column.definition.column_type.to_string()),
@@ -46,9 +49,30 @@ pub(crate) fn columns(session: &Session, name: &str, format: Format) -> Result<(
             Cell::from(column.min.unwrap_or_default()),
             Cell::from(column.max.unwrap_or_default()),
             Cell::Bytes(column.stored_bytes),
+            Cell::from(derived.join(", ")),
         ]);
     }
     print_text(&table.render(format))
+}
+
+/// The column by whose values something derived is found.
+fn found_by(kind: &DerivedKind) -> usize {
+    match kind {
+        DerivedKind::Index { column: key }
+        | DerivedKind::Parent { key, .. }
+        | DerivedKind::Child { key, .. } => key.index(),
+        DerivedKind::Sum(sum) => sum.group.index(),
+    }
+}
+
+fn derivation(derived: &DerivedDefinition) -> String {
+    let name = &derived.name;
+    match &derived.kind {
+        DerivedKind::Index { .. } => format!("index {name}"),
+        DerivedKind::Parent { child, .. } => format!("key of {child} by {name}"),
+        DerivedKind::Child { parent, .. } => format!("key into {parent} by {name}"),
+        DerivedKind::Sum(_) => format!("groups of view {name}"),
+    }
 }
 
 /// Drops one table.

@@ -10,3 +10,4 @@ mod rows_are_changed;
 mod support;
 mod the_cluster_survives_what_users_do_to_it;
 mod two_commands_and_an_answer;
+mod views_change_with_their_rows;

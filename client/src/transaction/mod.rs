@@ -307,18 +307,18 @@ impl Session {
     /// As [`Session::write`], for keys or values that the transaction's own stamp is a part of: nobody else can write under such keys. All homes must be there, since none is known before.
     ///
     /// # Errors
-    /// As [`Session::write`].
-    pub fn write_stamped(
+    /// As [`Session::write`], and why there are no items to write.
+    pub fn write_stamped<E: From<TransactionError>>(
         &mut self,
-        make: impl FnOnce(Stamp) -> Vec<(Key, Value)>,
-    ) -> Result<Written, TransactionError> {
+        make: impl FnOnce(Stamp) -> Result<Vec<(Key, Value)>, E>,
+    ) -> Result<Written, E> {
         let begun = Instant::now();
         let ids = self.ids.clone();
         self.make_homes_ready(&ids, begun + self.timeout)?;
         let stamp = self.clock.next(wall_ms());
-        let items = make(stamp);
+        let items = make(stamp)?;
         self.check_sizes(&items)?;
-        self.write_as(stamp, items, begun)
+        Ok(self.write_as(stamp, items, begun)?)
     }
 
     /// Writes under this stamp, at homes that are ready.

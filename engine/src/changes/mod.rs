@@ -16,13 +16,15 @@
 //!   together together; it does not count for a writer that what it has read is still so.
 
 mod catalogs;
+mod derive;
 mod statement;
 mod transaction;
 mod values;
 mod writer;
 
 use crate::{
-    catalog::Tables,
+    catalog::{Known, Moment, Tables},
+    deriving::Sums,
     error::EngineError,
     limits::{CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT, ENDINGS_POLL_TIME, RENEWALS_MAX},
 };
@@ -44,15 +46,18 @@ use rackscan_ramp::{
     stamp::Stamp,
 };
 use std::{
+    collections::BTreeSet,
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use catalogs::{CatalogRead, Catalogs};
-pub(crate) use statement::{ChangeStatement, Verb, quoted};
+pub(crate) use derive::has_sums;
+pub(crate) use statement::{ChangeStatement, Verb, old_columns, quoted};
 pub(crate) use transaction::{Row, Transaction};
 pub(crate) use values::encoded;
-pub use writer::{RowChange, RowWriter};
+pub use writer::{FoundRow, RowChange, RowWriter};
 
 /// The engine's ways to the homes of all nodes, and to their catalog.
 #[derive(Debug)]
@@ -90,11 +95,6 @@ impl Changes {
     pub(crate) fn of(cluster: &Cluster) -> Self {
         let lines = cluster.lines(CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT);
         Self { cluster: cluster.clone(), lines, followed: Mutex::default(), writer: Mutex::default() }
-    }
-
-    /// What other connections to the homes are made with.
-    pub(crate) fn lines(&self) -> &LinesOptions {
-        &self.lines
     }
 
     /// Lets `tables` know of everything that was acknowledged before this was called.
@@ -207,6 +207,32 @@ impl Changes {
         lock(&self.followed).replica.table(table).cloned().unwrap_or_default()
     }
 
+    /// All tables as they are known here, and what rows beside segments change of the views among them, or of those of these names: both of one moment.
+    pub(crate) async fn sums(
+        self: &Arc<Self>,
+        tables: &Arc<Tables>,
+        of: Option<BTreeSet<String>>,
+    ) -> Result<(Arc<Moment>, Arc<Sums>), EngineError> {
+        let (changes, tables) = (Arc::clone(self), Arc::clone(tables));
+        apart(move || {
+            // Tables change under this lock only.
+            let followed = lock(&changes.followed);
+            let (moment, derived) = (tables.moment(), followed.replica.derived());
+            let mut sums = Sums::new();
+            for (name, known) in moment.view.iter() {
+                let Known::View(view) = known else { continue };
+                if of.as_ref().is_some_and(|of| !of.contains(name)) {
+                    continue;
+                }
+                let changed = derived.sums_in(view.derived(), Bound::Unbounded, Bound::Unbounded);
+                let changed = changed.map_err(|fault| EngineError::Changes(fault.to_string()))?;
+                sums.insert(view.derived().id(), changed);
+            }
+            Ok((moment, Arc::new(sums)))
+        })
+        .await
+    }
+
     /// Whether a table takes no writes any more, as far as is known here.
     pub(crate) fn is_closed(&self, table: TableId) -> bool {
         lock(&self.followed).replica.is_closed(table)
@@ -229,13 +255,28 @@ impl Changes {
         let items: Option<Vec<_>> = items.collect();
         let items = items
             .ok_or_else(|| EngineError::Changes(format!("table {table}: no keys close it at all homes")))?;
-        self.write(move |_| items.into_iter().flatten().collect()).await.map(drop)
+        self.write(move |_| Ok(items.into_iter().flatten().collect())).await.map(drop)
+    }
+
+    /// Writes what a transaction has.
+    pub(crate) async fn commit(self: &Arc<Self>, transaction: Transaction) -> Result<Written, EngineError> {
+        let changes = Arc::clone(self);
+        self.write(move |stamp| changes.items_of(transaction, stamp)).await
+    }
+
+    /// The items of a transaction: rows, and what is derived from them.
+    fn items_of(&self, transaction: Transaction, stamp: Stamp) -> Result<Vec<(Key, Value)>, EngineError> {
+        if transaction.needs_what_was_heard() {
+            transaction.items(stamp, &lock(&self.followed).replica)
+        } else {
+            transaction.items(stamp, &Replica::default())
+        }
     }
 
     /// Writes items in one transaction; they are made for its stamp.
     pub(crate) async fn write(
         self: &Arc<Self>,
-        items: impl FnOnce(Stamp) -> Vec<(Key, Value)> + Send + 'static,
+        items: impl FnOnce(Stamp) -> Result<Vec<(Key, Value)>, EngineError> + Send + 'static,
     ) -> Result<Written, EngineError> {
         let changes = Arc::clone(self);
         apart(move || {
@@ -244,7 +285,7 @@ impl Changes {
                 Some(session) => session,
                 None => writer.insert(writing(&changes.lines)?),
             };
-            session.write_stamped(items).map_err(EngineError::from)
+            session.write_stamped(items)
         })
         .await
     }

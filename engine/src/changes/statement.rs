@@ -7,17 +7,22 @@
 //! - Nothing is changed here: a query comes out.
 //! - No clause of a statement is passed over: those that are not understood are refused.
 
+use super::derive::has_sums;
 use crate::{error::EngineError, table::PLACE_COLUMN};
 use datafusion::sql::{
     parser::Statement,
     sqlparser::ast::{
         Assignment, AssignmentTarget, Delete, FromTable, Ident, Insert, ObjectName, ObjectNamePart,
         Statement as SqlStatement, TableAlias, TableFactor, TableObject, TableWithJoins, Update,
-        UpdateTableFromKind,
+        UpdateTableFromKind, visit_relations,
     },
 };
 use rackscan_format::schema::TableDefinition;
-use std::fmt::{Display, Write};
+use std::{
+    collections::BTreeSet,
+    fmt::{Display, Write},
+    ops::ControlFlow,
+};
 
 /// What becomes of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +102,25 @@ impl ChangeStatement {
         }))
     }
 
+    /// The names of all tables that it refers to.
+    pub(crate) fn relations(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        let mut take = |name: &ObjectName| {
+            names.extend(last(name));
+            ControlFlow::<()>::Continue(())
+        };
+        // Nothing breaks off.
+        let _ = match &self.kind {
+            Kind::Insert(statement) => match statement.as_ref() {
+                Statement::Statement(insert) => visit_relations(insert.as_ref(), &mut take),
+                _ => ControlFlow::Continue(()),
+            },
+            Kind::Update(update) => visit_relations(update.as_ref(), &mut take),
+            Kind::Delete(delete) => visit_relations(delete.as_ref(), &mut take),
+        };
+        names
+    }
+
     pub(crate) fn verb(&self) -> Verb {
         match &self.kind {
             Kind::Insert(_) => Verb::Insert,
@@ -113,8 +137,8 @@ impl ChangeStatement {
         }
     }
 
-    /// Of an UPDATE or DELETE, a query over its table with places: the places of the rows, and behind them for an UPDATE all columns of
-    /// the table, as they are to be.
+    /// Of an UPDATE or DELETE, a query over its table with places: the places of the rows, behind them for an UPDATE all columns of
+    /// the table, as they are to be, and if sums need that ([`has_sums`]) all columns as they are.
     ///
     /// # Errors
     /// A column that the table does not have, or that is set twice.
@@ -123,7 +147,8 @@ impl ChangeStatement {
             Kind::Insert(_) => Ok(String::new()),
             Kind::Update(update) => {
                 let (_, name) = changed(&update.table)?;
-                let columns = new_columns(definition, &name, &update.assignments)?;
+                let mut columns = new_columns(definition, &name, &update.assignments)?;
+                columns.push_str(&old_columns(definition, &name));
                 let others = match &update.from {
                     None => &[][..],
                     Some(UpdateTableFromKind::BeforeSet(others) | UpdateTableFromKind::AfterSet(others)) => {
@@ -136,7 +161,8 @@ impl ChangeStatement {
                 let from = deleted_from(delete)?;
                 let (_, name) = changed(from)?;
                 let others = delete.using.as_deref().unwrap_or_default();
-                Ok(query(&name, "", (from, others), delete.selection.as_ref()))
+                let columns = old_columns(definition, &name);
+                Ok(query(&name, &columns, (from, others), delete.selection.as_ref()))
             }
         }
     }
@@ -196,7 +222,17 @@ fn new_columns(
     let columns = definition.columns.iter().zip(values);
     let columns =
         columns.map(|(column, value)| value.unwrap_or_else(|| format!("{name}.{}", quoted(&column.name))));
-    Ok(columns.map(|column| format!(", {column}")).collect())
+    // Two columns may become the same.
+    Ok(columns.enumerate().map(|(at, column)| format!(", {column} AS \"new {at}\"")).collect())
+}
+
+/// All columns of the table, as they are, if sums need them.
+pub(crate) fn old_columns(definition: &TableDefinition, name: &str) -> String {
+    if !has_sums(definition) {
+        return String::new();
+    }
+    let columns = definition.columns.iter().enumerate();
+    columns.map(|(at, column)| format!(", {name}.{} AS \"old {at}\"", quoted(&column.name))).collect()
 }
 
 fn inserted_into(insert: &Insert) -> Result<String, EngineError> {

@@ -10,9 +10,10 @@
 //! - All statements see the moment at which it began, and its own writes over that.
 //! - Nothing leaves this value before it commits; dropping it is a rollback.
 
-use super::statement::Verb;
+use super::{derive::add_derived, statement::Verb};
 use crate::{
     catalog::{Known, Moment, View},
+    deriving::Sums,
     error::EngineError,
     limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX},
     table::Table,
@@ -20,14 +21,17 @@ use crate::{
 use rackscan_delta::{
     identity::RowIdentity,
     layer::Layer,
-    replica::{RowVersion, TableRows},
+    replica::{Replica, RowVersion, TableRows},
 };
-use rackscan_format::ids::TableId;
+use rackscan_format::{ids::TableId, schema::TableDefinition};
 use rackscan_ramp::{
     item::{Key, Value},
     stamp::{ClientId, Stamp},
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Who inserts rows that have no stamp yet. No clock comes there.
 const PENDING: Stamp = Stamp { time: u64::MAX, client: ClientId(u32::MAX) };
@@ -38,15 +42,20 @@ pub(crate) struct Transaction {
     moment: Arc<Moment>,
     /// Tables as its statements see them.
     view: Arc<View>,
+    /// What changed rows add to views at its moment.
+    sums: Arc<Sums>,
     written: BTreeMap<TableId, Written>,
     rows: usize,
     bytes: usize,
 }
 
 /// What was written to one table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Written {
+    definition: Arc<TableDefinition>,
     rows: BTreeMap<RowIdentity, Value>,
+    /// What segments have of rows that were found there, if that is needed.
+    stored: BTreeMap<RowIdentity, Vec<u8>>,
     /// Rows that were inserted.
     inserted: u32,
     /// Rows that do not lie over the table yet.
@@ -62,15 +71,27 @@ struct Written {
 pub(crate) enum Row {
     /// A new one.
     New(Vec<u8>),
-    /// One that is there, and its values; `None` to delete it.
-    Known(RowIdentity, Option<Vec<u8>>),
+    /// One that is there.
+    Known {
+        /// Which.
+        row: RowIdentity,
+        /// Its values; `None` to delete it.
+        value: Option<Vec<u8>>,
+        /// What its segment has of it, if it was found there and is needed ([`super::has_sums`]).
+        stored: Option<Vec<u8>>,
+    },
 }
 
 impl Transaction {
     /// One that begins at this moment.
-    pub(crate) fn at(moment: Arc<Moment>) -> Self {
+    pub(crate) fn at(moment: Arc<Moment>, sums: Arc<Sums>) -> Self {
         let view = Arc::clone(&moment.view);
-        Self { moment, view, written: BTreeMap::new(), rows: 0, bytes: 0 }
+        Self { moment, view, sums, written: BTreeMap::new(), rows: 0, bytes: 0 }
+    }
+
+    /// What changed rows add to views, as it sees them.
+    pub(crate) fn sums(&self) -> &Arc<Sums> {
+        &self.sums
     }
 
     /// All tables as it sees them.
@@ -88,19 +109,14 @@ impl Transaction {
     /// # Errors
     /// More than a transaction may write; then nothing of them is.
     pub(crate) fn write(&mut self, table: &Table, rows: Vec<Row>) -> Result<(), EngineError> {
-        if !table.definition().derived.is_empty() {
-            return Err(EngineError::Statement {
-                found: "a change of a table with an index, a foreign key or a sum".to_owned(),
-                way_out: "this version does not write what is derived from rows",
-            });
-        }
         let bytes: usize = rows.iter().map(Row::bytes).sum();
         let (rows_after, bytes_after) = (self.rows + rows.len(), self.bytes + bytes);
         if rows_after > TRANSACTION_ROWS_MAX || bytes_after > TRANSACTION_BYTES_MAX {
             return Err(EngineError::TooMuchChanged { rows: rows_after, bytes: bytes_after });
         }
         (self.rows, self.bytes) = (rows_after, bytes_after);
-        let written = self.written.entry(table.definition().id).or_default();
+        let definition = table.definition();
+        let written = self.written.entry(definition.id).or_insert_with(|| Written::of(definition));
         for row in rows {
             let (identity, value) = match row {
                 Row::New(value) => {
@@ -108,7 +124,12 @@ impl Transaction {
                     written.inserted += 1;
                     (identity, Some(value))
                 }
-                Row::Known(identity, value) => (identity, value),
+                Row::Known { row, value, stored } => {
+                    if let Some(stored) = stored {
+                        written.stored.insert(row, stored);
+                    }
+                    (row, value)
+                }
             };
             let value = match value {
                 Some(bytes) => {
@@ -152,40 +173,80 @@ impl Transaction {
         self.written.values().all(|written| written.rows.is_empty())
     }
 
-    /// The items to write, with the stamp of their transaction.
-    pub(crate) fn items(self, stamp: Stamp) -> Vec<(Key, Value)> {
+    /// The tables that it has written to.
+    pub(crate) fn tables(&self) -> BTreeSet<TableId> {
+        let written = self.written.iter().filter(|(_, written)| !written.rows.is_empty());
+        written.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether [`Self::items`] needs what was heard of homes.
+    pub(crate) fn needs_what_was_heard(&self) -> bool {
+        let is_new = |row: &RowIdentity| matches!(row, RowIdentity::Inserted { by: PENDING, .. });
+        let mut derived = self.written.values().filter(|written| !written.definition.derived.is_empty());
+        derived.any(|written| !written.rows.keys().all(is_new))
+    }
+
+    /// The items to write, with the stamp of their transaction: rows, and what is derived from them.
+    ///
+    /// # Errors
+    /// What cannot be derived ([`add_derived`]).
+    pub(crate) fn items(self, stamp: Stamp, replica: &Replica) -> Result<Vec<(Key, Value)>, EngineError> {
         let mut items = Vec::with_capacity(self.rows);
-        for (table, written) in self.written {
-            for (identity, value) in written.rows {
-                let identity = match identity {
-                    // It was never there for anybody else.
-                    RowIdentity::Inserted { by: PENDING, .. } if value.bytes().is_none() => continue,
-                    RowIdentity::Inserted { by: PENDING, number } => {
-                        RowIdentity::Inserted { by: stamp, number }
-                    }
-                    known => known,
-                };
-                items.extend(identity.key(table).map(|key| (key, value)));
+        for (table, Written { definition, rows, stored, .. }) in self.written {
+            let rows = rows.into_iter().filter_map(|(identity, value)| match identity {
+                // It was never there for anybody else.
+                RowIdentity::Inserted { by: PENDING, .. } if value.bytes().is_none() => None,
+                RowIdentity::Inserted { by: PENDING, number } => {
+                    Some((RowIdentity::Inserted { by: stamp, number }, value))
+                }
+                known => Some((known, value)),
+            });
+            let rows: Vec<(RowIdentity, Value)> = rows.collect();
+            if !definition.derived.is_empty() {
+                add_derived(&definition, &rows, &stored, replica, &mut items)?;
             }
+            items.extend(rows.into_iter().filter_map(|(row, value)| Some((row.key(table)?, value))));
         }
-        items
+        Ok(items)
+    }
+}
+
+impl Written {
+    fn of(definition: &Arc<TableDefinition>) -> Self {
+        Self {
+            definition: Arc::clone(definition),
+            rows: BTreeMap::new(),
+            stored: BTreeMap::new(),
+            inserted: 0,
+            fresh: Vec::new(),
+            over: None,
+            writes: 0,
+        }
     }
 }
 
 impl Row {
     fn bytes(&self) -> usize {
         match self {
-            Self::New(value) | Self::Known(_, Some(value)) => value.len(),
-            Self::Known(_, None) => 0,
+            Self::New(value) => value.len(),
+            Self::Known { value, stored, .. } => {
+                let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
+                bytes(value) + bytes(stored)
+            }
         }
     }
 
     /// What becomes of rows, by their identities or new.
-    pub(crate) fn of(verb: Verb, identity: Option<RowIdentity>, value: Option<Vec<u8>>) -> Option<Self> {
-        match (verb, identity, value) {
-            (Verb::Insert, _, Some(value)) => Some(Self::New(value)),
-            (Verb::Update, Some(row), Some(value)) => Some(Self::Known(row, Some(value))),
-            (Verb::Delete, Some(row), _) => Some(Self::Known(row, None)),
+    pub(crate) fn of(
+        verb: Verb,
+        identity: Option<RowIdentity>,
+        value: Option<Vec<u8>>,
+        stored: Option<Vec<u8>>,
+    ) -> Option<Self> {
+        match (verb, identity) {
+            (Verb::Insert, _) => value.map(Self::New),
+            (Verb::Update, Some(row)) if value.is_some() => Some(Self::Known { row, value, stored }),
+            (Verb::Delete, Some(row)) => Some(Self::Known { row, value: None, stored }),
             _ => None,
         }
     }

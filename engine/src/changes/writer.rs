@@ -3,13 +3,16 @@
 //! Without SQL: rows are made by the program, and those that are deleted were found before. One writer waits for each of its transactions; several write beside
 //! each other.
 
-use super::transaction::{Row, Transaction};
+use super::{
+    Changes,
+    transaction::{Row, Transaction},
+};
 use crate::{
-    catalog::{Known, Moment, View},
+    catalog::{Known, View},
     error::EngineError,
     table::Table,
 };
-use rackscan_client::{LinesOptions, Session, Written};
+use rackscan_client::{Session, Written};
 use rackscan_delta::{
     identity::RowIdentity,
     row::{Datum, encode},
@@ -17,25 +20,34 @@ use rackscan_delta::{
 use rackscan_format::ids::TableId;
 use std::sync::Arc;
 
+/// A row that was found ([`crate::Engine::rows_with_keys`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRow {
+    pub(crate) identity: RowIdentity,
+    /// What its segment has of it, if it was found there and its table has a sum over it.
+    pub(crate) stored: Option<Vec<u8>>,
+}
+
 /// What becomes of a row.
 #[derive(Clone, Debug)]
 pub enum RowChange {
     /// It is new, with these values of all columns.
     Insert(Vec<Datum>),
     /// It is deleted.
-    Delete(RowIdentity),
+    Delete(FoundRow),
 }
 
 /// Writes rows of tables on connections of its own, on the caller's thread.
 #[derive(Debug)]
 pub struct RowWriter {
     session: Session,
+    changes: Arc<Changes>,
     view: Arc<View>,
 }
 
 impl RowWriter {
-    pub(crate) fn open(lines: &LinesOptions, view: Arc<View>) -> Result<Self, EngineError> {
-        Ok(Self { session: super::writing(lines)?, view })
+    pub(crate) fn open(changes: &Arc<Changes>, view: Arc<View>) -> Result<Self, EngineError> {
+        Ok(Self { session: super::writing(&changes.lines)?, changes: Arc::clone(changes), view })
     }
 
     /// The tables that it knows.
@@ -54,9 +66,7 @@ impl RowWriter {
 
     fn table(&self, name: &str) -> Result<&Arc<Table>, EngineError> {
         match self.view.get(name) {
-            Some(Known::Whole(table)) => Ok(table),
-            Some(Known::Broken(error)) => Err(EngineError::Catalog(error.clone())),
-            Some(Known::Unreadable(_, error)) => Err(EngineError::Scan(error.clone())),
+            Some(known) => known.whole(),
             None => Err(EngineError::UnknownTable {
                 name: name.to_owned(),
                 near: "it was not there when the writer was opened".to_owned(),
@@ -70,18 +80,21 @@ impl RowWriter {
     /// A row that does not fit its table, too many of them, and why it could not be committed. After [`EngineError::Sealed`] nothing was written, and rows
     /// that were found before have other identities: [`crate::Engine::renew_writer`].
     pub fn write(&mut self, changes: Vec<(&str, Vec<RowChange>)>) -> Result<Written, EngineError> {
-        let mut transaction = Transaction::at(Arc::new(Moment::default()));
+        let mut transaction = Transaction::at(Arc::default(), Arc::default());
         for (name, changes) in changes {
             let table = self.table(name)?;
             let row = |change| match change {
                 RowChange::Insert(values) => encode(table.definition(), &values)
                     .map(Row::New)
                     .map_err(|fault| EngineError::Execution(fault.to_string())),
-                RowChange::Delete(identity) => Ok(Row::Known(identity, None)),
+                RowChange::Delete(FoundRow { identity, stored }) => {
+                    Ok(Row::Known { row: identity, value: None, stored })
+                }
             };
             let rows = changes.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
             transaction.write(table, rows)?;
         }
-        self.session.write_stamped(|stamp| transaction.items(stamp)).map_err(EngineError::from)
+        let changes = &self.changes;
+        self.session.write_stamped(|stamp| changes.items_of(transaction, stamp))
     }
 }

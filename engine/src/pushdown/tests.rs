@@ -62,7 +62,9 @@ fn state(table: &Arc<Table>) -> SessionState {
     let tables = Tables::default();
     tables.insert("t", Arc::clone(table));
     let mut state = session_state(&EngineOptions::default()).unwrap();
-    state.register_catalog_list(StatementTables::catalog(tables.view(), None, (CATALOG, SCHEMA)).unwrap());
+    state.register_catalog_list(
+        StatementTables::catalog(tables.view(), None, Arc::default(), (CATALOG, SCHEMA)).unwrap(),
+    );
     state
 }
 

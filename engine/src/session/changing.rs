@@ -17,7 +17,9 @@ use super::{
 };
 use crate::{
     catalog::{Known, View},
-    changes::{ChangeStatement, Row, RowWriter, Transaction, Verb, encoded, quoted},
+    changes::{
+        ChangeStatement, FoundRow, Row, RowWriter, Transaction, Verb, encoded, has_sums, old_columns, quoted,
+    },
     error::EngineError,
     limits::{QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
     report::QueryReport,
@@ -30,7 +32,6 @@ use datafusion::{
     },
     sql::parser::{DFParserBuilder, Statement},
 };
-use rackscan_delta::identity::RowIdentity;
 use rackscan_format::row_place::RowPlace;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,9 +112,15 @@ impl Engine {
                 None => self.change_alone(&change, started).await,
             },
             Parsed::Begin if session.is_open() => Err(EngineError::InTransaction),
+            Parsed::Derive(_) if session.is_open() => Err(EngineError::Statement {
+                found: "a statement that creates or drops what a table derives, in a transaction".to_owned(),
+                way_out: "COMMIT first",
+            }),
+            Parsed::Derive(statement) => self.derive(&statement, started).await,
             Parsed::Begin => {
                 self.now().await?;
-                session.open = Some(Transaction::at(self.tables.moment()));
+                let (moment, sums) = self.changes.sums(&self.tables, None).await?;
+                session.open = Some(Transaction::at(moment, sums));
                 Ok(said("begun", started))
             }
             Parsed::Commit => {
@@ -136,7 +143,7 @@ impl Engine {
         table: &str,
         column: &str,
         keys: &[i64],
-    ) -> Result<BTreeMap<i64, Vec<RowIdentity>>, EngineError> {
+    ) -> Result<BTreeMap<i64, Vec<FoundRow>>, EngineError> {
         if keys.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -157,8 +164,8 @@ impl Engine {
         table: &str,
         column: &str,
         keys: &[i64],
-    ) -> Result<BTreeMap<i64, Vec<RowIdentity>>, EngineError> {
-        let mut found: BTreeMap<i64, Vec<RowIdentity>> = BTreeMap::new();
+    ) -> Result<BTreeMap<i64, Vec<FoundRow>>, EngineError> {
+        let mut found: BTreeMap<i64, Vec<FoundRow>> = BTreeMap::new();
         seen.placed = Some(table.to_owned());
         let Some(Known::Whole(known)) = seen.view.get(table).cloned() else {
             return Err(self.unknown_table(table));
@@ -167,8 +174,9 @@ impl Engine {
         let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
         let (name, column) = (quoted(table), quoted(column));
         let mut text = format!(
-            "SELECT {}, CAST({column} AS BIGINT) FROM {name} WHERE {column} IN ({})",
+            "SELECT {}, CAST({column} AS BIGINT) AS \"key\"{} FROM {name} WHERE {column} IN ({})",
             quoted(PLACE_COLUMN),
+            old_columns(known.definition(), &name),
             keys.join(", ")
         );
         if let (Some(first), Some(last)) = (first, last) {
@@ -177,10 +185,13 @@ impl Engine {
         }
         let outcome = self.collect(self.parse(&text)?, Instant::now(), seen).await?;
         for batch in &outcome.batches {
-            let (places, keys) = (batch.column(0), batch.column(1));
-            let places = places.as_primitive::<Int64Type>().values();
-            for (place, key) in places.iter().zip(keys.as_primitive::<Int64Type>().values()) {
-                found.entry(*key).or_default().extend(known.identity(RowPlace::of_number(*place)));
+            let numbers = |column: usize| batch.column(column).as_primitive::<Int64Type>().values();
+            let stored = values_of(&known, batch, 2, has_sums(known.definition()))?;
+            for ((place, key), stored) in numbers(0).iter().zip(numbers(1)).zip(stored) {
+                let place = RowPlace::of_number(*place);
+                let stored = stored.filter(|_| known.is_in_segment(place));
+                let row = known.identity(place).map(|identity| FoundRow { identity, stored });
+                found.entry(*key).or_default().extend(row);
             }
         }
         Ok(found)
@@ -193,7 +204,7 @@ impl Engine {
     pub async fn row_writer(&self) -> Result<RowWriter, EngineError> {
         self.seal_what_is_due();
         let view = self.now().await?.view;
-        RowWriter::open(self.changes.lines(), view)
+        RowWriter::open(&self.changes, view)
     }
 
     /// Lets a writer go on that was told [`EngineError::Sealed`]: waits for the successors of its tables.
@@ -245,7 +256,7 @@ impl Engine {
     /// What the next statement sees.
     async fn seen(&self, session: &mut SqlSession) -> Result<Seen, EngineError> {
         match &mut session.open {
-            Some(open) => Ok(Seen { view: open.view(), placed: None, is_fixed: true, unheard: None }),
+            Some(open) => Ok(seen_by(open)),
             None => self.now().await,
         }
     }
@@ -261,8 +272,10 @@ impl Engine {
                 // It may have been loaded since the catalog was read.
                 self.refresh().await?;
             }
-            let moment = self.tables.moment();
-            let mut alone = Transaction::at(Arc::clone(&moment));
+            // Those that it does not refer to would be added up for nobody.
+            let relations = change.relations();
+            let (moment, sums) = self.changes.sums(&self.tables, Some(relations)).await?;
+            let mut alone = Transaction::at(Arc::clone(&moment), sums);
             let outcome = match self.change(&mut alone, change, started).await {
                 Err(error) if error.may_be_of_another_time() && self.has_moved(&moment.view).await => {
                     continue;
@@ -287,20 +300,17 @@ impl Engine {
         change: &ChangeStatement,
         started: Instant,
     ) -> Result<QueryOutcome, EngineError> {
-        let view = transaction.view();
-        let table = match view.get(&change.table) {
-            Some(Known::Whole(table)) => Arc::clone(table),
-            Some(Known::Broken(error)) => return Err(EngineError::Catalog(error.clone())),
-            Some(Known::Unreadable(_, error)) => return Err(EngineError::Scan(error.clone())),
+        let mut seen = seen_by(transaction);
+        let table = match seen.view.get(&change.table) {
+            Some(known) => Arc::clone(known.whole()?),
             None => return Err(self.unknown_table(&change.table)),
         };
         let statement = match change.insert() {
             Some(insert) => insert.clone(),
             None => self.parse(&change.select(table.definition())?)?,
         };
-        let placed = change.insert().is_none().then(|| change.table.clone());
-        let outcome =
-            self.collect(statement, started, Seen { view, placed, is_fixed: true, unheard: None }).await?;
+        seen.placed = change.insert().is_none().then(|| change.table.clone());
+        let outcome = self.collect(statement, started, seen).await?;
         let rows = rows_of(change.verb(), &table, &outcome.batches)?;
         let count = rows.len() as u64;
         transaction.write(&table, rows)?;
@@ -316,30 +326,33 @@ impl Engine {
         if transaction.is_empty() {
             return Ok("committed; nothing was written".to_owned());
         }
-        let written = self.changes.write(move |stamp| transaction.items(stamp)).await?;
+        let written = self.changes.commit(transaction).await?;
         self.seal_what_is_due();
         Ok(format!("committed by {}", written.stamp))
     }
 }
 
+/// What a statement of a transaction sees.
+fn seen_by(transaction: &mut Transaction) -> Seen {
+    let (sums, written) = (Some(Arc::clone(transaction.sums())), transaction.tables());
+    Seen { is_fixed: true, sums, written, ..Seen::of(transaction.view()) }
+}
+
 /// What becomes of the rows that a statement's query has found.
 fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row>, EngineError> {
     let definition = table.definition();
-    let types: Vec<DataType> =
-        table.columns().fields().iter().map(|field| field.data_type().clone()).collect();
+    let width = definition.columns.len();
     let (mut rows, mut places) = (Vec::new(), BTreeSet::new());
     for batch in batches {
         let placed = (verb != Verb::Insert).then(|| batch.column(0).as_primitive::<Int64Type>());
-        let columns: Vec<usize> = (usize::from(placed.is_some())..batch.num_columns()).collect();
-        let values = match verb {
-            Verb::Delete => vec![None; batch.num_rows()],
-            _ => {
-                let batch =
-                    batch.project(&columns).map_err(|error| EngineError::Execution(error.to_string()))?;
-                encoded(definition, &types, &batch)?.into_iter().map(Some).collect()
-            }
+        let first = usize::from(placed.is_some());
+        let (new, old) = match verb {
+            Verb::Delete => (0, first),
+            Verb::Insert | Verb::Update => (width, first + width),
         };
-        for (row, value) in values.into_iter().enumerate() {
+        let values = values_of(table, batch, first, new > 0)?;
+        let stored = values_of(table, batch, old, placed.is_some() && has_sums(definition))?;
+        for (row, (value, stored)) in values.into_iter().zip(stored).enumerate() {
             let place = placed.map(|places| places.value(row));
             if place.is_some_and(|place| !places.insert(place)) && verb == Verb::Update {
                 let name = &definition.name;
@@ -347,9 +360,29 @@ fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row
                     "a row of {name} would be updated twice by one statement: join it with one row of each other table"
                 )));
             }
-            let identity = place.and_then(|place| table.identity(RowPlace::of_number(place)));
-            rows.extend(Row::of(verb, identity, value));
+            let place = place.map(RowPlace::of_number);
+            let stored = stored.filter(|_| place.is_some_and(|place| table.is_in_segment(place)));
+            let identity = place.and_then(|place| table.identity(place));
+            rows.extend(Row::of(verb, identity, value, stored));
         }
     }
     Ok(rows)
+}
+
+/// The rows of a batch of which the columns of a table begin at `first`; nothing of any row if they are not there.
+fn values_of(
+    table: &Table,
+    batch: &RecordBatch,
+    first: usize,
+    are_there: bool,
+) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+    if !are_there {
+        return Ok(vec![None; batch.num_rows()]);
+    }
+    let definition = table.definition();
+    let columns: Vec<usize> = (first..first + definition.columns.len()).collect();
+    let batch = batch.project(&columns).map_err(|error| EngineError::Execution(error.to_string()))?;
+    let types: Vec<DataType> =
+        table.columns().fields().iter().map(|field| field.data_type().clone()).collect();
+    Ok(encoded(definition, &types, &batch)?.into_iter().map(Some).collect())
 }

@@ -1,6 +1,8 @@
 //! Which kind of statement is this?
 
-use crate::{changes::ChangeStatement, error::EngineError, explain::ExplainMode};
+use crate::{
+    changes::ChangeStatement, deriving::DerivationStatement, error::EngineError, explain::ExplainMode,
+};
 use datafusion::{
     logical_expr::ExplainFormat,
     sql::{parser::Statement, sqlparser::ast::Statement as SqlStatement},
@@ -11,6 +13,8 @@ pub(super) enum Parsed {
     Query(Box<Statement>),
     Explain(Box<Statement>, ExplainMode, ExplainFormat),
     Change(Box<ChangeStatement>),
+    /// With its text, which a view keeps.
+    Derive(Box<(DerivationStatement, String)>),
     Begin,
     Commit,
     Rollback,
@@ -23,6 +27,11 @@ pub(super) enum Parsed {
 pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
     if let Some(change) = ChangeStatement::of(&statement)? {
         return Ok(Parsed::Change(Box::new(change)));
+    }
+    if let Statement::Statement(inner) = &statement
+        && let Some(derive) = DerivationStatement::of(inner)?
+    {
+        return Ok(Parsed::Derive(Box::new((derive, inner.to_string()))));
     }
     let way_out = match &statement {
         Statement::Explain(explain) => {

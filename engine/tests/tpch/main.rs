@@ -4,6 +4,7 @@ mod answers;
 mod bounced;
 mod changed;
 mod cluster;
+mod derived;
 mod every_query;
 mod explained;
 mod lost_node;

@@ -5,14 +5,8 @@ use crate::{
     changed::{CHANGES, SHAPE, alone, change_alone, check_answers, count, one},
     cluster::{Outcome, Shape, TestCluster, options},
 };
-use rackscan_client::LoadSession;
 use rackscan_engine::{Engine, EngineError, EngineOptions, SealOutcome, SqlSession};
 use rackscan_fabric::Wire;
-use rackscan_format::{
-    derived::{DerivedDefinition, DerivedKind},
-    ids::ColumnId,
-    schema::TableDefinition,
-};
 use rackscan_planner::Policy;
 use std::{
     sync::{
@@ -499,35 +493,5 @@ async fn a_query_that_outlives_its_segments_is_run_again_and_a_transaction_is_to
             times *= 3;
         }
         assert!(was_run_again || !is_remote, "{policy}: the query was too quick to be of use");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_with_an_index_is_read_as_before_and_refuses_changes_that_would_not_be_in_it() {
-    let cluster = TestCluster::start(2).unwrap();
-    cluster.load(SHAPE).await.unwrap();
-    let engine = cluster.engine(Wire::Shm, by_hand()).await.unwrap();
-    engine.sql("update nation set n_comment = 'x' where n_nationkey = 3").await.unwrap();
-    assert_eq!(sealed(&engine, "nation").await.unwrap(), 1);
-    let catalog = engine.cluster().catalog().await.unwrap();
-    let nation = catalog.tables.iter().find(|table| table.definition.name == "nation").unwrap();
-    let kind = DerivedKind::Index { column: ColumnId(2) };
-    let derived = vec![DerivedDefinition { name: "by_region".to_owned(), kind }];
-    let definition = TableDefinition { derived, ..TableDefinition::clone(&nation.definition) };
-    let load = LoadSession::succeed(engine.cluster(), &definition).await.unwrap();
-    for placed in &nation.segments {
-        load.keep(placed.node, &placed.directory, &placed.withheld).await.unwrap();
-    }
-    load.publish().await.unwrap();
-    let late = cluster.engine(Wire::Tcp, by_hand()).await.unwrap();
-    for engine in [&engine, &late] {
-        engine.refresh().await.unwrap();
-        let mut session = SqlSession::default();
-        let count = one(engine, &mut session, "select count(*) from nation where n_comment = 'x'").await;
-        assert_eq!(count.unwrap(), 1);
-        assert_eq!(engine.describe("nation").unwrap().definition.derived, definition.derived);
-        let change = "update nation set n_comment = 'y'";
-        let error = engine.sql(change).await.map(|outcome| outcome.rows()).unwrap_err();
-        assert!(error.to_string().contains("an index"), "{error}");
     }
 }

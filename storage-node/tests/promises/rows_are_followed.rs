@@ -71,7 +71,10 @@ fn bytes_of(stamp: Stamp) -> Vec<u8> {
 }
 
 fn write(session: &mut Session) -> Stamp {
-    let make = |stamp: Stamp| rows_of(stamp).map(|row| item(row, &bytes_of(stamp))).collect();
+    let make = |stamp: Stamp| {
+        let items = rows_of(stamp).map(|row| item(row, &bytes_of(stamp)));
+        Ok::<_, TransactionError>(items.collect())
+    };
     let written = session.write_stamped(make).expect("all nodes are up");
     assert_eq!(written.untold, []);
     written.stamp

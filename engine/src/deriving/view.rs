@@ -1,0 +1,196 @@
+//! What does a materialised view have at one moment?
+//!
+//! ```text
+//! base: what the table's segments add up to  -\
+//! what rows beside them change, by entries   ---> groups with rows -> the columns of the statement that created it
+//! ```
+//!
+//! Invariants
+//! - Base, entries and the tables of the statement that asks are of one moment: whoever asks for the view and its table finds them agree.
+//! - A statement that has not been given the entries gets an error and no answer.
+
+use super::{
+    aggregate::{Aggregate, OutputKind},
+    amounts::{self, GROUP, LOW, ROWS, SUM, SUM_DIGITS},
+    parsed_view,
+};
+use crate::{
+    error::EngineError,
+    table::{ColumnDescription, Table, TableDescription, TableInfo},
+};
+use async_trait::async_trait;
+use datafusion::{
+    arrow::datatypes::{DataType, SchemaRef},
+    catalog::{Session, TableProvider},
+    datasource::ViewTable,
+    error::{DataFusionError, Result},
+    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType, cast, ident},
+    physical_plan::ExecutionPlan,
+};
+use rackscan_delta::{
+    derived::{Amount, Derived, DerivedId},
+    row::Datum,
+};
+use rackscan_format::{
+    derived::{DerivedKind, SumDefinition},
+    ids::TableId,
+    schema::{ColumnDefinition, ColumnType, TableDefinition},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What rows beside segments change of sums, by view.
+pub(crate) type Sums = BTreeMap<DerivedId, Vec<(Datum, Amount)>>;
+
+/// A materialised view of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    table: Arc<TableDefinition>,
+    derived: Derived,
+    sum: SumDefinition,
+    base: Arc<Table>,
+    aggregate: Aggregate,
+}
+
+impl View {
+    /// The view that is derived so from a table; `None` if that is something else.
+    ///
+    /// # Errors
+    /// A base whose source creates no view: not of this version.
+    pub(crate) fn of(
+        table: &Arc<TableDefinition>,
+        derived: Derived,
+        base: &Arc<Table>,
+    ) -> Result<Option<Self>, EngineError> {
+        let DerivedKind::Sum(sum) = derived.kind() else { return Ok(None) };
+        let (sum, aggregate) = (sum.clone(), parsed_view(&base.definition().source)?);
+        Ok(Some(Self { table: Arc::clone(table), derived, sum, base: Arc::clone(base), aggregate }))
+    }
+
+    /// The id of its base: another one as soon as anything of it was sealed.
+    pub(crate) fn id(&self) -> TableId {
+        self.base.definition().id
+    }
+
+    /// The table that it is of.
+    pub(crate) fn table(&self) -> &Arc<TableDefinition> {
+        &self.table
+    }
+
+    /// What is written for it with rows.
+    pub(crate) fn derived(&self) -> &Derived {
+        &self.derived
+    }
+
+    /// Whether it is of this table, and adds up the same.
+    pub(crate) fn is(&self, table: TableId, sum: &SumDefinition) -> bool {
+        self.table.id == table && SumDefinition { base: sum.base, ..self.sum.clone() } == *sum
+    }
+
+    /// The statement by which it was created.
+    pub(crate) fn source(&self) -> &str {
+        &self.base.definition().source
+    }
+
+    /// What all rows add up to, as [`amounts`] says.
+    pub(crate) fn totals(&self, sums: &Sums) -> Result<LogicalPlan> {
+        let changes = sums.get(&self.derived.id()).ok_or_else(|| self.was_not_asked_for())?;
+        amounts::of_base(&self.table, &self.sum, &self.base, changes)
+    }
+
+    fn was_not_asked_for(&self) -> DataFusionError {
+        DataFusionError::Internal(format!(
+            "view {} was planned without what changed rows add to it",
+            self.derived.name()
+        ))
+    }
+
+    /// It as a table, with what rows beside segments add to it; without that only its columns can be asked for.
+    pub(crate) fn provider(&self, sums: &Sums) -> Result<Arc<dyn TableProvider>> {
+        let changes = sums.get(&self.derived.id());
+        let totals =
+            amounts::of_base(&self.table, &self.sum, &self.base, changes.map_or(&[], Vec::as_slice))?;
+        let outputs =
+            self.aggregate.outputs.iter().map(|output| self.output(output.kind).alias(output.name.clone()));
+        let plan = LogicalPlanBuilder::from(totals).project(outputs.collect::<Vec<Expr>>())?.build()?;
+        let whole = ViewTable::new(plan, None);
+        if changes.is_some() {
+            return Ok(Arc::new(whole));
+        }
+        Ok(Arc::new(Columns { schema: whole.schema(), name: self.derived.name().to_owned() }))
+    }
+
+    fn output(&self, kind: OutputKind) -> Expr {
+        match kind {
+            OutputKind::Group => ident(GROUP),
+            OutputKind::Count => ident(ROWS),
+            // As SQL has sums of integers.
+            OutputKind::Sum if self.is_of_integers() => cast(ident(SUM), DataType::Int64),
+            OutputKind::Sum => ident(SUM),
+        }
+    }
+
+    fn is_of_integers(&self) -> bool {
+        let column_type = |column: rackscan_format::ids::ColumnId| self.table.columns.get(column.index());
+        let mut columns = self.sum.factors.iter().filter_map(|factor| column_type(factor.column()));
+        columns.all(|column| !matches!(column.column_type, ColumnType::Decimal { .. }))
+    }
+
+    /// It, in one line. Its rows are the groups as of when its table was last sealed.
+    pub(crate) fn info(&self) -> TableInfo {
+        let (name, columns) = (self.derived.name().to_owned(), self.aggregate.outputs.len());
+        TableInfo { name, columns, changed_rows: 0, ..self.base.info() }
+    }
+
+    /// Its columns.
+    pub(crate) fn description(&self) -> TableDescription {
+        let base = self.base.description();
+        let columns = self.aggregate.outputs.iter().filter_map(|output| {
+            let name = match output.kind {
+                OutputKind::Group => GROUP,
+                OutputKind::Sum => LOW,
+                OutputKind::Count => ROWS,
+            };
+            let column = base.columns.iter().find(|column| column.definition.name == name)?;
+            let column_type = match (output.kind, column.definition.column_type) {
+                (OutputKind::Sum, _) if self.is_of_integers() => ColumnType::Int64,
+                (OutputKind::Sum, ColumnType::Decimal { scale, .. }) => {
+                    ColumnType::Decimal { precision: SUM_DIGITS, scale }
+                }
+                (_, column_type) => column_type,
+            };
+            let name = output.name.clone();
+            let definition = ColumnDefinition { name, column_type, ..column.definition };
+            Some(ColumnDescription { definition, min: None, max: None, ..column.clone() })
+        });
+        TableDescription { columns: columns.collect(), info: self.info(), definition: base.definition }
+    }
+}
+
+/// A view of which only the columns may be asked for.
+#[derive(Debug)]
+struct Columns {
+    schema: SchemaRef,
+    name: String,
+}
+
+#[async_trait]
+impl TableProvider for Columns {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        _: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let name = &self.name;
+        Err(DataFusionError::Internal(format!("view {name} was planned without what changed rows add to it")))
+    }
+}

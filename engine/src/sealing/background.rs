@@ -1,0 +1,66 @@
+//! Which table is sealed in the background, and when?
+//!
+//! The one that has most changed rows, as soon as those are enough and somebody looks; one at a time.
+
+use super::Sealer;
+use crate::{catalog::Known, limits::SEAL_RETRY_TIME};
+use rackscan_format::ids::TableId;
+use std::{
+    collections::BTreeMap,
+    sync::{MutexGuard, PoisonError},
+    time::Instant,
+};
+use tokio::{runtime::Handle, task::JoinHandle};
+
+#[derive(Debug, Default)]
+pub(super) struct Background {
+    task: Option<JoinHandle<()>>,
+    /// Tables that could not be sealed, and when.
+    failed: BTreeMap<TableId, Instant>,
+}
+
+impl Sealer {
+    /// Seals the table in the background that has most changed rows, if those are at least so many and none is being sealed here.
+    pub(crate) fn seal_if_due(&self, rows_min: u64) {
+        // Only programs with a runtime have a background.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut background = self.background();
+        if background.task.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        background.failed.retain(|_, when| when.elapsed() < SEAL_RETRY_TIME);
+        let view = self.tables.view();
+        let due = view.iter().filter_map(|(name, known)| match known {
+            Known::Whole(table) => Some((table.changed_rows(), name, table.definition().id)),
+            _ => None,
+        });
+        let due = due.filter(|(rows, _, id)| *rows >= rows_min && !background.failed.contains_key(id)).max();
+        let Some((_, name, id)) = due else { return };
+        let (sealer, name) = (self.clone(), name.clone());
+        background.task = Some(runtime.spawn(async move {
+            if let Err(error) = sealer.seal(&name).await {
+                tracing::warn!(table = name, %error, "could not be sealed; it is tried again later");
+                let mut background = sealer.background();
+                background.failed.insert(id, Instant::now());
+            }
+        }));
+    }
+
+    pub(crate) fn is_at_work(&self) -> bool {
+        let background = self.background();
+        background.task.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
+    /// Waits until nothing is being sealed in the background.
+    pub(crate) async fn rest(&self) {
+        let task = self.background().task.take();
+        if let Some(task) = task {
+            // A sealing that panicked has said so.
+            let _ = task.await;
+        }
+    }
+
+    fn background(&self) -> MutexGuard<'_, Background> {
+        self.background.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

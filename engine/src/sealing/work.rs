@@ -1,0 +1,149 @@
+//! How does a successor come about, segment by segment?
+//!
+//! Invariants
+//! - Nothing of it can be read before it is published; given up, it is forgotten.
+//! - Segments on their way are bounded in number.
+
+use crate::{
+    error::EngineError,
+    limits::{KEPT_IN_FLIGHT, SEALED_IN_FLIGHT},
+    table::Table,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use rackscan_client::{Cluster, LoadSession};
+use rackscan_delta::{
+    identity::RowIdentity,
+    replica::TableRows,
+    sealed::{SealedSegment, Sealing},
+};
+use rackscan_format::{
+    ids::{NodeId, SegmentId},
+    schema::TableDefinition,
+    segment::SegmentDirectory,
+    withheld::{WithheldError, WithheldRows},
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// A table that is being written.
+pub(crate) struct Work {
+    pub(super) load: LoadSession,
+    sealing: Sealing,
+    pub(super) written: Written,
+    /// New segments, from which rows may have to be withheld before they are published.
+    appended: Vec<(NodeId, Arc<SegmentDirectory>)>,
+}
+
+/// What was written of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Written {
+    pub(super) rows: u64,
+    pub(super) rewritten: u64,
+    pub(super) segments: usize,
+    pub(super) stored_bytes: u64,
+}
+
+impl Work {
+    /// The successor of a table, with this definition but for its id.
+    pub(super) async fn succeeding(
+        cluster: &Cluster,
+        table: &Table,
+        definition: &TableDefinition,
+    ) -> Result<Self, EngineError> {
+        let load = LoadSession::succeed(cluster, definition).await.map_err(EngineError::Catalog)?;
+        let last = table.snapshot.stored().map(|(_, directory)| directory.segment.0).max();
+        let next = SegmentId(last.map_or(0, |last| last.saturating_add(1)));
+        let successor = Arc::new(load.definition().clone());
+        let sealing = Sealing::new(successor, next, Arc::clone(&table.snapshot.sealed));
+        Ok(Self { load, sealing, written: Written::default(), appended: Vec::new() })
+    }
+
+    /// A table of its own, with these rows, published.
+    pub(crate) async fn whole(
+        cluster: &Cluster,
+        definition: TableDefinition,
+        rows: TableRows,
+    ) -> Result<(), EngineError> {
+        let load = LoadSession::begin(cluster, definition).await.map_err(EngineError::Catalog)?;
+        let sealing = Sealing::new(Arc::new(load.definition().clone()), SegmentId(0), Arc::default());
+        let work = Self { load, sealing, written: Written::default(), appended: Vec::new() };
+        let all = rows.rows().map(|(row, _)| row).collect();
+        work.store(Arc::new(rows), all).await?.publish().await.map(drop)
+    }
+
+    /// Lays out rows and has them stored.
+    pub(super) async fn store(
+        self,
+        rows: Arc<TableRows>,
+        changed: Vec<RowIdentity>,
+    ) -> Result<Self, EngineError> {
+        let Self { load, mut sealing, mut written, mut appended } = self;
+        // Encoding takes a processor for a while.
+        let laid_out = tokio::task::spawn_blocking(move || {
+            let segments = sealing.take(&rows, changed);
+            (sealing, segments)
+        });
+        let (sealing, segments) = laid_out
+            .await
+            .map_err(|error| EngineError::Changes(format!("the thread that seals: {error}")))?;
+        let segments = segments.map_err(|fault| EngineError::Changes(fault.to_string()))?;
+        let store = |segment: SealedSegment| {
+            let load = &load;
+            async move {
+                let (directory, pages) = (Arc::clone(segment.run.directory()), segment.run.pages());
+                let stored = load.append(segment.node, &directory, &pages).await?;
+                Ok((segment.node, directory, stored.stored_bytes))
+            }
+        };
+        let stored = stream::iter(segments.into_iter().map(store)).buffer_unordered(SEALED_IN_FLIGHT);
+        let stored: Vec<_> = stored.try_collect().await.map_err(EngineError::Catalog)?;
+        for (node, directory, stored_bytes) in stored {
+            written.stored_bytes += stored_bytes;
+            written.rows += u64::from(directory.rows);
+            written.segments += 1;
+            appended.push((node, directory));
+        }
+        Ok(Self { load, sealing, written, appended })
+    }
+
+    /// Keeps all segments of the predecessor but these, and says which rows are not there any more, of new ones too.
+    pub(super) async fn keep(&self, table: &Table, emptied: &BTreeSet<SegmentId>) -> Result<(), EngineError> {
+        let withheld = |directory: &SegmentDirectory| -> Result<Arc<WithheldRows>, EngineError> {
+            let fault = |error: WithheldError| EngineError::Changes(error.to_string());
+            self.sealing.withheld(directory.segment).map_err(fault)
+        };
+        let mut tellings = Vec::new();
+        for (node, directory) in table.snapshot.stored() {
+            if !emptied.contains(&directory.segment) {
+                tellings.push((true, *node, Arc::clone(directory), withheld(directory)?));
+            }
+        }
+        for (node, directory) in &self.appended {
+            let withheld = withheld(directory)?;
+            if !withheld.is_empty() {
+                tellings.push((false, *node, Arc::clone(directory), withheld));
+            }
+        }
+        let load = &self.load;
+        let tell = |(is_kept, node, directory, withheld)| async move {
+            let (directory, withheld): (Arc<SegmentDirectory>, Arc<WithheldRows>) = (directory, withheld);
+            if is_kept {
+                load.keep(node, &directory, &withheld).await
+            } else {
+                load.withhold(node, &directory, &withheld).await
+            }
+        };
+        let told = stream::iter(tellings.into_iter().map(tell)).buffer_unordered(KEPT_IN_FLIGHT);
+        told.try_collect().await.map_err(EngineError::Catalog)
+    }
+
+    /// Lets it take its place.
+    pub(super) async fn publish(self) -> Result<Written, EngineError> {
+        self.load.publish().await.map_err(EngineError::Catalog)?;
+        Ok(self.written)
+    }
+
+    /// Forgets it.
+    pub(super) async fn give_up(self) -> Result<(), EngineError> {
+        self.load.abort().await.map_err(EngineError::Catalog)
+    }
+}

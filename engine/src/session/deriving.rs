@@ -1,0 +1,275 @@
+//! How do statements create and drop what tables derive?
+//!
+//! A table is succeeded by one that derives something else ([`crate::sealing`]): from then on everybody who writes to it writes that, too, and nobody wrote to it without. A foreign key has two sides, in two tables, one
+//! after the other: the key's table first. Whoever is interrupted between them says it again; what is there stays.
+//!
+//! Invariants
+//! - Names of indexes, foreign keys and views are found in all tables; a name that is taken is refused.
+//! - What a statement says is held against the table as it is when it is succeeded: if that has become another one meanwhile, again.
+
+use super::{Engine, QueryOutcome, answers::said};
+use crate::{
+    catalog::Known,
+    deriving::{Aggregate, DerivationStatement, VIEW_NAME_BYTES_MAX},
+    error::EngineError,
+    limits::SEALED_ATTEMPTS_MAX,
+    sealing::{Derivations, SealOutcome},
+};
+use datafusion::{
+    arrow::{array::AsArray, datatypes::Int64Type},
+    sql::sqlparser::ast::Expr,
+};
+use rackscan_format::{
+    derived::{DerivedDefinition, DerivedKind},
+    ids::ColumnId,
+    schema::{ColumnType, TableDefinition},
+};
+use std::{collections::BTreeMap, time::Instant};
+
+/// What becomes of a table's derivations; `None`: they are as they should be.
+type Change<'c> = dyn Fn(&TableDefinition) -> Result<Option<Vec<DerivedDefinition>>, EngineError> + Sync + 'c;
+
+impl Engine {
+    /// Does what a statement says about what tables derive. `text` is its own.
+    pub(super) async fn derive(
+        &self,
+        (statement, text): &(DerivationStatement, String),
+        started: Instant,
+    ) -> Result<QueryOutcome, EngineError> {
+        self.refresh().await?;
+        let done = match statement {
+            DerivationStatement::CreateIndex { name, table, column, if_not_exists } => {
+                let add = |definition: &TableDefinition| {
+                    let kind = DerivedKind::Index { column: column_of(definition, column)?.0 };
+                    added(definition, name, kind, *if_not_exists)
+                };
+                self.is_free(name, table, *if_not_exists)?;
+                self.redefine(table, &add, BTreeMap::new()).await?
+            }
+            DerivationStatement::CreateView { name, aggregate, if_not_exists } => {
+                self.create_view(name, aggregate, *if_not_exists, text).await?
+            }
+            DerivationStatement::AddForeignKey { name, child, key, parent, parent_key } => {
+                self.add_foreign_key(name, (child, key), (parent, parent_key)).await?
+            }
+            DerivationStatement::DropIndex { name, if_exists } => {
+                let is_index = |kind: &DerivedKind| matches!(kind, DerivedKind::Index { .. });
+                self.drop_derived(name, "index", &is_index, *if_exists).await?
+            }
+            DerivationStatement::DropView { name, if_exists } => {
+                let is_view = |kind: &DerivedKind| matches!(kind, DerivedKind::Sum(_));
+                self.drop_derived(name, "materialized view", &is_view, *if_exists).await?
+            }
+            DerivationStatement::DropConstraint { name, if_exists, .. } => {
+                let is_side = |kind: &DerivedKind| {
+                    matches!(kind, DerivedKind::Parent { .. } | DerivedKind::Child { .. })
+                };
+                self.drop_derived(name, "foreign key", &is_side, *if_exists).await?
+            }
+        };
+        Ok(said(if done { "done" } else { "nothing to do" }, started))
+    }
+
+    /// Lets a table be succeeded by one with other derivations; false if it has them.
+    async fn redefine(
+        &self,
+        table: &str,
+        change: &Change<'_>,
+        sources: BTreeMap<String, String>,
+    ) -> Result<bool, EngineError> {
+        for _ in 0..SEALED_ATTEMPTS_MAX {
+            let moment = self.tables.moment();
+            let known = moment.stored(table).ok_or_else(|| self.unknown_table(table))?.whole()?;
+            let Some(derived) = change(known.definition())? else { return Ok(false) };
+            let definition = TableDefinition { derived, ..TableDefinition::clone(known.definition()) };
+            definition.verify().map_err(|error| EngineError::Plan(error.to_string()))?;
+            let to = Derivations { of: definition.id, derived: definition.derived, sources: sources.clone() };
+            match self.sealer.derive(table, to).await? {
+                SealOutcome::Sealed(_) => return Ok(true),
+                SealOutcome::Nothing | SealOutcome::Overtaken => self.refresh().await?,
+            }
+        }
+        Err(EngineError::Sealed)
+    }
+
+    async fn create_view(
+        &self,
+        name: &str,
+        aggregate: &Aggregate,
+        if_not_exists: bool,
+        text: &str,
+    ) -> Result<bool, EngineError> {
+        if name.len() > VIEW_NAME_BYTES_MAX {
+            let found = name.len();
+            return Err(EngineError::Plan(format!(
+                "a view's name of {found} bytes, expected at most {VIEW_NAME_BYTES_MAX}"
+            )));
+        }
+        if self.tables.view().contains_key(name) && !if_not_exists {
+            return Err(EngineError::Plan(format!("there is a table or view {name:?} already")));
+        }
+        self.is_free(name, &aggregate.table, if_not_exists)?;
+        let moment = self.tables.moment();
+        let table =
+            moment.stored(&aggregate.table).ok_or_else(|| self.unknown_table(&aggregate.table))?.whole()?;
+        let mut values = Vec::new();
+        if let Some(column) = aggregate.range_column() {
+            let (_, column_type) = column_of(table.definition(), column)?;
+            for constant in aggregate.constants() {
+                values.push(self.constant(constant, column_type).await?);
+            }
+        }
+        let add = |definition: &TableDefinition| {
+            let sum = DerivedKind::Sum(aggregate.sum(definition, &values)?);
+            added(definition, name, sum, if_not_exists)
+        };
+        self.redefine(&aggregate.table, &add, BTreeMap::from([(name.to_owned(), text.to_owned())])).await
+    }
+
+    /// A constant as a value that columns of a type store as an integer.
+    async fn constant(&self, constant: &Expr, column_type: ColumnType) -> Result<i64, EngineError> {
+        let (sql, scale) = match column_type {
+            ColumnType::Boolean => ("BOOLEAN".to_owned(), 0),
+            ColumnType::Int32 => ("INT".to_owned(), 0),
+            ColumnType::Date32 => ("DATE".to_owned(), 0),
+            ColumnType::TimestampMicros => ("TIMESTAMP(6)".to_owned(), 0),
+            ColumnType::Decimal { precision, scale } => (format!("DECIMAL({precision},{scale})"), scale),
+            _ => ("BIGINT".to_owned(), 0),
+        };
+        let typed = format!("CAST(({constant}) AS {sql})");
+        let number = match column_type {
+            ColumnType::Date32 => format!("CAST(CAST({typed} AS INT) AS BIGINT)"),
+            ColumnType::Decimal { .. } => {
+                format!("CAST({typed} * CAST(1{} AS DECIMAL(38,0)) AS BIGINT)", "0".repeat(scale.into()))
+            }
+            _ => format!("CAST({typed} AS BIGINT)"),
+        };
+        // A value that the type cannot have would be another bound.
+        let text = format!("SELECT {number}, CAST({typed} = ({constant}) AS BIGINT)");
+        let outcome = self.collect(self.parse(&text)?, Instant::now(), self.now().await?).await?;
+        let batch = outcome.batches.iter().find(|batch| batch.num_rows() == 1);
+        let number = |column: usize| {
+            let column = batch?.column(column).as_primitive_opt::<Int64Type>()?;
+            column.iter().next().flatten()
+        };
+        match (number(0), number(1)) {
+            (Some(value), Some(1)) => Ok(value),
+            _ => Err(EngineError::Plan(format!("{constant} is not exactly a value of a {column_type}"))),
+        }
+    }
+
+    async fn add_foreign_key(
+        &self,
+        name: &str,
+        (child, key): (&str, &str),
+        (parent, parent_key): (&str, &str),
+    ) -> Result<bool, EngineError> {
+        let column_type = |table: &str, column: &str| {
+            let moment = self.tables.moment();
+            let known = moment.stored(table).ok_or_else(|| self.unknown_table(table))?.whole()?;
+            column_of(known.definition(), column).map(|(_, column_type)| column_type)
+        };
+        let (of_child, of_parent) = (column_type(child, key)?, column_type(parent, parent_key)?);
+        if of_child != of_parent {
+            return Err(EngineError::Plan(format!(
+                "{child}.{key} is a {of_child} and {parent}.{parent_key} a {of_parent}, expected one type"
+            )));
+        }
+        let parents = |definition: &TableDefinition| {
+            let (key, _) = column_of(definition, parent_key)?;
+            added_side(definition, name, DerivedKind::Parent { key, child: child.to_owned() })
+        };
+        let children = |definition: &TableDefinition| {
+            let (key, _) = column_of(definition, key)?;
+            added_side(definition, name, DerivedKind::Child { key, parent: parent.to_owned() })
+        };
+        let one = self.redefine(parent, &parents, BTreeMap::new()).await?;
+        let other = self.redefine(child, &children, BTreeMap::new()).await?;
+        if one || other { Ok(true) } else { Err(taken(name, child)) }
+    }
+
+    async fn drop_derived(
+        &self,
+        name: &str,
+        what: &str,
+        is_that: &(dyn Fn(&DerivedKind) -> bool + Sync),
+        if_exists: bool,
+    ) -> Result<bool, EngineError> {
+        let is_meant = |derived: &DerivedDefinition| derived.name == name && is_that(&derived.kind);
+        let moment = self.tables.moment();
+        let tables = moment.view.iter().filter_map(|(table, known)| match known {
+            Known::Whole(known) if known.definition().derived.iter().any(is_meant) => Some(table.clone()),
+            _ => None,
+        });
+        let tables: Vec<String> = tables.collect();
+        let without = |definition: &TableDefinition| {
+            let left: Vec<_> =
+                definition.derived.iter().filter(|derived| !is_meant(derived)).cloned().collect();
+            Ok((left.len() < definition.derived.len()).then_some(left))
+        };
+        let mut done = false;
+        for table in &tables {
+            done |= self.redefine(table, &without, BTreeMap::new()).await?;
+        }
+        if done || if_exists {
+            Ok(done)
+        } else {
+            Err(EngineError::Plan(format!("there is no {what} {name:?}")))
+        }
+    }
+
+    /// Whether no other table derives anything of that name.
+    fn is_free(&self, name: &str, table: &str, if_not_exists: bool) -> Result<(), EngineError> {
+        let moment = self.tables.moment();
+        let mut others = moment.view.iter().filter_map(|(other, known)| match known {
+            Known::Whole(known) if other != table => Some((other, known)),
+            _ => None,
+        });
+        let of =
+            others.find(|(_, known)| known.definition().derived.iter().any(|derived| derived.name == name));
+        match of {
+            Some((other, _)) if !if_not_exists => Err(taken(name, other)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn taken(name: &str, table: &str) -> EngineError {
+    EngineError::Plan(format!("{name:?} is derived from {table} already: drop it, or choose another name"))
+}
+
+fn column_of(definition: &TableDefinition, name: &str) -> Result<(ColumnId, ColumnType), EngineError> {
+    let at = definition.columns.iter().position(|column| column.name == name);
+    let column = at.and_then(|at| Some((ColumnId(u16::try_from(at).ok()?), definition.columns.get(at)?)));
+    column.map(|(id, column)| (id, column.column_type)).ok_or_else(|| {
+        let names: Vec<&str> = definition.columns.iter().map(|column| column.name.as_str()).collect();
+        let (table, names) = (&definition.name, names.join(", "));
+        EngineError::Plan(format!("table {table} has no column {name:?}; there are {names}"))
+    })
+}
+
+fn added(
+    definition: &TableDefinition,
+    name: &str,
+    kind: DerivedKind,
+    if_not_exists: bool,
+) -> Result<Option<Vec<DerivedDefinition>>, EngineError> {
+    if definition.derived.iter().any(|derived| derived.name == name) {
+        return if if_not_exists { Ok(None) } else { Err(taken(name, &definition.name)) };
+    }
+    let mut derived = definition.derived.clone();
+    derived.push(DerivedDefinition { name: name.to_owned(), kind });
+    Ok(Some(derived))
+}
+
+/// The same for one side of a foreign key, which may be there already.
+fn added_side(
+    definition: &TableDefinition,
+    name: &str,
+    kind: DerivedKind,
+) -> Result<Option<Vec<DerivedDefinition>>, EngineError> {
+    if definition.derived.iter().any(|derived| derived.name == name && derived.kind == kind) {
+        return Ok(None);
+    }
+    added(definition, name, kind, false)
+}
