@@ -373,13 +373,21 @@ pub fn new_table_id() -> Result<TableId, ClientError> {
 /// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the background: first at the node that would decide for it, after which nobody does. If that one has decided
 /// meanwhile it refuses, and nothing is forgotten.
 async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {
+    let gives_way = |other: &TableDefinition| {
+        other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
+    };
+    forget_prepared(cluster, gives_way).await.map(drop)
+}
+
+/// Forgets what is prepared and chosen, in the order that [`forget_left`] needs; of how many tables.
+async fn forget_prepared(
+    cluster: &Cluster,
+    is_chosen: impl Fn(&TableDefinition) -> bool,
+) -> Result<usize, ClientError> {
     let mut left: BTreeMap<TableId, Vec<NodeId>> = BTreeMap::new();
     for catalog in cluster.node_catalogs().await? {
         let prepared = catalog.tables.into_iter().filter(|table| !table.committed);
-        let gives_way = |other: &TableDefinition| {
-            other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
-        };
-        for table in prepared.map(|table| table.definition).filter(gives_way) {
+        for table in prepared.map(|table| table.definition).filter(&is_chosen) {
             let first = table.nodes.first().copied().filter(|first| cluster.address(*first).is_some());
             let nodes = left.entry(table.id).or_insert_with(|| first.into_iter().collect());
             if !nodes.contains(&catalog.node) {
@@ -387,12 +395,13 @@ async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), 
             }
         }
     }
+    let tables = left.len();
     for (load, nodes) in left {
         for node in nodes {
             cluster.ask_done(node, Request::AbortLoad { load }).await?;
         }
     }
-    Ok(())
+    Ok(tables)
 }
 
 impl Drop for LoadSession {
@@ -426,6 +435,16 @@ fn fill<P: AsRef<[u8]>>(
 }
 
 impl Cluster {
+    /// Forgets loads that some node has prepared and none has committed, of tables with such names; of how many. Who chooses has to know that nobody is about to commit them.
+    ///
+    /// # Errors
+    /// A lost node, or one that refuses because it has committed meanwhile.
+    pub async fn forget_loads(&self, is_chosen: impl Fn(&str) -> bool) -> Result<usize, ClientError> {
+        // Completes interrupted commits first.
+        self.catalog().await?;
+        forget_prepared(self, |table| is_chosen(&table.name)).await
+    }
+
     /// Forgets a table and frees its pages, also if a part of it is missing.
     ///
     /// # Errors

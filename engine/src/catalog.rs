@@ -56,7 +56,7 @@ pub(crate) struct Moment {
     pub(crate) view: Arc<View>,
     /// What segments add up to, for views: tables that nobody else sees.
     bases: BTreeMap<String, Known>,
-    /// All tables that are there, broken ones too.
+    /// All tables that are there, broken ones too, and those that they succeed: queries go on that began with these.
     ids: BTreeSet<TableId>,
 }
 
@@ -170,7 +170,9 @@ impl Tables {
             stored.entry(name).or_insert(view);
         }
         let broken = catalog.broken.iter().flat_map(|table| table.ids.iter().copied());
-        let known = catalog.tables.iter().map(|table| table.definition.id).chain(broken).collect();
+        let whole = catalog.tables.iter().map(|table| &table.definition);
+        let known =
+            whole.flat_map(|table| [Some(table.id), table.succeeds]).flatten().chain(broken).collect();
         self.change_now(|now| {
             (now.bases, now.ids) = (bases, known);
             let ids: BTreeSet<TableId> = stored.values().filter_map(Known::id).collect();
@@ -247,7 +249,12 @@ fn views_of(stored: &View, bases: &View) -> View {
                 continue;
             };
             match MaterializedView::of(table.definition(), derived, base) {
-                Ok(view) => views.extend(view.map(|view| (name, Known::View(Arc::new(view))))),
+                Ok(Some(view)) if !views.contains_key(&name) => {
+                    views.insert(name, Known::View(Arc::new(view)));
+                }
+                Ok(_) => {
+                    tracing::warn!(view = name, table = table.definition().name, "a second view of this name")
+                }
                 Err(error) => {
                     tracing::warn!(view = name, %error, "a view that this version does not understand")
                 }
@@ -260,8 +267,24 @@ fn views_of(stored: &View, bases: &View) -> View {
 impl Moment {
     /// Names of bases that nobody will ask for any more.
     pub(crate) fn orphans(&self) -> Vec<String> {
-        let is_orphan = |name: &&String| BaseName::parse(name).is_some_and(|base| base.is_orphan(&self.ids));
-        self.bases.keys().filter(is_orphan).cloned().collect()
+        self.bases.keys().filter(|name| self.is_orphan(name)).cloned().collect()
+    }
+
+    /// Whether that is the name of a base that nobody will ask for any more, be it published or not.
+    pub(crate) fn is_orphan(&self, name: &str) -> bool {
+        BaseName::parse(name).is_some_and(|base| base.is_orphan(&self.ids))
+    }
+
+    /// All sums that tables derive.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = Derived> {
+        let tables = self.stored.values().filter_map(Known::table);
+        let derived = tables.flat_map(|table| Derived::all_of(table.definition()));
+        derived.filter(|derived| matches!(derived.kind(), DerivedKind::Sum(_)))
+    }
+
+    /// What segments add up to, by the id that a view's table gives.
+    pub(crate) fn base(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.bases.values().filter_map(Known::table).find(|base| base.definition().id == id)
     }
 
     /// A table as it was loaded.

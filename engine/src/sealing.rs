@@ -187,6 +187,8 @@ impl Sealer {
         work = work.store(Arc::new(all), every).await?;
         work.written.rows -= rewritten;
         work.written.rewritten = rewritten;
+        // What is too much for a base is too much before anybody has to wait.
+        self.bases(succession, work.load.definition()).await?;
         let closed = Instant::now();
         self.changes.close(id, Closing::Closed).await?;
         let Some(ended) = self.changes.ended_rows(&self.tables, id, ENDINGS_WAIT_MAX).await? else {

@@ -7,7 +7,7 @@
 //!
 //! Invariant: what cannot be derived is an error, and then the rows are not written either.
 
-use crate::{error::EngineError, limits::TRANSACTION_ITEMS_MAX};
+use crate::error::EngineError;
 use rackscan_delta::{
     derived::{Before, Derived, DerivedFault, RowChange},
     identity::RowIdentity,
@@ -39,7 +39,7 @@ struct Changed {
 /// Adds what goes with these rows to the items of their transaction. `stored`: what segments have of those that were found there.
 ///
 /// # Errors
-/// A value that nothing can be found by, a sum that is too large, more items than a transaction may write.
+/// A value that nothing can be found by, a sum that is too large.
 pub(super) fn add_derived(
     table: &TableDefinition,
     rows: &[(RowIdentity, Value)],
@@ -64,9 +64,6 @@ pub(super) fn add_derived(
         let is_sum = matches!(derived.kind(), DerivedKind::Sum(_));
         let taken = is_sum.then(|| replica.derived().taken_away(&derived, changed_again())).transpose();
         items.extend(derived.maintain(table, &changes, taken.map_err(fault)?.as_ref()).map_err(fault)?);
-    }
-    if items.len() > TRANSACTION_ITEMS_MAX {
-        return Err(EngineError::TooMuchDerived { rows: rows.len(), items: items.len() });
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ mod values;
 mod writer;
 
 use crate::{
-    catalog::{Known, Moment, Tables},
+    catalog::{Moment, Tables},
     deriving::Sums,
     error::EngineError,
     limits::{CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT, ENDINGS_POLL_TIME, RENEWALS_MAX},
@@ -78,8 +78,23 @@ struct Followed {
     is_unchangeable: bool,
     /// Nothing counts any more of what tables were told.
     is_anew: bool,
+    agreement: Agreement,
     catalogs: Catalogs,
 }
+
+/// Whether what was heard last and what tables were told are of one moment.
+#[derive(Debug, Default)]
+enum Agreement {
+    #[default]
+    Whole,
+    /// Tables do not know it yet: the catalog has to be read first.
+    Untold,
+    /// It is void, or a part: not all homes could be heard.
+    Unheard(String),
+}
+
+/// Tables, and what rows beside their segments change of sums, at one moment.
+pub(crate) type OneMoment = (Arc<Moment>, Arc<Sums>);
 
 /// What was heard of the homes.
 #[derive(Debug, Default)]
@@ -163,11 +178,15 @@ impl Changes {
                 Ok(followed.take(tables, read))
             }
             Err(error @ FollowError::Home(TransactionError::NodeDown { .. })) if followed.was_whole => {
+                followed.agreement = Agreement::Unheard(error.to_string());
                 // Where it matters, scans cannot do without the node either. Its devices may be read here without it.
                 tracing::warn!(%error, "what was written since this engine last heard of all homes is not seen");
                 Ok(Heard { unheard: Some(error.to_string()), is_stale: false })
             }
-            Err(error) => Err(EngineError::Changes(error.to_string())),
+            Err(error) => {
+                followed.agreement = Agreement::Unheard(error.to_string());
+                Err(EngineError::Changes(error.to_string()))
+            }
         }
     }
 
@@ -207,30 +226,52 @@ impl Changes {
         lock(&self.followed).replica.table(table).cloned().unwrap_or_default()
     }
 
-    /// All tables as they are known here, and what rows beside segments change of the views among them, or of those of these names: both of one moment.
+    /// All tables as they are known here, and what rows beside segments change of the sums that they derive, or of those of these names: both of one moment. If not all was heard, sums say why they are
+    /// not known.
     pub(crate) async fn sums(
         self: &Arc<Self>,
         tables: &Arc<Tables>,
         of: Option<BTreeSet<String>>,
-    ) -> Result<(Arc<Moment>, Arc<Sums>), EngineError> {
-        let (changes, tables) = (Arc::clone(self), Arc::clone(tables));
-        apart(move || {
-            // Tables change under this lock only.
-            let followed = lock(&changes.followed);
-            let (moment, derived) = (tables.moment(), followed.replica.derived());
-            let mut sums = Sums::new();
-            for (name, known) in moment.view.iter() {
-                let Known::View(view) = known else { continue };
-                if of.as_ref().is_some_and(|of| !of.contains(name)) {
-                    continue;
-                }
-                let changed = derived.sums_in(view.derived(), Bound::Unbounded, Bound::Unbounded);
-                let changed = changed.map_err(|fault| EngineError::Changes(fault.to_string()))?;
-                sums.insert(view.derived().id(), changed);
+    ) -> Result<OneMoment, EngineError> {
+        for attempt in 1.. {
+            let (changes, own, of) = (Arc::clone(self), Arc::clone(tables), of.clone());
+            let is_last = attempt > RENEWALS_MAX;
+            if let Some(both) = apart(move || changes.sums_here(&own, of.as_ref(), is_last)).await? {
+                return Ok(both);
             }
-            Ok((moment, Arc::new(sums)))
-        })
-        .await
+            // Somebody has heard what tables do not know yet, or could not hear all.
+            if let Some(why) = self.catch_up(tables).await? {
+                return Ok((tables.moment(), Arc::new(Sums { unknown: Some(why), ..Sums::default() })));
+            }
+        }
+        Err(EngineError::Sealed)
+    }
+
+    /// The same; `None` if what was heard and what tables were told are not of one moment.
+    fn sums_here(
+        &self,
+        tables: &Tables,
+        of: Option<&BTreeSet<String>>,
+        is_last: bool,
+    ) -> Result<Option<OneMoment>, EngineError> {
+        // Under this lock both stay what they are.
+        let followed = lock(&self.followed);
+        let (moment, derived) = (tables.moment(), followed.replica.derived());
+        let mut sums = Sums::default();
+        match &followed.agreement {
+            Agreement::Whole => {}
+            Agreement::Unheard(why) if is_last => sums.unknown = Some(why.clone()),
+            Agreement::Untold if is_last => sums.unknown = Some("tables change all the time".to_owned()),
+            Agreement::Untold | Agreement::Unheard(_) => return Ok(None),
+        }
+        if sums.unknown.is_none() {
+            for sum in moment.sums().filter(|sum| of.is_none_or(|of| of.contains(sum.name()))) {
+                let changed = derived.sums_in(&sum, Bound::Unbounded, Bound::Unbounded);
+                let changed = changed.map_err(|fault| EngineError::Changes(fault.to_string()))?;
+                sums.changed.insert(sum.id(), changed);
+            }
+        }
+        Ok(Some((moment, Arc::new(sums))))
     }
 
     /// Whether a table takes no writes any more, as far as is known here.
@@ -267,7 +308,13 @@ impl Changes {
     /// The items of a transaction: rows, and what is derived from them.
     fn items_of(&self, transaction: Transaction, stamp: Stamp) -> Result<Vec<(Key, Value)>, EngineError> {
         if transaction.needs_what_was_heard() {
-            transaction.items(stamp, &lock(&self.followed).replica)
+            let followed = lock(&self.followed);
+            if let Agreement::Unheard(why) = &followed.agreement {
+                return Err(EngineError::Changes(format!(
+                    "what others have changed is not known: {why}; nothing was written, begin again"
+                )));
+            }
+            transaction.items(stamp, &followed.replica)
         } else {
             transaction.items(stamp, &Replica::default())
         }
@@ -297,8 +344,10 @@ impl Followed {
         // Somebody else may have read a later one meanwhile.
         let read = read.filter(|read| self.catalogs.is_newer(read));
         if !self.catalogs.fits(&self.replica, read.as_ref()) {
+            self.agreement = Agreement::Untold;
             return Heard { unheard: None, is_stale: true };
         }
+        self.agreement = Agreement::Whole;
         let anew = std::mem::take(&mut self.is_anew);
         match read {
             Some(read) => tables.renew(&self.catalogs.taken(read), &mut self.replica, anew),

@@ -15,7 +15,7 @@ use crate::{
     catalog::{Known, Moment, View},
     deriving::Sums,
     error::EngineError,
-    limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX},
+    limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ITEMS_MAX, TRANSACTION_ROWS_MAX},
     table::Table,
 };
 use rackscan_delta::{
@@ -189,7 +189,7 @@ impl Transaction {
     /// The items to write, with the stamp of their transaction: rows, and what is derived from them.
     ///
     /// # Errors
-    /// What cannot be derived ([`add_derived`]).
+    /// What cannot be derived ([`add_derived`]), and more items than a transaction may write.
     pub(crate) fn items(self, stamp: Stamp, replica: &Replica) -> Result<Vec<(Key, Value)>, EngineError> {
         let mut items = Vec::with_capacity(self.rows);
         for (table, Written { definition, rows, stored, .. }) in self.written {
@@ -206,6 +206,9 @@ impl Transaction {
                 add_derived(&definition, &rows, &stored, replica, &mut items)?;
             }
             items.extend(rows.into_iter().filter_map(|(row, value)| Some((row.key(table)?, value))));
+        }
+        if items.len() > TRANSACTION_ITEMS_MAX {
+            return Err(EngineError::TooMuchDerived { rows: self.rows, items: items.len() });
         }
         Ok(items)
     }

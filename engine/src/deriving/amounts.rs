@@ -95,7 +95,7 @@ pub(crate) fn of_rows(table: &Arc<Table>, of: &SumDefinition) -> Result<LogicalP
 }
 
 /// What the rows of a table add up to, if those of its segments add up to `base`, and those beside them change that so.
-pub(super) fn of_base(
+pub(crate) fn of_base(
     table: &TableDefinition,
     of: &SumDefinition,
     base: &Arc<Table>,
@@ -206,4 +206,32 @@ fn changed(table: &TableDefinition, of: &SumDefinition, changes: &[(Datum, Amoun
     ];
     let columns: Vec<ArrayRef> = vec![groups, Arc::new(sums), Arc::new(rows)];
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|error: ArrowError| error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a base has of sums, and what that is again.
+    fn kept(sums: &[i128], scale: i8) -> Vec<i128> {
+        let sums =
+            Decimal128Array::from(sums.to_vec()).with_data_type(DataType::Decimal128(SUM_DIGITS, scale));
+        let (high, low) = divided(&sums).unwrap();
+        assert_eq!(low.data_type(), &DataType::Decimal128(DECIMAL_DIGITS_MAX, scale));
+        low.validate_decimal_precision(DECIMAL_DIGITS_MAX).unwrap();
+        let high = high.values().iter().map(|high| i128::from(*high) * 10_i128.pow(18));
+        high.zip(low.values()).map(|(high, low)| high + low).collect()
+    }
+
+    #[test]
+    fn a_sum_is_kept_to_the_last_digit_whatever_its_sign_and_size() {
+        let unit = 10_i128.pow(18);
+        let sums =
+            [0, 1, -1, unit - 1, unit, unit + 1, -unit, -unit - 7, 3 * unit - 5, i128::from(i64::MAX) * unit];
+        for scale in [0, 4, 18] {
+            assert_eq!(kept(&sums, scale), sums, "{scale}");
+        }
+        let too_large = (i128::from(i64::MAX) + 1) * unit;
+        assert_eq!(divided(&Decimal128Array::from(vec![3, too_large])).unwrap_err(), too_large);
+    }
 }

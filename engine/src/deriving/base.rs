@@ -10,7 +10,8 @@
 //!
 //! Invariants
 //! - Nobody but views sees bases.
-//! - A base is an orphan, and dropped, only if neither the table that it belongs to is there nor the one before that: while that one is there, its successor may be about to be published.
+//! - A base is an orphan, and dropped, only if neither the table that it belongs to is there nor the one before that: while that one is there, its successor may be about to be published. Tables that were succeeded
+//!   last count as there: queries and transactions go on that began with them.
 
 use super::amounts::{GROUP, HIGH, LOW, ROWS, divided};
 use crate::{changes::encoded, error::EngineError, limits::VIEW_GROUPS_MAX, pushdown::arrow_type};
@@ -19,8 +20,10 @@ use datafusion::arrow::{
     datatypes::{DataType, Decimal128Type},
 };
 use rackscan_delta::{
+    derived::{DerivedId, Entry, Role},
     identity::RowIdentity,
     replica::{RowVersion, TableRows},
+    row::Datum,
 };
 use rackscan_format::{
     derived::SumDefinition,
@@ -62,7 +65,7 @@ impl BaseName {
         Some(Self { view: parts.next()?.to_owned(), of, before })
     }
 
-    /// Whether nobody will ask for it any more, if these tables are there.
+    /// Whether nobody will ask for it any more, if these tables are there or were just succeeded.
     pub(crate) fn is_orphan(&self, tables: &BTreeSet<TableId>) -> bool {
         !tables.contains(&self.of) && !tables.contains(&self.before)
     }
@@ -100,7 +103,7 @@ impl NewBase<'_> {
         if groups > VIEW_GROUPS_MAX {
             let view = self.view;
             return Err(EngineError::Execution(format!(
-                "view {view:?} has {groups} groups, expected at most {VIEW_GROUPS_MAX}: group by a column with fewer values"
+                "view {view:?} has more than {VIEW_GROUPS_MAX} groups: group by a column with fewer values; one that is there is dropped by DROP MATERIALIZED VIEW"
             )));
         }
         let batches = totals.iter().map(|batch| self.stored(batch)).collect::<Result<Vec<_>, _>>()?;
@@ -124,6 +127,7 @@ impl NewBase<'_> {
         let [group, sums, rows] = batch.columns() else {
             return Err(failed(format!("{} columns, expected group, sum and rows", batch.num_columns())));
         };
+        self.can_be_found(group).map_err(failed)?;
         let sums = sums.as_primitive_opt::<Decimal128Type>().ok_or_else(|| failed("no sums".to_owned()))?;
         let (high, low) = divided(sums).map_err(|sum| {
             failed(format!("a sum of {sum} in its last digits, expected one of at most 36 digits"))
@@ -135,6 +139,18 @@ impl NewBase<'_> {
             (ROWS, Arc::clone(rows)),
         ];
         RecordBatch::try_from_iter(columns).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Whether rows of each group can be written with entries of it: keys have room for short texts only.
+    fn can_be_found(&self, groups: &ArrayRef) -> Result<(), String> {
+        let Some(texts) = groups.as_string_view_opt() else { return Ok(()) };
+        let by = DerivedId { table: self.table.id, number: u16::MAX };
+        let row = RowIdentity::Inserted { by: Stamp::FIRST, number: u32::MAX };
+        for text in texts.iter().flatten() {
+            let entry = Entry { by, role: Role::Present, value: Datum::Text(text.to_owned()), row };
+            entry.key().map_err(|why| format!("a group of {} bytes: {why}", text.len()))?;
+        }
+        Ok(())
     }
 
     fn definition(&self) -> TableDefinition {

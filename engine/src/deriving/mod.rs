@@ -30,10 +30,10 @@ use rackscan_format::{
 };
 
 pub(crate) use aggregate::Aggregate;
-pub(crate) use amounts::of_rows;
+pub(crate) use amounts::{of_base, of_rows};
 pub(crate) use base::{BaseName, NewBase, VIEW_NAME_BYTES_MAX};
 pub(crate) use statement::DerivationStatement;
-pub(crate) use view::{Sums, View};
+pub(crate) use view::{Changed, Sums, View};
 
 /// What a statement that created a view says.
 fn parsed_view(source: &str) -> Result<Aggregate, EngineError> {

@@ -192,7 +192,7 @@ fn comparison(source: &Source, expression: &Expr) -> Result<(String, Vec<Bound>)
     Ok((column, bounds.into_iter().map(bound).collect()))
 }
 
-/// Whether it has neither columns nor queries nor parameters in it.
+/// Whether it has neither columns nor queries, parameters or functions in it: of what some functions say another day nobody would know.
 fn is_constant(expression: &Expr) -> bool {
     expression.visit(&mut Constant).is_continue()
 }
@@ -214,6 +214,7 @@ impl Visitor for Constant {
             | Expr::MatchAgainst { .. }
             | Expr::Wildcard(_)
             | Expr::QualifiedWildcard(..)
+            | Expr::Function(_)
             | Expr::Value(ValueWithSpan { value: Value::Placeholder(_), .. }) => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }

@@ -24,7 +24,7 @@ use datafusion::{
     catalog::{Session, TableProvider},
     datasource::ViewTable,
     error::{DataFusionError, Result},
-    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType, cast, ident},
+    logical_expr::{Expr, LogicalPlanBuilder, TableType, cast, ident},
     physical_plan::ExecutionPlan,
 };
 use rackscan_delta::{
@@ -38,8 +38,17 @@ use rackscan_format::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What rows beside segments change of sums, by view.
-pub(crate) type Sums = BTreeMap<DerivedId, Vec<(Datum, Amount)>>;
+/// What rows beside segments change of sums.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    /// By what they are derived by.
+    pub(crate) changed: BTreeMap<DerivedId, Changed>,
+    /// Why they are not known, if they are not.
+    pub(crate) unknown: Option<String>,
+}
+
+/// By group.
+pub(crate) type Changed = Vec<(Datum, Amount)>;
 
 /// A materialised view of a table.
 #[derive(Clone, Debug)]
@@ -81,32 +90,9 @@ impl View {
         &self.derived
     }
 
-    /// Whether it is of this table, and adds up the same.
-    pub(crate) fn is(&self, table: TableId, sum: &SumDefinition) -> bool {
-        self.table.id == table && SumDefinition { base: sum.base, ..self.sum.clone() } == *sum
-    }
-
-    /// The statement by which it was created.
-    pub(crate) fn source(&self) -> &str {
-        &self.base.definition().source
-    }
-
-    /// What all rows add up to, as [`amounts`] says.
-    pub(crate) fn totals(&self, sums: &Sums) -> Result<LogicalPlan> {
-        let changes = sums.get(&self.derived.id()).ok_or_else(|| self.was_not_asked_for())?;
-        amounts::of_base(&self.table, &self.sum, &self.base, changes)
-    }
-
-    fn was_not_asked_for(&self) -> DataFusionError {
-        DataFusionError::Internal(format!(
-            "view {} was planned without what changed rows add to it",
-            self.derived.name()
-        ))
-    }
-
     /// It as a table, with what rows beside segments add to it; without that only its columns can be asked for.
     pub(crate) fn provider(&self, sums: &Sums) -> Result<Arc<dyn TableProvider>> {
-        let changes = sums.get(&self.derived.id());
+        let changes = sums.changed.get(&self.derived.id());
         let totals =
             amounts::of_base(&self.table, &self.sum, &self.base, changes.map_or(&[], Vec::as_slice))?;
         let outputs =
@@ -116,7 +102,16 @@ impl View {
         if changes.is_some() {
             return Ok(Arc::new(whole));
         }
-        Ok(Arc::new(Columns { schema: whole.schema(), name: self.derived.name().to_owned() }))
+        let (schema, name) = (whole.schema(), self.derived.name());
+        let why = match &sums.unknown {
+            Some(why) => DataFusionError::Execution(format!(
+                "what changed rows add to view {name} is not known, because not all was heard: {why}"
+            )),
+            None => {
+                DataFusionError::Internal(format!("view {name} was planned without what changed rows add"))
+            }
+        };
+        Ok(Arc::new(Columns { schema, why: Arc::new(why) }))
     }
 
     fn output(&self, kind: OutputKind) -> Expr {
@@ -170,7 +165,7 @@ impl View {
 #[derive(Debug)]
 struct Columns {
     schema: SchemaRef,
-    name: String,
+    why: Arc<DataFusionError>,
 }
 
 #[async_trait]
@@ -190,7 +185,6 @@ impl TableProvider for Columns {
         _: &[Expr],
         _: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let name = &self.name;
-        Err(DataFusionError::Internal(format!("view {name} was planned without what changed rows add to it")))
+        Err(DataFusionError::Shared(Arc::clone(&self.why)))
     }
 }

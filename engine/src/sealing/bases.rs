@@ -8,13 +8,24 @@
 
 use super::{Sealer, Succession, work::Work};
 use crate::{
-    catalog::Known,
-    deriving::{NewBase, generated_source, of_rows},
+    catalog::{Known, Moment},
+    deriving::{Changed, NewBase, Sums, generated_source, of_base, of_rows},
     error::EngineError,
+    limits::VIEW_GROUPS_MAX,
+    table::Table,
 };
-use datafusion::{arrow::array::RecordBatch, logical_expr::LogicalPlan, physical_plan::collect};
-use rackscan_client::new_table_id;
-use rackscan_format::{derived::DerivedKind, schema::TableDefinition};
+use datafusion::{
+    arrow::array::RecordBatch,
+    logical_expr::{LogicalPlan, LogicalPlanBuilder},
+    physical_plan::collect,
+};
+use rackscan_client::{ClientError, new_table_id};
+use rackscan_delta::{derived::Derived, replica::TableRows};
+use rackscan_format::{
+    derived::{DerivedKind, SumDefinition},
+    schema::TableDefinition,
+};
+use std::sync::Arc;
 
 /// This definition, with new bases.
 pub(super) fn chosen(mut definition: TableDefinition) -> Result<TableDefinition, EngineError> {
@@ -33,36 +44,53 @@ impl Sealer {
         succession: &Succession<'_>,
         successor: &TableDefinition,
     ) -> Result<(), EngineError> {
+        for (definition, rows) in self.bases(succession, successor).await? {
+            Work::whole(&self.cluster, definition, rows).await?;
+        }
+        Ok(())
+    }
+
+    /// The bases that a successor names, of what its table has now.
+    ///
+    /// # Errors
+    /// What is added up is too large or too much for a base; not all changed rows could be heard.
+    pub(super) async fn bases(
+        &self,
+        succession: &Succession<'_>,
+        successor: &TableDefinition,
+    ) -> Result<Vec<(TableDefinition, TableRows)>, EngineError> {
         let sums = successor.derived.iter().filter_map(|derived| match &derived.kind {
             DerivedKind::Sum(sum) => Some((derived.name.as_str(), sum, sum.base?)),
             _ => None,
         });
-        let sums: Vec<_> = sums.collect();
+        let (sums, mut bases): (Vec<_>, _) = (sums.collect(), Vec::new());
         if sums.is_empty() {
-            return Ok(());
+            return Ok(bases);
         }
         let before = succession.table.definition();
+        // Tables know all that was heard, and so do sums.
+        if let Some(why) = self.changes.catch_up(&self.tables).await? {
+            return Err(EngineError::Changes(why));
+        }
         let (moment, changes) = self.changes.sums(&self.tables, None).await?;
         let table = moment.view.get(&before.name).map(Known::whole).transpose()?;
         let table = table.filter(|table| table.definition().id == before.id).ok_or(EngineError::Sealed)?;
         for (view, sum, id) in sums {
-            let known = match moment.view.get(view) {
-                Some(Known::View(known)) if known.is(before.id, sum) => Some(known),
-                _ => None,
-            };
-            let totals = match known {
-                Some(known) => known.totals(&changes),
+            let known = known(before, view, sum, &moment, &changes);
+            let totals = match &known {
+                Some((base, changed)) => of_base(before, sum, base, changed),
                 None => of_rows(table, sum),
             };
+            let totals = totals
+                .and_then(|totals| LogicalPlanBuilder::from(totals).limit(0, Some(VIEW_GROUPS_MAX + 1)));
+            let totals = totals.and_then(LogicalPlanBuilder::build);
             let totals = self.answer(totals.map_err(EngineError::from_datafusion)?).await?;
-            let given = succession.sources.get(view).cloned();
-            let source = given.or_else(|| known.map(|known| known.source().to_owned()));
+            let source = source_of(before, view, &moment);
+            let source = succession.sources.get(view).cloned().or(source);
             let source = source.unwrap_or_else(|| generated_source(view, successor, sum));
-            let base = NewBase { table: successor, view, sum, id, source: &source };
-            let (definition, rows) = base.lay_out(&totals)?;
-            Work::whole(&self.cluster, definition, rows).await?;
+            bases.push(NewBase { table: successor, view, sum, id, source: &source }.lay_out(&totals)?);
         }
-        Ok(())
+        Ok(bases)
     }
 
     async fn answer(&self, plan: LogicalPlan) -> Result<Vec<RecordBatch>, EngineError> {
@@ -71,12 +99,40 @@ impl Sealer {
         collect(plan, self.reading.task_ctx()).await.map_err(failed)
     }
 
-    /// Drops bases that nobody will ask for any more; how many.
-    pub(super) async fn drop_orphans(&self) -> Result<usize, EngineError> {
-        let orphans = self.tables.moment().orphans();
-        for name in &orphans {
-            self.cluster.drop_table(name).await.map_err(EngineError::Catalog)?;
+    /// Drops bases that nobody will ask for any more, and forgets those that were only prepared.
+    pub(super) async fn drop_orphans(&self) -> Result<(), EngineError> {
+        let moment = self.tables.moment();
+        for name in moment.orphans() {
+            match self.cluster.drop_table(&name).await {
+                // Somebody else was faster.
+                Ok(()) | Err(ClientError::UnknownTable { .. }) => {}
+                Err(error) => return Err(EngineError::Catalog(error)),
+            }
         }
-        Ok(orphans.len())
+        let forgotten = self.cluster.forget_loads(|name| moment.is_orphan(name)).await;
+        forgotten.map(drop).map_err(EngineError::Catalog)
     }
+}
+
+/// What is known of a sum that the table before derived, too: its base, and what rows beside segments change.
+fn known<'m>(
+    before: &TableDefinition,
+    view: &str,
+    sum: &SumDefinition,
+    moment: &'m Moment,
+    changes: &'m Sums,
+) -> Option<(&'m Arc<Table>, &'m Changed)> {
+    let derived = Derived::all_of(before).into_iter().find(|derived| derived.name() == view)?;
+    let DerivedKind::Sum(of_before) = derived.kind() else { return None };
+    let is_the_same = SumDefinition { base: sum.base, ..of_before.clone() } == *sum;
+    let base = moment.base(of_before.base.filter(|_| is_the_same)?)?;
+    let changed = changes.changed.get(&derived.id())?;
+    Some((base, changed))
+}
+
+/// The statement by which a view of the table before was created.
+fn source_of(before: &TableDefinition, view: &str, moment: &Moment) -> Option<String> {
+    let derived = before.derived.iter().find(|derived| derived.name == view)?;
+    let DerivedKind::Sum(sum) = &derived.kind else { return None };
+    moment.base(sum.base?).map(|base| base.definition().source.clone())
 }

@@ -41,10 +41,13 @@ impl Engine {
             DerivationStatement::CreateIndex { name, table, column, if_not_exists } => {
                 let add = |definition: &TableDefinition| {
                     let kind = DerivedKind::Index { column: column_of(definition, column)?.0 };
-                    added(definition, name, kind, *if_not_exists)
+                    added(definition, name, kind)
                 };
-                self.is_free(name, table, *if_not_exists)?;
-                self.redefine(table, &add, BTreeMap::new()).await?
+                match self.holder(name) {
+                    Some(_) if *if_not_exists => false,
+                    Some(of) => return Err(taken(name, &of)),
+                    None => self.redefine(table, &add, BTreeMap::new()).await?,
+                }
             }
             DerivationStatement::CreateView { name, aggregate, if_not_exists } => {
                 self.create_view(name, aggregate, *if_not_exists, text).await?
@@ -53,16 +56,21 @@ impl Engine {
                 self.add_foreign_key(name, (child, key), (parent, parent_key)).await?
             }
             DerivationStatement::DropIndex { name, if_exists } => {
-                let is_index = |kind: &DerivedKind| matches!(kind, DerivedKind::Index { .. });
+                let is_index = |_: &str, kind: &DerivedKind| matches!(kind, DerivedKind::Index { .. });
                 self.drop_derived(name, "index", &is_index, *if_exists).await?
             }
             DerivationStatement::DropView { name, if_exists } => {
-                let is_view = |kind: &DerivedKind| matches!(kind, DerivedKind::Sum(_));
+                let is_view = |_: &str, kind: &DerivedKind| matches!(kind, DerivedKind::Sum(_));
                 self.drop_derived(name, "materialized view", &is_view, *if_exists).await?
             }
-            DerivationStatement::DropConstraint { name, if_exists, .. } => {
-                let is_side = |kind: &DerivedKind| {
-                    matches!(kind, DerivedKind::Parent { .. } | DerivedKind::Child { .. })
+            DerivationStatement::DropConstraint { name, table, if_exists } => {
+                self.tables.moment().stored(table).ok_or_else(|| self.unknown_table(table))?;
+                // Both sides, or the one that is there.
+                let is_side = |of: &str, kind: &DerivedKind| match kind {
+                    DerivedKind::Parent { child: other, .. } | DerivedKind::Child { parent: other, .. } => {
+                        of == table || other == table
+                    }
+                    _ => false,
                 };
                 self.drop_derived(name, "foreign key", &is_side, *if_exists).await?
             }
@@ -81,8 +89,7 @@ impl Engine {
             let moment = self.tables.moment();
             let known = moment.stored(table).ok_or_else(|| self.unknown_table(table))?.whole()?;
             let Some(derived) = change(known.definition())? else { return Ok(false) };
-            let definition = TableDefinition { derived, ..TableDefinition::clone(known.definition()) };
-            definition.verify().map_err(|error| EngineError::Plan(error.to_string()))?;
+            let definition = verified(known.definition(), derived)?;
             let to = Derivations { of: definition.id, derived: definition.derived, sources: sources.clone() };
             match self.sealer.derive(table, to).await? {
                 SealOutcome::Sealed(_) => return Ok(true),
@@ -105,10 +112,16 @@ impl Engine {
                 "a view's name of {found} bytes, expected at most {VIEW_NAME_BYTES_MAX}"
             )));
         }
-        if self.tables.view().contains_key(name) && !if_not_exists {
-            return Err(EngineError::Plan(format!("there is a table or view {name:?} already")));
+        let is_there = self.tables.view().contains_key(name);
+        match self.holder(name) {
+            Some(_) if if_not_exists => return Ok(false),
+            None if is_there && if_not_exists => return Ok(false),
+            _ if is_there => {
+                return Err(EngineError::Plan(format!("there is a table or view {name:?} already")));
+            }
+            Some(of) => return Err(taken(name, &of)),
+            None => {}
         }
-        self.is_free(name, &aggregate.table, if_not_exists)?;
         let moment = self.tables.moment();
         let table =
             moment.stored(&aggregate.table).ok_or_else(|| self.unknown_table(&aggregate.table))?.whole()?;
@@ -121,7 +134,7 @@ impl Engine {
         }
         let add = |definition: &TableDefinition| {
             let sum = DerivedKind::Sum(aggregate.sum(definition, &values)?);
-            added(definition, name, sum, if_not_exists)
+            added(definition, name, sum)
         };
         self.redefine(&aggregate.table, &add, BTreeMap::from([(name.to_owned(), text.to_owned())])).await
     }
@@ -183,28 +196,46 @@ impl Engine {
             let (key, _) = column_of(definition, key)?;
             added_side(definition, name, DerivedKind::Child { key, parent: parent.to_owned() })
         };
+        // What cannot be is found out before one of the two is another table.
+        let moment = self.tables.moment();
+        let mut sides = 0;
+        for (table, change) in [(parent, &parents as &Change<'_>), (child, &children)] {
+            let known = moment.stored(table).ok_or_else(|| self.unknown_table(table))?.whole()?;
+            match change(known.definition())? {
+                Some(derived) => verified(known.definition(), derived).map(drop)?,
+                None => sides += 1,
+            }
+        }
+        match self.holder(name) {
+            Some(of) if sides == 0 => return Err(taken(name, &of)),
+            _ if sides == 2 => return Err(taken(name, child)),
+            _ => {}
+        }
         let one = self.redefine(parent, &parents, BTreeMap::new()).await?;
         let other = self.redefine(child, &children, BTreeMap::new()).await?;
-        if one || other { Ok(true) } else { Err(taken(name, child)) }
+        Ok(one || other)
     }
 
     async fn drop_derived(
         &self,
         name: &str,
         what: &str,
-        is_that: &(dyn Fn(&DerivedKind) -> bool + Sync),
+        is_that: &(dyn Fn(&str, &DerivedKind) -> bool + Sync),
         if_exists: bool,
     ) -> Result<bool, EngineError> {
-        let is_meant = |derived: &DerivedDefinition| derived.name == name && is_that(&derived.kind);
+        let is_meant =
+            |of: &str, derived: &DerivedDefinition| derived.name == name && is_that(of, &derived.kind);
         let moment = self.tables.moment();
         let tables = moment.view.iter().filter_map(|(table, known)| match known {
-            Known::Whole(known) if known.definition().derived.iter().any(is_meant) => Some(table.clone()),
+            Known::Whole(known) if known.definition().derived.iter().any(|one| is_meant(table, one)) => {
+                Some(table.clone())
+            }
             _ => None,
         });
         let tables: Vec<String> = tables.collect();
         let without = |definition: &TableDefinition| {
             let left: Vec<_> =
-                definition.derived.iter().filter(|derived| !is_meant(derived)).cloned().collect();
+                definition.derived.iter().filter(|one| !is_meant(&definition.name, one)).cloned().collect();
             Ok((left.len() < definition.derived.len()).then_some(left))
         };
         let mut done = false;
@@ -218,20 +249,27 @@ impl Engine {
         }
     }
 
-    /// Whether no other table derives anything of that name.
-    fn is_free(&self, name: &str, table: &str, if_not_exists: bool) -> Result<(), EngineError> {
+    /// The table that derives something of that name.
+    fn holder(&self, name: &str) -> Option<String> {
         let moment = self.tables.moment();
-        let mut others = moment.view.iter().filter_map(|(other, known)| match known {
-            Known::Whole(known) if other != table => Some((other, known)),
+        let mut tables = moment.view.iter().filter_map(|(table, known)| match known {
+            Known::Whole(known) => Some((table, known)),
             _ => None,
         });
         let of =
-            others.find(|(_, known)| known.definition().derived.iter().any(|derived| derived.name == name));
-        match of {
-            Some((other, _)) if !if_not_exists => Err(taken(name, other)),
-            _ => Ok(()),
-        }
+            tables.find(|(_, known)| known.definition().derived.iter().any(|derived| derived.name == name));
+        of.map(|(table, _)| table.clone())
     }
+}
+
+/// A table that derives this instead.
+fn verified(
+    table: &TableDefinition,
+    derived: Vec<DerivedDefinition>,
+) -> Result<TableDefinition, EngineError> {
+    let definition = TableDefinition { derived, ..table.clone() };
+    definition.verify().map_err(|error| EngineError::Plan(error.to_string()))?;
+    Ok(definition)
 }
 
 fn taken(name: &str, table: &str) -> EngineError {
@@ -252,10 +290,9 @@ fn added(
     definition: &TableDefinition,
     name: &str,
     kind: DerivedKind,
-    if_not_exists: bool,
 ) -> Result<Option<Vec<DerivedDefinition>>, EngineError> {
     if definition.derived.iter().any(|derived| derived.name == name) {
-        return if if_not_exists { Ok(None) } else { Err(taken(name, &definition.name)) };
+        return Err(taken(name, &definition.name));
     }
     let mut derived = definition.derived.clone();
     derived.push(DerivedDefinition { name: name.to_owned(), kind });
@@ -271,5 +308,5 @@ fn added_side(
     if definition.derived.iter().any(|derived| derived.name == name && derived.kind == kind) {
         return Ok(None);
     }
-    added(definition, name, kind, false)
+    added(definition, name, kind)
 }
