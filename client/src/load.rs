@@ -13,7 +13,7 @@
 //! - A table that succeeds another one takes its place, or is not published: whoever is first there wins.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -435,14 +435,23 @@ fn fill<P: AsRef<[u8]>>(
 }
 
 impl Cluster {
-    /// Forgets loads that some node has prepared and none has committed, of tables with such names; of how many. Who chooses has to know that nobody is about to commit them.
+    /// Names of tables that some node has prepared and none has committed.
+    ///
+    /// # Errors
+    /// A lost node.
+    pub async fn prepared_loads(&self) -> Result<BTreeSet<String>, ClientError> {
+        // Completes interrupted commits first.
+        self.catalog().await?;
+        let tables = self.node_catalogs().await?.into_iter().flat_map(|catalog| catalog.tables);
+        Ok(tables.filter(|table| !table.committed).map(|table| table.definition.name).collect())
+    }
+
+    /// Forgets loads that some node has prepared and none has committed, of tables with these names; of how many. Who chooses has to know that nobody is about to commit them.
     ///
     /// # Errors
     /// A lost node, or one that refuses because it has committed meanwhile.
-    pub async fn forget_loads(&self, is_chosen: impl Fn(&str) -> bool) -> Result<usize, ClientError> {
-        // Completes interrupted commits first.
-        self.catalog().await?;
-        forget_prepared(self, |table| is_chosen(&table.name)).await
+    pub async fn forget_loads(&self, names: &BTreeSet<String>) -> Result<usize, ClientError> {
+        forget_prepared(self, |table| names.contains(&table.name)).await
     }
 
     /// Forgets a table and frees its pages, also if a part of it is missing.

@@ -9,7 +9,7 @@
 use super::{Sealer, Succession, work::Work};
 use crate::{
     catalog::{Known, Moment},
-    deriving::{Changed, NewBase, Sums, generated_source, of_base, of_rows},
+    deriving::{BaseName, Changed, NewBase, Sums, generated_source, of_base, of_rows},
     error::EngineError,
     limits::VIEW_GROUPS_MAX,
     table::Table,
@@ -109,8 +109,16 @@ impl Sealer {
                 Err(error) => return Err(EngineError::Catalog(error)),
             }
         }
-        let forgotten = self.cluster.forget_loads(|name| moment.is_orphan(name)).await;
-        forgotten.map(drop).map_err(EngineError::Catalog)
+        let mut prepared = self.cluster.prepared_loads().await.map_err(EngineError::Catalog)?;
+        prepared.retain(|name| BaseName::parse(name).is_some());
+        if prepared.is_empty() {
+            return Ok(());
+        }
+        // Of a catalog from before it was prepared nobody can tell whether it is about to be published.
+        self.changes.renew(&self.tables).await?;
+        let moment = self.tables.moment();
+        prepared.retain(|name| moment.is_orphan(name));
+        self.cluster.forget_loads(&prepared).await.map(drop).map_err(EngineError::Catalog)
     }
 }
 
