@@ -277,7 +277,7 @@ pub(crate) struct Query {
 #[command(
     after_help = "INSERT, UPDATE and DELETE are read-atomic transactions, alone or together between BEGIN and COMMIT: visible on all nodes or on none. Who updates a row that \
                   another transaction updates at the same time overwrites it.\n\n\
-                  A table's rows may be added up in materialized views that change with them, in the same transaction; indexes and foreign keys are maintained likewise:\n  \
+                  A table's rows may be added up in materialized views that change with them, in the same transaction. An index finds rows by values; a foreign key is maintained likewise:\n  \
                   CREATE MATERIALIZED VIEW name AS SELECT column, sum(amount), count(*) FROM table WHERE a range GROUP BY column\n  \
                   CREATE INDEX name ON table (column)\n  \
                   ALTER TABLE table ADD CONSTRAINT name FOREIGN KEY (column) REFERENCES parent (column)\n  \

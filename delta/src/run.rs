@@ -70,7 +70,7 @@ impl Run {
     ///
     /// # Errors
     /// [`RunFault::Chunk`], for no rows or too many, among others.
-    pub(crate) fn encode(
+    pub fn encode(
         definition: &TableDefinition,
         segment: SegmentId,
         rows: &[(RowIdentity, Vec<Datum>)],

@@ -13,6 +13,7 @@ use crate::{
     deriving::{BaseName, Sums, View as MaterializedView},
     error::EngineError,
     exec::ScanError,
+    indexing::{index_in, indexes_of},
     snapshot::TableSnapshot,
     table::{Table, TableDescription, TableInfo},
 };
@@ -54,7 +55,7 @@ pub(crate) struct Moment {
     layers: BTreeMap<TableId, Arc<Result<Layer, LayerFault>>>,
     /// Tables as they are.
     pub(crate) view: Arc<View>,
-    /// What segments add up to, for views: tables that nobody else sees.
+    /// What segments add up to, for views, and where their rows are, for scans: tables that nobody else sees.
     bases: BTreeMap<String, Known>,
     /// All tables that are there, broken ones too, and those that they succeed: queries go on that began with these.
     ids: BTreeSet<TableId>,
@@ -113,7 +114,7 @@ impl Known {
             Ok(layer) => table
                 .snapshot
                 .under(&layer.view())
-                .map(|snapshot| Table::over(snapshot, layer.view()))
+                .map(|snapshot| Table::over(snapshot, layer.view()).with_indexes(Arc::clone(table.indexes())))
                 .map_err(|source| format!("a changed row is of no segment that the table has: {source}")),
             Err(fault) => Err(fault.to_string()),
         };
@@ -163,8 +164,9 @@ impl Tables {
         let broken =
             catalog.broken.iter().map(|table| (table.name.clone(), Known::Broken(table.error.clone())));
         let all: View = broken.chain(whole).collect();
-        let (bases, mut stored): (View, View) =
-            all.into_iter().partition(|(name, _)| BaseName::parse(name).is_some());
+        let is_hidden = |name: &str| BaseName::parse(name).is_some() || index_in(name).is_some();
+        let (bases, mut stored): (View, View) = all.into_iter().partition(|(name, _)| is_hidden(name));
+        find_indexes(&mut stored, &bases);
         for (name, view) in views_of(&stored, &bases) {
             // Whoever loads a table of that name hides the view.
             stored.entry(name).or_insert(view);
@@ -231,6 +233,20 @@ impl Tables {
     }
 }
 
+/// Lets tables know their indexes.
+fn find_indexes(stored: &mut View, hidden: &View) {
+    for known in stored.values_mut() {
+        let Known::Whole(table) = known else { continue };
+        let indexes = indexes_of(table.definition(), |name| match hidden.get(name) {
+            Some(Known::Whole(index)) => Some(index),
+            _ => None,
+        });
+        if !indexes.is_empty() {
+            *table = Arc::new(Table::clone(table).with_indexes(Arc::new(indexes)));
+        }
+    }
+}
+
 /// The views of tables, by name.
 fn views_of(stored: &View, bases: &View) -> View {
     let mut views = View::new();
@@ -265,14 +281,18 @@ fn views_of(stored: &View, bases: &View) -> View {
 }
 
 impl Moment {
-    /// Names of bases that nobody will ask for any more.
+    /// Names of bases and indexes that nobody will ask for any more.
     pub(crate) fn orphans(&self) -> Vec<String> {
         self.bases.keys().filter(|name| self.is_orphan(name)).cloned().collect()
     }
 
-    /// Whether that is the name of a base that nobody will ask for any more, be it published or not.
+    /// Whether that is the name of a base or an index that nobody will ask for any more.
     pub(crate) fn is_orphan(&self, name: &str) -> bool {
-        BaseName::parse(name).is_some_and(|base| base.is_orphan(&self.ids))
+        match (BaseName::parse(name), index_in(name)) {
+            (Some(base), _) => base.is_orphan(&self.ids),
+            (_, Some(index)) => !self.may_have_index(index),
+            _ => false,
+        }
     }
 
     /// All sums that tables derive.
@@ -285,6 +305,18 @@ impl Moment {
     /// What segments add up to, by the id that a view's table gives.
     pub(crate) fn base(&self, id: TableId) -> Option<&Arc<Table>> {
         self.bases.values().filter_map(Known::table).find(|base| base.definition().id == id)
+    }
+
+    /// Whether a table has an index of that name, or is broken, so that nobody knows.
+    fn may_have_index(&self, name: &str) -> bool {
+        self.stored.values().any(|known| match known {
+            Known::Broken(_) => true,
+            Known::View(_) => false,
+            Known::Whole(table) | Known::Unreadable(table, _) => {
+                let mut derived = table.definition().derived.iter();
+                derived.any(|one| one.name == name && matches!(one.kind, DerivedKind::Index { .. }))
+            }
+        })
     }
 
     /// A table as it was loaded.

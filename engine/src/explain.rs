@@ -214,6 +214,14 @@ fn write_figures(f: &mut fmt::Formatter<'_>, figures: &ScanFigures) -> fmt::Resu
         let segments = plural(count.segments, "segment");
         field(f, "  why", format!("{} {segments} {} ({})", count.segments, count.placement, count.reason))?;
     }
+    if figures.passed_over > 0 {
+        let segments = plural(figures.passed_over, "segment");
+        field(
+            f,
+            "  passed over",
+            format!("{} {segments}: their index has no such row", figures.passed_over),
+        )?;
+    }
     if figures.changed.runs > 0 {
         let (runs, changed) = (plural(figures.changed.runs, "run"), &figures.changed);
         let text = format!(

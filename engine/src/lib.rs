@@ -23,6 +23,7 @@ mod deriving;
 mod error;
 mod exec;
 mod explain;
+mod indexing;
 mod limits;
 mod narrowing;
 mod pushdown;

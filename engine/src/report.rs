@@ -259,6 +259,8 @@ pub struct ScanFigures {
     pub bounces: Vec<Bounce>,
     /// Nodes that were lost and done without, each once.
     pub losses: Vec<NodeLoss>,
+    /// Segments that were not scanned, because an index says they have no row that is wanted.
+    pub passed_over: u64,
     /// What was scanned of changed rows; not among the rest.
     pub changed: ChangedRows,
     /// Everything together.
@@ -282,6 +284,7 @@ impl ScanFigures {
         }
         self.nodes = self.nodes.max(other.nodes);
         self.bounced += other.bounced;
+        self.passed_over += other.passed_over;
         let room = BOUNCES_KEPT_MAX.saturating_sub(self.bounces.len());
         self.bounces.extend(other.bounces.iter().take(room).cloned());
         for loss in &other.losses {

@@ -18,6 +18,7 @@
 mod background;
 mod bases;
 mod compaction;
+mod indexes;
 mod work;
 
 use crate::{
@@ -117,12 +118,23 @@ impl Sealer {
 
     /// Seals a table's changed rows.
     pub(crate) async fn seal(&self, name: &str) -> Result<SealOutcome, EngineError> {
-        self.run(name, None).await
+        let outcome = self.run(name, None).await?;
+        self.tend_indexes_if_possible(name).await;
+        Ok(outcome)
     }
 
     /// The same, into a successor that derives something else.
     pub(crate) async fn derive(&self, name: &str, to: Derivations) -> Result<SealOutcome, EngineError> {
-        self.run(name, Some(to)).await
+        let outcome = self.run(name, Some(to)).await?;
+        self.tend_indexes_if_possible(name).await;
+        Ok(outcome)
+    }
+
+    /// What indexes do not know is scanned.
+    async fn tend_indexes_if_possible(&self, name: &str) {
+        if let Err(error) = self.tend_indexes(name).await {
+            tracing::warn!(table = name, %error, "sealed; its indexes do not know all of it yet");
+        }
     }
 
     async fn run(&self, name: &str, to: Option<Derivations>) -> Result<SealOutcome, EngineError> {

@@ -4,6 +4,7 @@
 
 use crate::{
     exec::{QueryContext, ScanExec},
+    indexing::{Lookup, TableIndex},
     pushdown::ProgramBuilder,
     request::{ScanRequest, deal},
     snapshot::{TableSnapshot, zone_scalar},
@@ -92,6 +93,8 @@ pub(crate) struct Table {
     layer: Arc<LayerView>,
     /// Its columns, and the places of rows behind them if those are wanted.
     schema: SchemaRef,
+    /// Where rows of its segments are found by values.
+    indexes: Arc<Vec<TableIndex>>,
 }
 
 /// The column with the places of rows, which only the engine's own statements see.
@@ -105,7 +108,28 @@ impl Table {
     /// A table whose snapshot is under a layer.
     pub(crate) fn over(snapshot: TableSnapshot, layer: LayerView) -> Self {
         let (statistics, schema) = (snapshot.statistics(), Arc::clone(&snapshot.schema));
-        Self { statistics, schema, snapshot: Arc::new(snapshot), layer: Arc::new(layer) }
+        let (snapshot, layer) = (Arc::new(snapshot), Arc::new(layer));
+        Self { snapshot, statistics, layer, schema, indexes: Arc::default() }
+    }
+
+    /// The same table with these indexes.
+    pub(crate) fn with_indexes(self, indexes: Arc<Vec<TableIndex>>) -> Self {
+        Self { indexes, ..self }
+    }
+
+    /// Where rows of its segments are found by values.
+    pub(crate) fn indexes(&self) -> &Arc<Vec<TableIndex>> {
+        &self.indexes
+    }
+
+    /// What the first index says that is asked for anything by these filters.
+    async fn lookup(&self, filters: &[Expr], state: &dyn Session) -> Result<Option<Arc<Lookup>>> {
+        for index in self.indexes.iter() {
+            if let Some(lookup) = Lookup::of(index, filters, state).await? {
+                return Ok(Some(Arc::new(lookup)));
+            }
+        }
+        Ok(None)
     }
 
     /// The same table with a column more, in which each row's place is.
@@ -259,7 +283,9 @@ impl TableProvider for Table {
             policy: query.policy,
         };
         let schema = Arc::new(self.schema.project(columns)?);
-        Ok(Arc::new(ScanExec::new(request, schema, Arc::clone(&self.snapshot), query)?))
+        let lookup = self.lookup(filters, state).await?;
+        let scan = ScanExec::new(request, schema, Arc::clone(&self.snapshot), query)?;
+        Ok(Arc::new(scan.with_lookup(lookup)))
     }
 }
 

@@ -99,15 +99,45 @@ impl WithheldRows {
         }
         let mut bytes = vec![0; CHECKSUM_BYTES];
         for rows in rows.chunk_by(|one, next| block_of(*one) == block_of(*next)) {
-            // There are fewer blocks, and fewer rows in each, than 16 bits count.
-            let count = u16::try_from(rows.len()).unwrap_or(u16::MAX);
-            bytes.extend_from_slice(&block_of(rows[0]).to_le_bytes());
-            bytes.extend_from_slice(&count.to_le_bytes());
-            write_rows(rows, &mut bytes);
+            write_block(rows, &mut bytes);
+        }
+        Self::sealed(bytes)
+    }
+
+    /// Of blocks behind room for a checksum.
+    fn sealed(mut bytes: Vec<u8>) -> Result<Self, WithheldError> {
+        if bytes.len() == CHECKSUM_BYTES {
+            return Ok(Self::default());
         }
         let checksum = crc32c::crc32c(&bytes[CHECKSUM_BYTES..]);
         bytes[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
         Self::indexed(bytes)
+    }
+
+    /// All of a segment's `segment_rows` rows but these, in any order; they may repeat. Rows that the segment does not have are passed over.
+    ///
+    /// # Errors
+    /// When no segment has so many rows.
+    pub fn all_but(kept: impl IntoIterator<Item = u32>, segment_rows: u32) -> Result<Self, WithheldError> {
+        if segment_rows > SEGMENT_ROWS_MAX {
+            return fault("the rows of a segment", segment_rows, format!("at most {SEGMENT_ROWS_MAX}"));
+        }
+        let mut kept: Vec<u32> = kept.into_iter().filter(|row| *row < segment_rows).collect();
+        kept.sort_unstable();
+        let mut kept = kept.as_slice();
+        let mut bytes = vec![0; CHECKSUM_BYTES];
+        let mut rows = Vec::with_capacity(BLOCK_ROWS);
+        for first in (0..segment_rows).step_by(BLOCK_ROWS) {
+            let end = segment_rows.min(first + ROWS_PER_BLOCK);
+            let (of_block, rest) = kept.split_at(kept.partition_point(|row| *row < end));
+            kept = rest;
+            rows.clear();
+            rows.extend((first..end).filter(|row| of_block.binary_search(row).is_err()));
+            if !rows.is_empty() {
+                write_block(&rows, &mut bytes);
+            }
+        }
+        Self::sealed(bytes)
     }
 
     /// The set whose encoding this is.
@@ -223,6 +253,13 @@ impl WithheldRows {
         self.blocks.iter().flat_map(|block| self.rows_of(block))
     }
 
+    /// Whether a row is withheld.
+    #[must_use]
+    pub fn contains(&self, row: u32) -> bool {
+        let words = self.in_block((row / ROWS_PER_BLOCK) as usize);
+        words.is_some_and(|words| words[row as usize / 64 % BLOCK_WORDS] >> (row % 64) & 1 == 1)
+    }
+
     /// Those of a block as bits, the first row in the lowest bit of the first word; `None` if all of its rows are there.
     #[must_use]
     #[inline]
@@ -297,6 +334,15 @@ fn bytes_of(rows: usize) -> Result<usize, WithheldError> {
         many if many < BLOCK_ROWS => Ok(BITMAP_BYTES),
         other => fault("the rows of a block", other, format!("1 to {BLOCK_ROWS}")),
     }
+}
+
+/// Appends a block with these rows, at least one, ascending.
+fn write_block(rows: &[u32], bytes: &mut Vec<u8>) {
+    // There are fewer blocks, and fewer rows in each, than 16 bits count.
+    let count = u16::try_from(rows.len()).unwrap_or(u16::MAX);
+    bytes.extend_from_slice(&block_of(rows[0]).to_le_bytes());
+    bytes.extend_from_slice(&count.to_le_bytes());
+    write_rows(rows, bytes);
 }
 
 /// Appends which rows of a block these are.

@@ -56,7 +56,7 @@ use catalogs::{CatalogRead, Catalogs};
 pub(crate) use derive::has_sums;
 pub(crate) use statement::{ChangeStatement, Verb, old_columns, quoted};
 pub(crate) use transaction::{Row, Transaction};
-pub(crate) use values::encoded;
+pub(crate) use values::{encoded, rows_of};
 pub use writer::{FoundRow, RowChange, RowWriter};
 
 /// The engine's ways to the homes of all nodes, and to their catalog.

@@ -20,14 +20,27 @@ pub(crate) fn encoded(
     types: &[DataType],
     batch: &RecordBatch,
 ) -> Result<Vec<Vec<u8>>, EngineError> {
+    let encode = |values: Vec<Datum>| {
+        encode(definition, &values).map_err(|fault| EngineError::Execution(fault.to_string()))
+    };
+    rows_of(definition, types, batch)?.into_iter().map(encode).collect()
+}
+
+/// The rows of a batch as values.
+///
+/// # Errors
+/// As [`encoded`].
+pub(crate) fn rows_of(
+    definition: &TableDefinition,
+    types: &[DataType],
+    batch: &RecordBatch,
+) -> Result<Vec<Vec<Datum>>, EngineError> {
     let columns = definition.columns.iter().zip(types).zip(batch.columns());
     let columns = columns.map(|((column, to), array)| cast(column, to, array));
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     let row = |row: usize| {
         let values = definition.columns.iter().zip(&columns);
-        let values =
-            values.map(|(column, array)| datum(column, array, row)).collect::<Result<Vec<_>, _>>()?;
-        encode(definition, &values).map_err(|fault| EngineError::Execution(fault.to_string()))
+        values.map(|(column, array)| datum(column, array, row)).collect()
     };
     (0..batch.num_rows()).map(row).collect()
 }

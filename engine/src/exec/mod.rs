@@ -35,6 +35,7 @@ pub(crate) use shared::SharedExec;
 
 use self::capture::Capture;
 use crate::{
+    indexing::Lookup,
     limits::{SEGMENTS_FOR_NODES_MAX, SEGMENTS_PER_NODE, segment_page_bytes},
     narrowing::Narrowing,
     pushdown::{ProgramBuilder, type_of},
@@ -90,6 +91,8 @@ pub(crate) struct ScanExec {
     tally: Arc<Tally>,
     steering: Arc<Steering>,
     narrowing: Arc<Narrowing>,
+    /// Which rows of stored segments an index says it wants.
+    lookup: Option<Arc<Lookup>>,
     statistics: OnceLock<Arc<Statistics>>,
     /// Rows that are expected to pass the filter: asked for often, and not free to estimate.
     rows_selected: Arc<OnceLock<f64>>,
@@ -123,9 +126,15 @@ impl ScanExec {
             metrics: ExecutionPlanMetricsSet::new(),
             tally: Arc::default(),
             steering: Arc::new(steering),
+            lookup: None,
             statistics: OnceLock::new(),
             rows_selected: Arc::default(),
         })
+    }
+
+    /// The same scan, for which an index has been asked.
+    pub(crate) fn with_lookup(self, lookup: Option<Arc<Lookup>>) -> Self {
+        Self { lookup, ..self }
     }
 
     /// The same rows put out in another way: `program` has this scan's filter.
@@ -133,7 +142,8 @@ impl ScanExec {
         let request = ScanRequest { program, ..ScanRequest::clone(&self.request) };
         let scan = Self::new(request, schema, Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
         let narrowing = Arc::new(self.narrowing.of_program(Arc::clone(&scan.program)));
-        Ok(Self { rows_selected: Arc::clone(&self.rows_selected), narrowing, ..scan })
+        let (rows_selected, lookup) = (Arc::clone(&self.rows_selected), self.lookup.clone());
+        Ok(Self { rows_selected, narrowing, lookup, ..scan })
     }
 
     pub(crate) fn program(&self) -> &ScanProgram {
@@ -144,8 +154,8 @@ impl ScanExec {
     fn narrowed(&self, narrowing: Narrowing) -> Result<Self> {
         let request = ScanRequest::clone(&self.request);
         let scan = Self::new(request, self.schema(), Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
-        let narrowing = Arc::new(narrowing);
-        Ok(Self { rows_selected: Arc::clone(&self.rows_selected), narrowing, ..scan })
+        let (rows_selected, lookup) = (Arc::clone(&self.rows_selected), self.lookup.clone());
+        Ok(Self { rows_selected, narrowing: Arc::new(narrowing), lookup, ..scan })
     }
 
     /// The column of the table that is put out there as it is.
@@ -203,6 +213,7 @@ impl ScanExec {
         place: SegmentPlace,
         capture: Option<&Arc<Capture>>,
         page_bytes: usize,
+        context: &Arc<TaskContext>,
     ) -> Result<SegmentWork, ScanError> {
         let Some((_, directory)) = self.snapshot.segments.get(&place.segment) else {
             return Err(ScanError::UnknownSegment {
@@ -217,6 +228,7 @@ impl ScanExec {
             run: self.snapshot.runs.get(&place.segment).cloned(),
             narrowed: self.narrowing.plain(),
             narrowing: Arc::clone(&self.narrowing),
+            lookup: self.lookup.clone().map(|lookup| (lookup, Arc::clone(context))),
             snapshot: Arc::clone(&self.snapshot),
             policy: self.request.policy,
             query: Arc::clone(&self.query),
@@ -297,6 +309,9 @@ impl DisplayAs for ScanExec {
         if !sources.is_empty() {
             write!(f, ", narrowed by=[{}]", sources.join("; "))?;
         }
+        if let Some(lookup) = &self.lookup {
+            write!(f, ", index={}", lookup.index())?;
+        }
         write!(f, ", placement={}", self.request.policy)
     }
 }
@@ -361,7 +376,7 @@ impl ExecutionPlan for ScanExec {
         Ok(self)
     }
 
-    fn execute(&self, partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let Some(places) = self.request.partitions.get(partition) else {
             return Err(DataFusionError::Internal(format!("a scan has no partition {partition}")));
         };
@@ -371,7 +386,7 @@ impl ExecutionPlan for ScanExec {
         let page_bytes = segment_page_bytes(self.query.partition_page_bytes, in_flight);
         let mut works = places
             .iter()
-            .map(|&place| self.work(place, capture.as_ref(), page_bytes))
+            .map(|&place| self.work(place, capture.as_ref(), page_bytes, &context))
             .collect::<Result<Vec<_>, ScanError>>()?;
         let schema = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);

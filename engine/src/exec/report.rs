@@ -78,7 +78,7 @@ impl ScanExec {
         (planned, prices.into())
     }
 
-    /// What operators above wanted of the scan.
+    /// What operators above wanted of the scan, and which index was asked.
     fn narrowing_report(&self) -> NarrowingReport {
         let Report { sources, last, segments, keys_given_up } = self.narrowing.report(&self.snapshot);
         let conjuncts = last.map(|(program, conjuncts)| {
@@ -88,6 +88,8 @@ impl ScanExec {
             let conjunct = |(sql, zone_maps)| NarrowingConjunct { sql, zone_maps };
             text.into_iter().skip(own).zip(zones).map(conjunct).collect()
         });
+        let by_index = self.lookup.iter().map(|lookup| format!("index {}", lookup.index()));
+        let sources = by_index.chain(sources).collect();
         NarrowingReport { sources, conjuncts: conjuncts.unwrap_or_default(), segments, keys_given_up }
     }
 

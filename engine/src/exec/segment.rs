@@ -14,6 +14,7 @@ use super::{
     tally::Tally,
 };
 use crate::{
+    indexing::{Lookup, Wanted},
     narrowing::{Narrowed, Narrowing},
     report::{Bounce, ScanReason},
     snapshot::TableSnapshot,
@@ -26,6 +27,7 @@ use datafusion::{
         error::ArrowError,
     },
     error::{DataFusionError, Result},
+    execution::TaskContext,
 };
 use futures::{FutureExt, SinkExt, Stream, StreamExt, channel::mpsc, stream};
 use rackscan_client::{ClientError, PageBuffer};
@@ -47,6 +49,8 @@ pub(super) struct SegmentWork {
     /// The program, as the operators above narrowed it when the segment's turn came.
     pub(super) narrowed: Arc<Narrowed>,
     pub(super) narrowing: Arc<Narrowing>,
+    /// Which rows of it an index says are wanted, and what that runs in.
+    pub(super) lookup: Option<(Arc<Lookup>, Arc<TaskContext>)>,
     pub(super) snapshot: Arc<TableSnapshot>,
     pub(super) policy: Policy,
     pub(super) query: Arc<QueryContext>,
@@ -59,6 +63,18 @@ pub(super) struct SegmentWork {
 }
 
 impl SegmentWork {
+    /// Withholds rows that are not wanted by what an index says; whether any are.
+    async fn look_up(&mut self) -> bool {
+        let Some((lookup, context)) = &self.lookup else { return true };
+        let (segment, rows) = (self.directory.segment, self.directory.rows);
+        match lookup.wanted(segment, rows, self.withheld.as_deref(), context).await {
+            Wanted::All => {}
+            Wanted::Nothing => return false,
+            Wanted::AllBut(rows) => self.withheld = Some(rows),
+        }
+        true
+    }
+
     /// Whether the segment goes on without its node after this error: the node was lost, its devices can be read here, and
     /// nobody forces another placement. From then on it counts as local.
     pub(super) fn goes_on_without_node(&self, error: &ClientError) -> bool {
@@ -112,6 +128,11 @@ async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
     work.narrowed = work.narrowing.now(&work.snapshot);
     if let Some(run) = work.run.clone() {
         return beside::scan(&work, &run, &mut sink).await;
+    }
+    if !work.look_up().await {
+        work.steering.passed_over(work.node);
+        work.tally.passed_over();
+        return Ok(());
     }
     let placed = work.steering.decide(&work)?;
     let decision = &placed.decision;

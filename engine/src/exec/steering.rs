@@ -75,6 +75,13 @@ impl Steering {
         Ok(Placed { decision, expected })
     }
 
+    /// A segment of a node needs no scan.
+    pub(super) fn passed_over(&self, node: NodeId) {
+        let state = &mut *self.state();
+        let left = state.left.entry(node).or_default();
+        *left = left.saturating_sub(1);
+    }
+
     /// Learns from a segment that was scanned to its end where it was placed.
     pub(super) fn observe(&self, work: &SegmentWork, placed: &Placed, meter: &Meter) {
         let (observed, calibration) = (meter.observed(), &work.query.calibration);

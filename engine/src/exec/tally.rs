@@ -87,6 +87,11 @@ impl Tally {
         self.state().losses.entry(node).or_insert(text);
     }
 
+    /// A segment was not scanned: an index says that it has no row that is wanted.
+    pub(super) fn passed_over(&self) {
+        self.state().figures.passed_over += 1;
+    }
+
     /// A run of changed rows was scanned.
     pub(super) fn beside(&self, stats: &ScanStats) {
         let figures = &mut self.state().figures;

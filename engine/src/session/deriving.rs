@@ -12,6 +12,7 @@ use crate::{
     catalog::Known,
     deriving::{Aggregate, DerivationStatement, VIEW_NAME_BYTES_MAX},
     error::EngineError,
+    indexing::INDEX_NAME_BYTES_MAX,
     limits::SEALED_ATTEMPTS_MAX,
     sealing::{Derivations, SealOutcome},
 };
@@ -46,7 +47,13 @@ impl Engine {
                 match self.holder(name) {
                     Some(_) if *if_not_exists => false,
                     Some(of) => return Err(taken(name, &of)),
-                    None => self.redefine(table, &add, BTreeMap::new()).await?,
+                    None => {
+                        fits("an index", name, INDEX_NAME_BYTES_MAX)?;
+                        let done = self.redefine(table, &add, BTreeMap::new()).await?;
+                        // It is maintained from here on; what it does not know of segments is scanned.
+                        self.sealer.tend_indexes(table).await?;
+                        done
+                    }
                 }
             }
             DerivationStatement::CreateView { name, aggregate, if_not_exists } => {
@@ -106,12 +113,7 @@ impl Engine {
         if_not_exists: bool,
         text: &str,
     ) -> Result<bool, EngineError> {
-        if name.len() > VIEW_NAME_BYTES_MAX {
-            let found = name.len();
-            return Err(EngineError::Plan(format!(
-                "a view's name of {found} bytes, expected at most {VIEW_NAME_BYTES_MAX}"
-            )));
-        }
+        fits("a view", name, VIEW_NAME_BYTES_MAX)?;
         let is_there = self.tables.view().contains_key(name);
         match self.holder(name) {
             Some(_) if if_not_exists => return Ok(false),
@@ -270,6 +272,17 @@ fn verified(
     let definition = TableDefinition { derived, ..table.clone() };
     definition.verify().map_err(|error| EngineError::Plan(error.to_string()))?;
     Ok(definition)
+}
+
+/// Whether the tables that belong to it can have names.
+fn fits(what: &str, name: &str, bytes_max: usize) -> Result<(), EngineError> {
+    if name.len() > bytes_max {
+        let found = name.len();
+        return Err(EngineError::Plan(format!(
+            "{what} with a name of {found} bytes, expected at most {bytes_max}"
+        )));
+    }
+    Ok(())
 }
 
 fn taken(name: &str, table: &str) -> EngineError {

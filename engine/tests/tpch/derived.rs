@@ -27,7 +27,7 @@ use std::{
 };
 
 /// Engines that seal nothing by themselves.
-fn by_hand() -> EngineOptions {
+pub(crate) fn by_hand() -> EngineOptions {
     EngineOptions { seal_rows_min: None, ..options(Policy::Auto) }
 }
 
@@ -655,7 +655,7 @@ async fn what_is_derived_is_created_and_dropped_by_name_and_what_cannot_be_is_re
         "x".repeat(200)
     );
     let error = engine.sql(&long).await.map(|outcome| outcome.rows()).unwrap_err();
-    assert!(error.to_string().contains("a view's name of 200 bytes, expected at most"), "{error}");
+    assert!(error.to_string().contains("a view with a name of 200 bytes, expected at most"), "{error}");
     let mut session = SqlSession::default();
     engine.sql_in(&mut session, "begin").await.unwrap();
     let error = engine.sql_in(&mut session, "drop index i").await.map(|outcome| outcome.rows()).unwrap_err();

@@ -7,6 +7,7 @@ mod cluster;
 mod derived;
 mod every_query;
 mod explained;
+mod indexed;
 mod lost_node;
 mod narrowed;
 mod over_quota;

@@ -40,6 +40,21 @@ fn rows_come_back_from_their_bytes_and_from_their_blocks() {
 }
 
 #[test]
+fn all_rows_but_some_are_those_of_a_segment_without_them() {
+    for segment_rows in [0, 1, 1023, 1024, 1025, ROWS] {
+        for kept in
+            [vec![], vec![0], mixed(), vec![segment_rows.saturating_sub(1), 3, 3, 1024], (0..ROWS).collect()]
+        {
+            let withheld = WithheldRows::all_but(kept.iter().rev().copied(), segment_rows).unwrap();
+            let expected = (0..segment_rows).filter(|row| !kept.contains(row));
+            assert_eq!(withheld, WithheldRows::of(expected).unwrap(), "{segment_rows}, {} kept", kept.len());
+            assert!((0..segment_rows).all(|row| withheld.contains(row) != kept.contains(&row)));
+        }
+    }
+    assert!(WithheldRows::all_but([1], SEGMENT_ROWS_MAX + 1).is_err());
+}
+
+#[test]
 fn no_set_takes_more_bytes_than_is_said_and_most_take_few() {
     let length = |rows: &[u32]| WithheldRows::of(rows.iter().copied()).unwrap().as_bytes().len();
     assert_eq!((length(&[]), length(&[9]), length(&[9, 5000])), (0, 10, 16));
