@@ -177,7 +177,7 @@ pub const SEEK_PERIOD: Duration = Duration::from_millis(200);
 pub const LOST_END_OTHERS_TIME: Duration = Duration::from_secs(10);
 /// How long it waits if none says anything.
 pub const LOST_END_FIRST_TIME: Duration = Duration::from_secs(30);
-/// How often it asks all of them again because one that has more went away, or refused, while that was fetched. About once a second.
+/// How often it asks all of them again because one that has more went away, or refused, while that was fetched (about once a second), and how often it asks one for a piece again that is busy.
 pub const LOST_END_TRIES_MAX: u32 = 30;
 /// Parts of copies that wait for their thread.
 pub const KEEPING_QUEUE_MAX: usize = 64;

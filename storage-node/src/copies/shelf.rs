@@ -171,7 +171,7 @@ impl Shelves {
             fs::rename(&path, &beside).map_err(broken(&path, "putting it aside"))?;
             tracing::warn!(
                 origin = %origin, kept = %beside.display(), records = old.tail().sequence,
-                "a copy of a log was put aside: its origin has begun another one that does not replace it; if that is a mistake, its keys are here"
+                "a copy of a log was put aside: its origin goes on with a log that does not have all of it; if that is a mistake, its keys are here"
             );
         }
         fs::rename(&new, &path).map_err(broken(&new, "putting it in place"))?;
