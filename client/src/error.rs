@@ -10,7 +10,7 @@ use rackscan_fabric::{Address, RegionError, Wire};
 use rackscan_format::{
     codec::CodecError,
     ids::{NodeId, SegmentId, TableId},
-    message::Refusal,
+    message::{Refusal, RefusalCode},
     schema::DefinitionError,
     segment::DirectoryError,
 };
@@ -235,14 +235,19 @@ impl ClientError {
     /// Whether the node said that it has no such table, segment or page.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        use rackscan_format::message::RefusalCode;
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::NotFound)
+    }
+
+    /// Whether a load was refused because somebody else was faster: what it wanted to succeed is not there any more, or it was forgotten for another one of its name.
+    #[must_use]
+    pub fn is_overtaken(&self) -> bool {
+        let codes = [RefusalCode::Replaced, RefusalCode::NotFound, RefusalCode::Malformed];
+        matches!(self, Self::Refused { refusal, .. } if codes.contains(&refusal.code))
     }
 
     /// Whether the node is gone or about to go: it cannot be reached, or was lost, or does not answer, or is stopping.
     #[must_use]
     pub fn is_node_lost(&self) -> bool {
-        use rackscan_format::message::RefusalCode;
         match self {
             Self::Unreachable { .. } | Self::NodeLost { .. } | Self::TimedOut { .. } => true,
             Self::Refused { refusal, .. } => refusal.code == RefusalCode::Stopping,

@@ -22,7 +22,7 @@ use rackscan_format::{
     codec::{self, Envelope},
     ids::{NodeId, TableId},
     limits::SECTOR_BYTES,
-    message::{Answer, Request, Target},
+    message::{Answer, NodeCatalog, Request, Target},
     schema::TableDefinition,
     segment::SegmentDirectory,
     withheld::WithheldRows,
@@ -435,6 +435,26 @@ fn fill<P: AsRef<[u8]>>(
 }
 
 impl Cluster {
+    /// Forgets a published table and frees its pages, wherever a part of it is; nothing if it is not there.
+    ///
+    /// # Errors
+    /// A lost or refusing node.
+    pub async fn drop_published(&self, table: TableId) -> Result<(), ClientError> {
+        let has_it = |catalog: &NodeCatalog| {
+            catalog.tables.iter().any(|known| known.committed && known.definition.id == table)
+        };
+        let catalogs = self.node_catalogs().await?;
+        let nodes = catalogs.iter().filter(|catalog| has_it(catalog)).map(|catalog| catalog.node);
+        for outcome in join_all(nodes.map(|node| self.ask_done(node, Request::Drop { table }))).await {
+            match outcome {
+                // Somebody else was faster.
+                Err(error) if error.is_not_found() => {}
+                outcome => outcome.map(drop)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Names of tables that some node has prepared and none has committed.
     ///
     /// # Errors

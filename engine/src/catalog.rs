@@ -281,9 +281,15 @@ fn views_of(stored: &View, bases: &View) -> View {
 }
 
 impl Moment {
-    /// Names of bases and indexes that nobody will ask for any more.
-    pub(crate) fn orphans(&self) -> Vec<String> {
-        self.bases.keys().filter(|name| self.is_orphan(name)).cloned().collect()
+    /// Bases and indexes that nobody will ask for any more.
+    pub(crate) fn orphans(&self) -> Vec<TableId> {
+        let orphans = self.bases.iter().filter(|(name, _)| self.is_orphan(name));
+        orphans.filter_map(|(_, known)| known.id()).collect()
+    }
+
+    /// A table by its name that nobody else sees.
+    pub(crate) fn hidden(&self, name: &str) -> Option<&Arc<Table>> {
+        self.bases.get(name).and_then(Known::table)
     }
 
     /// Whether that is the name of a base or an index that nobody will ask for any more.

@@ -79,11 +79,13 @@ pub(crate) const COMPACTED_STEP: u64 = 2;
 pub(crate) const COMPACTED_ROWS_MAX: u64 = 1 << 18;
 /// Groups of a materialised view: all of them are in memory while its table is sealed.
 pub(crate) const VIEW_GROUPS_MAX: usize = 1 << 20;
+/// Memory for queries of sealers: what views add up to, values of indexes in order. Beyond that they go to a disk.
+pub(crate) const SEALING_MEMORY_BYTES: usize = 1 << 30;
 /// Values that an index is asked for by one scan.
 pub(crate) const INDEX_VALUES_MAX: usize = 256;
 /// Rows that are taken from an index for one scan; of more, the table is scanned.
 pub(crate) const INDEX_ROWS_MAX: usize = 1 << 16;
-/// Segments of an index, each of at most half as many rows as a full one, from which on it is made anew.
+/// Segments of an index, each of at most half as many rows as a full one, from which on they are put together.
 pub(crate) const INDEX_PARTS_MAX: usize = 8;
 /// An index is made anew when it has so many times the rows of its table: the others are of segments that are gone.
 pub(crate) const INDEX_STALE_TIMES: u64 = 2;

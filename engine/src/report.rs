@@ -2,10 +2,14 @@
 //!
 //! A [`ScanReport`] is what EXPLAIN shows of one scan: the plan always, the figures once the scan ran.
 
+mod text;
+
 use rackscan_format::message::BounceReason;
 use rackscan_planner::{Placement, Policy, Reason};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, time::Duration};
+
+pub(crate) use text::{Bytes, plural};
 
 /// Bounces whose reasons are kept; the others are only counted.
 pub(crate) const BOUNCES_KEPT_MAX: usize = 16;
@@ -271,6 +275,14 @@ pub struct ScanFigures {
 }
 
 impl ScanFigures {
+    /// Adds what another scan took on the way, which is not counted as segments.
+    pub(crate) fn add_work(&mut self, other: &Self) {
+        self.work.add(&other.work);
+        for (placement, work) in &other.by_placement {
+            self.by_placement.entry(*placement).or_default().add(work);
+        }
+    }
+
     /// Adds another scan's figures. `nodes` becomes the larger of the two: which nodes they were is not kept.
     pub(crate) fn add(&mut self, other: &Self) {
         self.segments.add(&other.segments);
@@ -426,74 +438,4 @@ pub struct QueryReport {
     pub elapsed: Duration,
     /// Why rows that have changed lately may be missing: a node that is away, of which the engine had heard before.
     pub unheard: Option<String>,
-}
-
-impl QueryReport {
-    /// One line, such as
-    /// `scans: 46 segments remote-process (4 nodes), 0 bounced; 34.5 MB from disk, 1.2 KB on the wire`.
-    #[must_use]
-    pub fn summary(&self) -> String {
-        let unheard = self.unheard.as_ref();
-        let unheard = unheard.map_or_else(String::new, |why| format!("; changes may be missing: {why}"));
-        let total = &self.total;
-        let counts: Vec<String> = Placement::ALL
-            .into_iter()
-            .map(|placement| (placement, total.segments.of(placement)))
-            .filter(|(_, count)| *count > 0)
-            .map(|(placement, count)| format!("{count} {} {placement}", plural(count, "segment")))
-            .collect();
-        if counts.is_empty() {
-            return format!("scans: none{unheard}");
-        }
-        format!(
-            "scans: {} ({} {}), {} bounced; {} from disk, {} on the wire{unheard}",
-            counts.join(", "),
-            total.nodes,
-            plural(total.nodes, "node"),
-            total.bounced,
-            Bytes(total.work.disk_bytes),
-            Bytes(total.work.wire_bytes),
-        )
-    }
-}
-
-pub(crate) fn plural(count: u64, one: &str) -> String {
-    if count == 1 { one.to_owned() } else { format!("{one}s") }
-}
-
-/// Bytes as people read them: three digits, decimal units.
-pub(crate) struct Bytes(pub(crate) u64);
-
-impl fmt::Display for Bytes {
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut value = self.0 as f64;
-        let mut unit = "B";
-        for larger in ["KB", "MB", "GB", "TB"] {
-            if value < 999.5 {
-                break;
-            }
-            value /= 1000.0;
-            unit = larger;
-        }
-        if unit == "B" || value >= 99.95 {
-            write!(f, "{value:.0} {unit}")
-        } else {
-            write!(f, "{value:.1} {unit}")
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_shown_with_at_most_three_digits() {
-        for (bytes, text) in
-            [(0, "0 B"), (999, "999 B"), (1234, "1.2 KB"), (34_500_000, "34.5 MB"), (999_600_000, "1.0 GB")]
-        {
-            assert_eq!(Bytes(bytes).to_string(), text);
-        }
-    }
 }

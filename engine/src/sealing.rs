@@ -123,11 +123,9 @@ impl Sealer {
         Ok(outcome)
     }
 
-    /// The same, into a successor that derives something else.
+    /// The same, into a successor that derives something else. Its indexes are not tended.
     pub(crate) async fn derive(&self, name: &str, to: Derivations) -> Result<SealOutcome, EngineError> {
-        let outcome = self.run(name, Some(to)).await?;
-        self.tend_indexes_if_possible(name).await;
-        Ok(outcome)
+        self.run(name, Some(to)).await
     }
 
     /// What indexes do not know is scanned.
@@ -262,7 +260,7 @@ impl Sealer {
             }
             if Instant::now() >= until {
                 // Whoever closed it is gone, or slow; then one of us is overtaken.
-                return self.seal(name).await.map(drop);
+                return self.run(name, None).await.map(drop);
             }
             tokio::time::sleep(SUCCESSOR_POLL_TIME).await;
         }

@@ -25,7 +25,8 @@ use crate::{
     exec::{Bounds, Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan, total_of},
     limits::{
-        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEGMENTS_IN_FLIGHT_DEFAULT,
+        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEALING_MEMORY_BYTES,
+        SEGMENTS_IN_FLIGHT_DEFAULT,
     },
     report::{QueryReport, ScanReport},
     rules::AggregatePushdown,
@@ -224,7 +225,11 @@ impl Engine {
         let loads = Arc::new(Loads::new(cluster.statuses()));
         let queries = AtomicU64::new(0);
         let context = context(&cluster, &devices, &loads, &options);
-        let mut reading = state.clone();
+        let of_sealers = EngineOptions {
+            memory_bytes: options.memory_bytes.or(Some(SEALING_MEMORY_BYTES)),
+            ..options.clone()
+        };
+        let mut reading = session_state(&of_sealers)?;
         reading.config_mut().set_extension(Arc::new(context));
         let sealer = Sealer::new(cluster.clone(), reading, Arc::clone(&tables), Arc::clone(&changes));
         let engine =

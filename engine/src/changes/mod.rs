@@ -257,19 +257,21 @@ impl Changes {
         // Under this lock both stay what they are.
         let followed = lock(&self.followed);
         let (moment, derived) = (tables.moment(), followed.replica.derived());
+        let wanted: Vec<_> =
+            moment.sums().filter(|sum| of.is_none_or(|of| of.contains(sum.name()))).collect();
         let mut sums = Sums::default();
         match &followed.agreement {
-            Agreement::Whole => {}
+            _ if wanted.is_empty() => {}
+            Agreement::Whole => {
+                for sum in wanted {
+                    let changed = derived.sums_in(&sum, Bound::Unbounded, Bound::Unbounded);
+                    let changed = changed.map_err(|fault| EngineError::Changes(fault.to_string()))?;
+                    sums.changed.insert(sum.id(), changed);
+                }
+            }
             Agreement::Unheard(why) if is_last => sums.unknown = Some(why.clone()),
             Agreement::Untold if is_last => sums.unknown = Some("tables change all the time".to_owned()),
             Agreement::Untold | Agreement::Unheard(_) => return Ok(None),
-        }
-        if sums.unknown.is_none() {
-            for sum in moment.sums().filter(|sum| of.is_none_or(|of| of.contains(sum.name()))) {
-                let changed = derived.sums_in(&sum, Bound::Unbounded, Bound::Unbounded);
-                let changed = changed.map_err(|fault| EngineError::Changes(fault.to_string()))?;
-                sums.changed.insert(sum.id(), changed);
-            }
         }
         Ok(Some((moment, Arc::new(sums))))
     }

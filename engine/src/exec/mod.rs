@@ -195,9 +195,13 @@ impl ScanExec {
         })
     }
 
-    /// What it has done so far, if it has begun.
+    /// What it has done so far, if it has begun, with what it took to ask an index.
     pub(crate) fn figures(&self) -> Option<ScanFigures> {
-        self.tally.figures()
+        let mut figures = self.tally.figures()?;
+        if let Some(looked) = self.lookup.as_ref().and_then(|lookup| lookup.figures()) {
+            figures.add_work(&looked);
+        }
+        Some(figures)
     }
 
     /// Segments of one partition that are on their way at a time: enough that every node has some to do.

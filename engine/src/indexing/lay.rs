@@ -5,7 +5,7 @@
 
 use super::{Coverage, PLACE, VALUE, table_of};
 use crate::{
-    changes::{quoted, rows_of},
+    changes::rows_of,
     error::EngineError,
     limits::{INDEX_PAGE_BYTES, SEALED_IN_FLIGHT},
     pushdown::arrow_type,
@@ -13,6 +13,7 @@ use crate::{
 };
 use datafusion::{
     arrow::datatypes::DataType,
+    common::TableReference,
     datasource::provider_as_source,
     error::Result,
     logical_expr::{LogicalPlan, LogicalPlanBuilder, ident},
@@ -53,17 +54,30 @@ pub(crate) fn definition(
     }
 }
 
-/// The values of a column in segments from a number on, in order, with the places of their rows. Missing values are left out: nobody looks for them.
-pub(crate) fn sorted(table: &Table, column: ColumnId, from: SegmentId) -> Result<LogicalPlan> {
+/// The values of a column in segments from a number on, in order, with the places of their rows; together with what some segments of the index have. Missing values are left out: nobody looks
+/// for them.
+pub(crate) fn sorted(
+    table: &Table,
+    column: ColumnId,
+    from: SegmentId,
+    worn: Option<(&Table, &BTreeSet<SegmentId>)>,
+) -> Result<LogicalPlan> {
     let segments = table.snapshot.stored().map(|(_, directory)| directory.segment);
     let segments: BTreeSet<SegmentId> = segments.filter(|segment| *segment >= from).collect();
-    let part = Arc::new(Table::new(table.snapshot.only(&segments)).with_places());
+    let part = Table::new(table.snapshot.only(&segments)).with_places();
     let definition = table.definition();
     let name = definition.columns.get(column.index()).map_or("", |column| column.name.as_str());
-    let values = LogicalPlanBuilder::scan(quoted(&definition.name), provider_as_source(part), None)?;
-    let values = values.filter(ident(name).is_not_null())?;
-    let values = values.project(vec![ident(name).alias(VALUE), ident(PLACE_COLUMN).alias(PLACE)])?;
+    let values = scan(&definition.name, part)?.filter(ident(name).is_not_null())?;
+    let mut values = values.project(vec![ident(name).alias(VALUE), ident(PLACE_COLUMN).alias(PLACE)])?;
+    if let Some((index, worn)) = worn {
+        let known = scan(&index.definition().name, Table::new(index.snapshot.only(worn)))?;
+        values = values.union(known.project(vec![ident(VALUE), ident(PLACE)])?.build()?)?;
+    }
     values.sort(vec![ident(VALUE).sort(true, true), ident(PLACE).sort(true, true)])?.build()
+}
+
+fn scan(name: &str, table: Table) -> Result<LogicalPlanBuilder> {
+    LogicalPlanBuilder::scan(TableReference::bare(name), provider_as_source(Arc::new(table)), None)
 }
 
 /// Stores sorted values and places in segments from number `next` on, at nodes by turns.

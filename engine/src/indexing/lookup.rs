@@ -3,7 +3,11 @@
 //! Looked up once for a scan, by whichever segment's turn comes first, while it runs: a plan reads nothing.
 
 use super::{Places, TableIndex, VALUE};
-use crate::limits::{INDEX_ROWS_MAX, INDEX_VALUES_MAX};
+use crate::{
+    exec::ScanExec,
+    limits::{INDEX_ROWS_MAX, INDEX_VALUES_MAX},
+    report::ScanFigures,
+};
 use datafusion::{
     arrow::{array::AsArray, datatypes::Int64Type},
     catalog::{Session, TableProvider},
@@ -70,6 +74,11 @@ impl Lookup {
     /// The index's name.
     pub(crate) fn index(&self) -> &str {
         &self.index
+    }
+
+    /// What looking up took so far.
+    pub(crate) fn figures(&self) -> Option<ScanFigures> {
+        self.plan.downcast_ref::<ScanExec>().and_then(ScanExec::figures)
     }
 
     /// What is wanted of a stored segment of so many rows, of which some are withheld.

@@ -11,6 +11,7 @@ use crate::{
     catalog::{Known, Moment},
     deriving::{BaseName, Changed, NewBase, Sums, generated_source, of_base, of_rows},
     error::EngineError,
+    indexing::index_in,
     limits::VIEW_GROUPS_MAX,
     table::Table,
 };
@@ -19,7 +20,7 @@ use datafusion::{
     logical_expr::{LogicalPlan, LogicalPlanBuilder},
     physical_plan::collect,
 };
-use rackscan_client::{ClientError, new_table_id};
+use rackscan_client::new_table_id;
 use rackscan_delta::{derived::Derived, replica::TableRows};
 use rackscan_format::{
     derived::{DerivedKind, SumDefinition},
@@ -99,23 +100,21 @@ impl Sealer {
         collect(plan, self.reading.task_ctx()).await.map_err(failed)
     }
 
-    /// Drops bases that nobody will ask for any more, and forgets those that were only prepared.
+    /// Drops bases and indexes that nobody will ask for any more, and forgets those that were only prepared.
     pub(super) async fn drop_orphans(&self) -> Result<(), EngineError> {
         let moment = self.tables.moment();
-        for name in moment.orphans() {
-            match self.cluster.drop_table(&name).await {
-                // Somebody else was faster.
-                Ok(()) | Err(ClientError::UnknownTable { .. }) => {}
-                Err(error) => return Err(EngineError::Catalog(error)),
-            }
+        for orphan in moment.orphans() {
+            self.cluster.drop_published(orphan).await.map_err(EngineError::Catalog)?;
         }
         let mut prepared = self.cluster.prepared_loads().await.map_err(EngineError::Catalog)?;
-        prepared.retain(|name| BaseName::parse(name).is_some());
+        prepared.retain(|name| BaseName::parse(name).is_some() || index_in(name).is_some());
         if prepared.is_empty() {
             return Ok(());
         }
         // Of a catalog from before it was prepared nobody can tell whether it is about to be published.
-        self.changes.renew(&self.tables).await?;
+        if self.changes.renew(&self.tables).await?.is_some() {
+            return Ok(());
+        }
         let moment = self.tables.moment();
         prepared.retain(|name| moment.is_orphan(name));
         self.cluster.forget_loads(&prepared).await.map(drop).map_err(EngineError::Catalog)

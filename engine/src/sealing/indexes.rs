@@ -1,6 +1,6 @@
 //! Which segments do a table's indexes not know yet?
 //!
-//! Those that a sealing has just written. They are added to an index as parts of their own; when there are many small parts, or much that is gone, it is made anew. All that happens after the table is
+//! Those that a sealing has just written. They are added to an index as parts of their own, with its small parts as soon as there are many; when most of it is of segments that are gone, it is made anew. All that happens after the table is
 //! published, while everybody goes on: an index that is behind says less, and nothing wrong ([`crate::indexing`]).
 
 use super::Sealer;
@@ -13,15 +13,15 @@ use crate::{
 };
 use datafusion::physical_plan::execute_stream;
 use futures::{StreamExt, TryStreamExt, stream};
-use rackscan_client::{ClientError, LoadSession, new_table_id};
+use rackscan_client::{LoadSession, new_table_id};
 use rackscan_format::{
     derived::DerivedKind,
-    ids::{ColumnId, NodeId, SegmentId},
+    ids::{ColumnId, NodeId, SegmentId, TableId},
     schema::TableDefinition,
     segment::SegmentDirectory,
     withheld::WithheldRows,
 };
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 impl Sealer {
     /// Lets the indexes of a table know all of its segments.
@@ -34,44 +34,61 @@ impl Sealer {
         let last = table.snapshot.stored().map(|(_, directory)| directory.segment.0).max();
         let below = SegmentId(last.map_or(0, |last| last.saturating_add(1)));
         let wanted = Coverage { of: table.definition().id, below };
-        let mut is_changed = false;
+        let (mut is_changed, mut first) = (false, Ok(()));
         for derived in &table.definition().derived {
             let DerivedKind::Index { column } = derived.kind else { continue };
             let known = table.indexes().iter().find(|index| index.name == derived.name);
             if known.is_some_and(|index| index.coverage == wanted) {
                 continue;
             }
-            let known = known.filter(|index| !is_worn(index, table));
             let to_be = definition(table.definition(), &derived.name, column, wanted);
-            match self.lay_index(table, column, known, to_be).await {
+            let there = moment.hidden(&to_be.name).map(|there| there.definition());
+            // Of another column, and about to be dropped: it cannot be succeeded.
+            let there = there.filter(|there| there.columns == to_be.columns && there.nodes == to_be.nodes);
+            let there = there.map(|there| there.id);
+            let known = known.filter(|index| !is_stale(index, table));
+            match self.lay_index(table, column, (known, there), to_be).await {
                 // Somebody else was faster, or the table has another successor by now.
-                Err(EngineError::Catalog(ClientError::Refused { .. })) => {}
-                done => done?,
+                Err(EngineError::Catalog(error)) if error.is_overtaken() => {
+                    tracing::info!(index = derived.name, %error, "somebody else has made an index, or sealed its table");
+                }
+                done => first = first.and(done),
             }
             is_changed = true;
         }
         if is_changed {
             self.changes.renew(&self.tables).await?;
         }
-        Ok(())
+        first
     }
 
-    /// Makes an index, or adds to a known one what it does not know.
+    /// Makes an index, or adds to a known one what it does not know. Its small parts go along. `there` has its place.
     async fn lay_index(
         &self,
         table: &Table,
         column: ColumnId,
-        known: Option<&TableIndex>,
+        (known, there): (Option<&TableIndex>, Option<TableId>),
         mut to_be: TableDefinition,
     ) -> Result<(), EngineError> {
         let parts: Vec<(NodeId, Arc<SegmentDirectory>)> =
             known.map_or_else(Vec::new, |index| index.table.snapshot.stored().cloned().collect());
-        let load = match known {
-            Some(index) => {
-                to_be.id = index.table.definition().id;
+        let next =
+            parts.iter().map(|(_, directory)| directory.segment.0.saturating_add(1)).max().unwrap_or(0);
+        let small = to_be.segment_rows / 2;
+        let (mut worn, mut kept): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|(_, directory)| directory.rows <= small);
+        if worn.len() < INDEX_PARTS_MAX {
+            kept.append(&mut worn);
+        }
+        let worn: BTreeSet<SegmentId> = worn.iter().map(|(_, directory)| directory.segment).collect();
+        let load = match there {
+            Some(there)
+                if known.is_some_and(|index| index.table.definition().id == there) || known.is_none() =>
+            {
+                to_be.id = there;
                 LoadSession::succeed(&self.cluster, &to_be).await
             }
-            None => {
+            _ => {
                 to_be.id = new_table_id().map_err(EngineError::Catalog)?;
                 LoadSession::begin(&self.cluster, to_be).await
             }
@@ -81,14 +98,12 @@ impl Sealer {
         let keep = |(node, directory): (NodeId, Arc<SegmentDirectory>)| async move {
             keeping.keep(node, &directory, &WithheldRows::NONE).await
         };
-        let kept = stream::iter(parts.clone().into_iter().map(keep)).buffer_unordered(KEPT_IN_FLIGHT);
+        let kept = stream::iter(kept.into_iter().map(keep)).buffer_unordered(KEPT_IN_FLIGHT);
         kept.try_collect::<()>().await.map_err(EngineError::Catalog)?;
-        let (from, next) = (
-            known.map_or(SegmentId(0), |index| index.coverage.below),
-            parts.iter().map(|(_, directory)| directory.segment.0.saturating_add(1)).max().unwrap_or(0),
-        );
         let failed = EngineError::from_datafusion;
-        let values = sorted(table, column, from).map_err(failed)?;
+        let from = known.map_or(SegmentId(0), |index| index.coverage.below);
+        let worn = known.map(|index| (&*index.table, &worn)).filter(|(_, worn)| !worn.is_empty());
+        let values = sorted(table, column, from, worn).map_err(failed)?;
         let values = self.reading.create_physical_plan(&values).await.map_err(failed)?;
         let values = execute_stream(values, self.reading.task_ctx()).map_err(failed)?;
         lay(&load, values, SegmentId(next)).await?;
@@ -98,9 +113,7 @@ impl Sealer {
     }
 }
 
-/// Whether an index is better made anew than added to.
-fn is_worn(index: &TableIndex, table: &Table) -> bool {
-    let small = table.definition().segment_rows / 2;
-    let parts = index.table.snapshot.stored().filter(|(_, directory)| directory.rows <= small).count();
-    parts >= INDEX_PARTS_MAX || index.table.snapshot.rows() > INDEX_STALE_TIMES * table.snapshot.rows()
+/// Whether most of what an index says is of segments that are gone: it is made anew.
+fn is_stale(index: &TableIndex, table: &Table) -> bool {
+    index.table.snapshot.rows() > INDEX_STALE_TIMES * table.snapshot.rows()
 }

@@ -50,8 +50,11 @@ impl Engine {
                     None => {
                         fits("an index", name, INDEX_NAME_BYTES_MAX)?;
                         let done = self.redefine(table, &add, BTreeMap::new()).await?;
-                        // It is maintained from here on; what it does not know of segments is scanned.
-                        self.sealer.tend_indexes(table).await?;
+                        self.sealer.tend_indexes(table).await.map_err(|error| {
+                            EngineError::Execution(format!(
+                                "index {name:?} is created, and does not know the segments of {table} yet, which are scanned: {error}; `rackscan seal` tries again"
+                            ))
+                        })?;
                         done
                     }
                 }
@@ -184,6 +187,11 @@ impl Engine {
             let known = moment.stored(table).ok_or_else(|| self.unknown_table(table))?.whole()?;
             column_of(known.definition(), column).map(|(_, column_type)| column_type)
         };
+        if child == parent {
+            return Err(EngineError::Plan(format!(
+                "a foreign key of {child} to itself: both of its sides would have one name in one table"
+            )));
+        }
         let (of_child, of_parent) = (column_type(child, key)?, column_type(parent, parent_key)?);
         if of_child != of_parent {
             return Err(EngineError::Plan(format!(
