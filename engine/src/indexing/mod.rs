@@ -13,7 +13,7 @@
 //!
 //! Invariants
 //! - An index knows all rows, of all segments below a number, that were there when it was made. Segments never change and their numbers are theirs for good among tables that succeed one another, so what it says of one
-//!   stays true; rows that have gone since are withheld anyway. Of segments from that number on it says nothing, and they are scanned whole.
+//!   stays true; rows that have gone since are withheld anyway, and what it says too much the filter rules out, which stays. Of segments from that number on it says nothing, and they are scanned whole.
 //! - Nothing depends on an index: without one, or if it cannot be read, the same rows come out of the same scan.
 //! - Nobody but scans and sealers sees indexes.
 
