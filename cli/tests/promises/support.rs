@@ -130,10 +130,20 @@ impl Ran {
     }
 }
 
-/// Ends a process as a power cut would.
+/// Ends a process as a power cut would, and waits until it is gone: until then its socket takes connections, and whoever starts nodes would find that it runs.
 pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
     assert!(status.success(), "kill -9 {pid}");
+    for _ in 0..1000 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the name, which is in parentheses, stands the state: Z is one whose end nobody has asked for yet.
+        let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+        if state.is_empty() || state.starts_with('Z') {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("process {pid} was killed and goes on");
 }
 
 /// Asks a process to end, as Ctrl-C does.
