@@ -12,9 +12,11 @@
 mod aggregate;
 mod amounts;
 mod base;
+mod clause;
 mod range;
 #[cfg(test)]
 mod samples;
+mod source;
 mod statement;
 mod view;
 

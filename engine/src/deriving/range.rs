@@ -7,7 +7,7 @@
 //! - No value is lost at an end: what the integers of a range cannot say is refused.
 
 use crate::{
-    deriving::{aggregate::Source, statement::refused},
+    deriving::{clause::refused, source::Source},
     error::EngineError,
 };
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, Value, ValueWithSpan, Visit, Visitor};

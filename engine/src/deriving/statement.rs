@@ -6,11 +6,17 @@
 //!   A clause that a later parser knows does not compile here until somebody has decided about it.
 //!   Words that the parser itself forgets (`TEMPORARY` before `INDEX`) are not seen here.
 
-use crate::{deriving::aggregate::Aggregate, error::EngineError};
+use crate::{
+    deriving::{
+        aggregate::Aggregate,
+        clause::{last, normal, only, refused},
+    },
+    error::EngineError,
+};
 use datafusion::sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, CreateIndex, CreateTableOptions, CreateView, Expr, ForeignKeyConstraint,
-    Ident, IndexColumn, ObjectName, ObjectNamePart, ObjectType, OrderByExpr, OrderByOptions,
-    Statement as SqlStatement, TableConstraint, ViewColumnDef,
+    Ident, IndexColumn, ObjectType, OrderByExpr, OrderByOptions, Statement as SqlStatement, TableConstraint,
+    ViewColumnDef,
 };
 
 /// Why nothing is unique.
@@ -251,27 +257,6 @@ fn dropped(statement: &SqlStatement) -> Result<Option<DerivationStatement>, Engi
     } else {
         DerivationStatement::DropView { name, if_exists }
     }))
-}
-
-pub(super) fn refused(found: &str, way_out: &'static str) -> EngineError {
-    EngineError::Statement { found: found.to_owned(), way_out }
-}
-
-pub(super) fn only(is_plain: bool, found: &str) -> Result<(), EngineError> {
-    if is_plain { Ok(()) } else { Err(refused(found, "leave them out")) }
-}
-
-/// The last part of a name.
-pub(super) fn last(name: &ObjectName) -> Result<String, EngineError> {
-    match name.0.last() {
-        Some(ObjectNamePart::Identifier(name)) => Ok(normal(name)),
-        _ => Err(EngineError::Plan(format!("{name} is no name of a table, column, index or view"))),
-    }
-}
-
-/// A name as it is looked up: without quotes case does not matter.
-pub(super) fn normal(name: &Ident) -> String {
-    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
 #[cfg(test)]
