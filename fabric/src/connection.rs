@@ -134,15 +134,19 @@ impl Connection {
         Ok(remote)
     }
 
-    /// As `register` for writing; a write there wakes an owner that sleeps (see [`crate::post`]).
-    pub(crate) fn register_to_wake(&mut self, region: &Region) -> Result<RemoteRegion, RegisterError> {
+    /// As `register` for writing; a write there that is followed by a [`Connection::knock`] wakes an owner that sleeps. Not on `verbs`, where only
+    /// messages and immediates do. See [`crate::post`], which is made of it.
+    ///
+    /// # Errors
+    /// As `register`.
+    pub fn register_to_wake(&mut self, region: &Region) -> Result<RemoteRegion, RegisterError> {
         let remote = self.register(region, Access::Write)?;
         self.queue.wake_on_write(remote.key);
         Ok(remote)
     }
 
-    /// Wakes the peer's owner if it sleeps, behind what was posted so far; on wires where nobody else would.
-    pub(crate) fn knock(&mut self) {
+    /// Wakes the peer's owner if it sleeps, behind what was posted so far; on wires where nobody else would, and not on `verbs`.
+    pub fn knock(&mut self) {
         self.queue.knock();
     }
 

@@ -1,7 +1,7 @@
 //! How is memory touched that another process, or the kernel, may be changing at the same moment?
 //!
 //! Invariants
-//! - This is the only file that dereferences shared memory. No plain reference (`&[u8]`, `&mut [u8]`) over such
+//! - This file and `memory/sum.rs` are the only ones that dereference shared memory. No plain reference (`&[u8]`, `&mut [u8]`) over such
 //!   memory is ever made, because those promise that nobody else writes; atomic bytes do not.
 //! - Every access is checked against the mapping before any pointer is made from it.
 //! - A mapping never shrinks under us: it is backed by a memfd whose size is sealed (checked in `region`).
@@ -25,6 +25,8 @@ use std::{
 };
 
 use rustix::mm::{Advice, ProtFlags};
+
+mod sum;
 
 use crate::{error::OutOfBounds, pages::Pages};
 

@@ -22,6 +22,9 @@ use crate::{
 /// The seals of every memfd that processes share: nobody can cut the memory off under a mapping.
 pub(crate) const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
+/// Bytes that are copied out at once to be checksummed: they stay in the first-level cache.
+const CHECKSUM_TILE_BYTES: usize = 4096;
+
 /// What a peer may do with a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -121,6 +124,41 @@ impl Region {
     /// When they are not all inside.
     pub fn zero(&self, offset: usize, length: usize) -> Result<(), OutOfBounds> {
         self.mapping().zero(offset, length)
+    }
+
+    /// Makes `length` bytes at `offset` the XOR of as many bytes at the offset of each source, zeros if there is none. A source may be the target itself. What a
+    /// peer is writing meanwhile may be summed in part.
+    ///
+    /// # Errors
+    /// When some of them are outside of their region; then nothing is written.
+    pub fn xor_from(
+        &self,
+        offset: usize,
+        sources: &[(&Self, usize)],
+        length: usize,
+    ) -> Result<(), OutOfBounds> {
+        let source = |index: usize| {
+            let (region, at): (&Self, usize) = sources[index];
+            (region.mapping(), at)
+        };
+        self.mapping().xor_from(offset, length, sources.len(), source)
+    }
+
+    /// The CRC-32C of what has the CRC-32C `before` (0 for nothing), followed by `length` bytes at `offset`. They are copied out piece by piece; what a peer is
+    /// writing meanwhile may be seen in part.
+    ///
+    /// # Errors
+    /// When the region does not have as many.
+    pub fn crc32c_append(&self, before: u32, offset: usize, length: usize) -> Result<u32, OutOfBounds> {
+        self.slice(offset, length)?;
+        let mut tile = [0; CHECKSUM_TILE_BYTES];
+        let mut checksum = before;
+        for start in (0..length).step_by(CHECKSUM_TILE_BYTES) {
+            let bytes = &mut tile[..CHECKSUM_TILE_BYTES.min(length - start)];
+            self.copy_out(offset + start, bytes)?;
+            checksum = crc32c::crc32c_append(checksum, bytes);
+        }
+        Ok(checksum)
     }
 
     /// Loads the word at `offset` (a multiple of 8) with acquire ordering: bytes that the peer wrote before it
@@ -343,6 +381,20 @@ mod tests {
         assert!(region.zero(usize::MAX, 2).is_err(), "an offset that overflows");
         assert!(matches!(region.load_u64(4), Err(RegionError::Misaligned { offset: 4 })));
         assert!(matches!(region.load_u64(4096), Err(RegionError::OutOfBounds(_))));
+    }
+
+    #[test]
+    fn the_checksum_of_a_region_is_that_of_its_bytes() {
+        let region = Region::allocate(16384).unwrap();
+        let bytes: Vec<u8> = (0..16384_u32).map(|at| ((at * 31) >> 3).to_le_bytes()[0]).collect();
+        region.copy_in(0, &bytes).unwrap();
+        for (offset, length) in [(0, 0), (0, 1), (7, 4096), (100, 4095), (1, 12289), (0, 16384)] {
+            let checksum = region.crc32c_append(0, offset, length).unwrap();
+            assert_eq!(checksum, crc32c::crc32c(&bytes[offset..offset + length]), "{length} at {offset}");
+        }
+        let half = region.crc32c_append(0, 5, 5000).unwrap();
+        assert_eq!(region.crc32c_append(half, 5005, 6000).unwrap(), crc32c::crc32c(&bytes[5..11005]));
+        assert!(region.crc32c_append(0, 16383, 2).is_err());
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! - The names are those that people write: `xor`, `2d-xor`.
 
 use crate::limits::{LOST_MAX, NODES_MIN, XOR_LOST_MAX, XOR_NODES_MIN};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
 /// Which parities a stripe has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Parity {
     /// One row of cells and their XOR: any one node may be lost. Of two nodes it is a copy.
     #[serde(rename = "xor")]

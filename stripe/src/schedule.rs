@@ -2,22 +2,25 @@
 //!
 //! A schedule is plain data: steps, each of which sends the XOR of what other steps brought to its sender. A step's payload is as long as a
 //! cell, and is sent in slices: a slice can go as soon as the same slice of all inputs is there, so that all steps run at once. Two
-//! ways are there: [`Way::Naive`] and [`Way::Relay`] ([`crate::relay`]).
+//! ways are there: [`Way::Naive`] and [`Way::Relay`] ([`crate::relay`]); and [`Way::Bare`], which protects nothing.
 //!
 //! Invariants
 //! - Steps stand behind their inputs, and their inputs end where they begin.
-//! - Every cell of the stripe is kept on its node, as the XOR of what steps brought there.
+//! - Every cell of the stripe is kept on its node, as the XOR of what steps brought there; of [`Way::Bare`] every data cell.
 //! - No load is above [`Schedule::bound`] (`tests/loads.rs`, for every number of nodes).
 
 use crate::cell::{Cell, Column};
 use crate::geometry::{Direction, Equation, Geometry};
 use crate::parity::Parity;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How a stripe is transferred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
+    /// The client sends its data cells, and nothing is protected: what the others are compared with. People call it `none`.
+    #[serde(rename = "none")]
+    Bare,
     /// The client computes both parities and sends all cells.
     Naive,
     /// The client sends each data cell once; nodes XOR what passes with what they hold, and forward it.
@@ -155,6 +158,7 @@ impl Schedule {
     #[must_use]
     pub fn new(geometry: &Geometry, way: Way) -> Self {
         match way {
+            Way::Bare => Self::of(way, geometry, data_steps(geometry), data_kept(geometry)),
             Way::Naive => naive(geometry),
             Way::Relay => crate::relay::relay(geometry),
         }
@@ -297,6 +301,8 @@ pub(crate) fn step_ids(steps: usize) -> impl Iterator<Item = StepId> + use<> {
 fn bound(way: Way, geometry: &Geometry) -> Bound {
     let (data, cells) = (geometry.data().len(), geometry.cells().count());
     match way {
+        Way::Bare if geometry.parity() == Parity::Xor => Bound { client: data, sent: 0, received: 1 },
+        Way::Bare => Bound { client: data, sent: 0, received: geometry.nodes() - 2 },
         Way::Naive => Bound { client: cells, sent: 0, received: geometry.diagonals().max(geometry.rows()) },
         Way::Relay if geometry.parity() == Parity::Xor => {
             Bound { client: data, sent: 1, received: data.min(2) }

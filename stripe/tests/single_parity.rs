@@ -100,7 +100,7 @@ fn each_node_ends_with_exactly_its_cell_and_a_relaying_client_sends_its_data_onc
             let schedule = Schedule::new(&geometry, way);
             let cells = match way {
                 Way::Naive => geometry.nodes(),
-                Way::Relay => geometry.nodes() - 1,
+                Way::Bare | Way::Relay => geometry.nodes() - 1,
             };
             let mut over_the_rotation: BTreeMap<Node, (usize, usize)> = BTreeMap::new();
             for stripe in 0..geometry.nodes() as u64 {

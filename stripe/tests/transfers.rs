@@ -7,7 +7,7 @@ mod filled;
 
 use carried::carry_out;
 use filled::{CELL_BYTES, repaired, survivors};
-use rackscan_stripe::{Cell, Geometry, Lost, Node, Schedule, Sender, StepId, Toward, Use, Way};
+use rackscan_stripe::{Cell, Geometry, Lost, Node, Parity, Schedule, Sender, StepId, Toward, Use, Way};
 use std::collections::BTreeMap;
 
 #[test]
@@ -22,7 +22,7 @@ fn each_node_ends_with_exactly_its_cells_and_a_relaying_client_sends_its_data_on
                 let carried = carry_out(&geometry, &schedule, stripe);
                 let expected = match way {
                     Way::Naive => geometry.cells().count() * CELL_BYTES,
-                    Way::Relay => data_bytes,
+                    Way::Bare | Way::Relay => data_bytes,
                 };
                 assert_eq!(carried.client_sent, expected);
                 for node in (0..geometry.last_column().0 + 1).map(Node) {
@@ -42,6 +42,25 @@ fn each_node_ends_with_exactly_its_cells_and_a_relaying_client_sends_its_data_on
             let cells = |bytes: usize| bytes as f64 / (CELL_BYTES * nodes) as f64;
             assert!((cells(totals[0].0) - average.sent).abs() < 1e-9);
             assert!((cells(totals[0].1) - average.received).abs() < 1e-9);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_protected_is_the_data_alone_and_comes_from_the_client() {
+    for parity in [Parity::Xor, Parity::TwoD] {
+        for nodes in parity.nodes_min()..=17 {
+            let geometry = Geometry::with_parity(nodes, parity).unwrap();
+            let schedule = Schedule::new(&geometry, Way::Bare);
+            let kept: Vec<Cell> = schedule.kept().iter().map(|kept| kept.cell).collect();
+            assert_eq!(kept, geometry.data());
+            for (step, cell) in schedule.steps().iter().zip(geometry.data()) {
+                assert_eq!((step.from, step.to, &step.carries), (Sender::Client, cell.column, &vec![*cell]));
+            }
+            assert_eq!((schedule.steps().len(), schedule.hops()), (geometry.data().len(), 1));
+            assert_eq!(schedule.bound().client, geometry.data().len());
+            let most = schedule.loads().iter().map(|load| load.received).max();
+            assert_eq!(most, Some(schedule.bound().received));
         }
     }
 }

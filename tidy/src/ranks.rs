@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Violation;
 
 /// The rank of each crate: what it may build upon lies strictly below.
-pub const RANKS: [(&str, u32); 19] = [
+pub const RANKS: [(&str, u32); 20] = [
     ("rackscan-format", 0),
     ("rackscan-fabric", 0),
     ("rackscan-device", 0),
@@ -20,6 +20,7 @@ pub const RANKS: [(&str, u32); 19] = [
     ("rackscan-scan", 1),
     ("rackscan-cache", 1),
     ("rackscan-ramp", 1),
+    ("rackscan-relay", 1),
     ("rackscan-delta", 2),
     ("rackscan-client", 2),
     ("rackscan-planner", 3),

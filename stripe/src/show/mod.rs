@@ -151,6 +151,7 @@ impl Transfers {
     /// What is to be said of the transfers as a whole.
     fn summary(&self, data_cells: usize) -> String {
         let way = match self.way {
+            Way::Bare => "none",
             Way::Naive => "naive",
             Way::Relay => "relay",
         };

@@ -1,0 +1,58 @@
+//! What is the checksum of a sum, if those of its inputs are known?
+//!
+//! CRC-32C is affine: of bytes of one length, crc(a ^ b) = crc(a) ^ crc(b) ^ crc(zeros). So a place that sums slices makes the sum's checksum from its inputs'
+//! without touching a byte, and whoever keeps the sum and computes the checksum of what it keeps proves that it is the XOR of what the client had.
+//!
+//! Invariants
+//! - Pure.
+
+/// The CRC-32C of so many zeros.
+pub(crate) fn of_zeros(bytes: usize) -> u32 {
+    append_zeros(0, bytes)
+}
+
+/// The CRC-32C of what has the CRC-32C `before`, followed by so many zeros.
+pub(crate) fn append_zeros(before: u32, bytes: usize) -> u32 {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let whole = (0..bytes / ZEROS.len()).fold(before, |checksum, _| crc32c::crc32c_append(checksum, &ZEROS));
+    crc32c::crc32c_append(whole, &ZEROS[..bytes % ZEROS.len()])
+}
+
+/// The CRC-32C of the XOR of bytes of one length, given theirs and that of as many zeros.
+pub(crate) fn of_sum(of_zeros: u32, checksums: impl Iterator<Item = u32>) -> u32 {
+    let (count, sum) = checksums.fold((0_usize, 0), |(count, sum), checksum| (count + 1, sum ^ checksum));
+    if count.is_multiple_of(2) { sum ^ of_zeros } else { sum }
+}
+
+/// The CRC-32C of checksums, one behind the other in little-endian order: what a cell of many slices is known by.
+pub(crate) fn digest(checksums: impl Iterator<Item = u32>) -> u32 {
+    checksums.fold(0, |digest, checksum| crc32c::crc32c_append(digest, &checksum.to_le_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_of_a_sum_follows_from_those_of_its_inputs() {
+        let mut random = fastrand::Rng::with_seed(0x36);
+        for bytes in [0, 1, 63, 4096, 5000, 65536] {
+            for count in 0..7 {
+                let inputs: Vec<Vec<u8>> =
+                    (0..count).map(|_| (0..bytes).map(|_| random.u8(..)).collect()).collect();
+                let mut sum = vec![0; bytes];
+                for input in &inputs {
+                    sum.iter_mut().zip(input).for_each(|(sum, byte)| *sum ^= byte);
+                }
+                let checksums = inputs.iter().map(|input| crc32c::crc32c(input));
+                assert_eq!(of_sum(of_zeros(bytes), checksums), crc32c::crc32c(&sum), "{count} of {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_behind_bytes_are_counted() {
+        let padded: Vec<u8> = b"data".iter().copied().chain([0; 9000]).collect();
+        assert_eq!(append_zeros(crc32c::crc32c(b"data"), 9000), crc32c::crc32c(&padded));
+    }
+}

@@ -1,0 +1,261 @@
+//! What do clients and nodes tell each other?
+//!
+//! Messages open and end sessions and name stripes. Bytes of stripes, and how far a sender may go, travel as one-sided writes ([`crate::ring`]).
+//!
+//! Invariants
+//! - A message that decodes keeps the bounds of [`crate::limits`]; what its numbers name is checked where it is used.
+
+use rackscan_fabric::RemoteRegion;
+use rackscan_format::{
+    codec::{self, CodecError},
+    ids::NodeId,
+};
+use rackscan_stripe::{
+    Parity, Way,
+    limits::{NODES_MAX, PRIME_MAX},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{PROTOCOL, WHAT_BYTES_MAX, WHY_BYTES_MAX};
+
+/// The longest address that travels, in bytes.
+const ADDRESS_BYTES_MAX: usize = 256;
+
+/// Everything that is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// A client to each node: a session begins.
+    Open(Open),
+    /// A node to one that it forwards to: this link belongs to that session.
+    Join(Join),
+    /// Who receives, to who sends: where the rings are. The answer to `Open` and `Join`.
+    Rings(Rings),
+    /// A node to the client: its links to other nodes are there.
+    Ready,
+    /// The client to each node: a stripe begins.
+    Begin(Begin),
+    /// A node to the client: its cells of a stripe are where its store keeps them.
+    Stored {
+        /// In which lane.
+        lane: u8,
+        /// Which stripe.
+        stripe: u64,
+        /// Of each kept cell, by ascending cells, the CRC-32C of the checksums of its slices.
+        digests: Vec<u32>,
+    },
+    /// Anybody to anybody: the session is over, and why.
+    Ends(Ends),
+    /// Nothing is said, but the receiver wakes: on wires where writes wake nobody.
+    Look,
+}
+
+/// How a session is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Open {
+    pub(crate) protocol: u32,
+    pub(crate) session: u64,
+    pub(crate) parity: Parity,
+    pub(crate) way: Way,
+    pub(crate) cell_bytes_max: u64,
+    pub(crate) slice_bytes: u32,
+    pub(crate) lanes: u16,
+    pub(crate) slots: u16,
+    /// The nodes, ascending by id, with their addresses.
+    pub(crate) members: Vec<(NodeId, String)>,
+    /// Where the receiver stands among them.
+    pub(crate) you: u8,
+    /// The client's words, which say how far it may go.
+    pub(crate) credits: Name,
+}
+
+/// Who wants to forward, and how far it may go is to be written where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Join {
+    pub(crate) protocol: u32,
+    pub(crate) session: u64,
+    pub(crate) from: u8,
+    pub(crate) credits: Name,
+}
+
+/// Where slices go, and their names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rings {
+    pub(crate) slots: Name,
+    pub(crate) journal: Name,
+}
+
+/// A stripe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Begin {
+    pub(crate) lane: u8,
+    pub(crate) stripe: u64,
+    pub(crate) cell_bytes: u64,
+    /// For the node's store.
+    pub(crate) what: Vec<u8>,
+}
+
+/// Why a session ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ends {
+    /// Whose fault it is, by place among the members; the client's without.
+    pub(crate) member: Option<u8>,
+    pub(crate) cause: Cause,
+    pub(crate) why: String,
+}
+
+/// What kind of thing ended a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Cause {
+    /// The connection to it is lost: its process or its machine is gone.
+    Lost,
+    /// It could not be reached when the session was opened.
+    Unreachable,
+    /// It said or did what nobody may.
+    Violation,
+    /// Its store refused a stripe or a session, because it has no room for example.
+    Refused,
+    /// One of its devices failed.
+    Disk,
+    /// Bytes that it keeps are not what the client sent.
+    Checksum,
+    /// It ended the session on purpose.
+    Closed,
+}
+
+impl Cause {
+    /// What it did.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Lost => "is gone",
+            Self::Unreachable => "could not be reached",
+            Self::Violation => "broke the protocol",
+            Self::Refused => "refused",
+            Self::Disk => "could not store",
+            Self::Checksum => "was about to keep other bytes than were sent",
+            Self::Closed => "left",
+        }
+    }
+}
+
+/// Memory of a peer, as it travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Name {
+    key: u64,
+    address: u64,
+    length: u64,
+}
+
+impl From<RemoteRegion> for Name {
+    fn from(RemoteRegion { key, address, length }: RemoteRegion) -> Self {
+        Self { key, address, length }
+    }
+}
+
+impl From<Name> for RemoteRegion {
+    fn from(Name { key, address, length }: Name) -> Self {
+        Self { key, address, length }
+    }
+}
+
+/// Why bytes are not a message.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MessageError {
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    #[error("{what}: {found}, expected at most {expected}")]
+    TooMuch { what: &'static str, found: usize, expected: usize },
+    #[error("relay protocol {found}, expected {PROTOCOL}: use the same release everywhere")]
+    Protocol { found: u32 },
+}
+
+impl Message {
+    /// Its bytes. Messages of ours keep the bounds, so there is nothing to go wrong.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        codec::encode(self)
+    }
+
+    /// The inverse, for bytes from anybody.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let message: Self = codec::decode("a message between relays", bytes)?;
+        message.check()?;
+        Ok(message)
+    }
+
+    fn check(&self) -> Result<(), MessageError> {
+        let most = |what, found, expected| {
+            if found <= expected { Ok(()) } else { Err(MessageError::TooMuch { what, found, expected }) }
+        };
+        match self {
+            Self::Open(open) => {
+                of_our_protocol(open.protocol)?;
+                most("members", open.members.len(), NODES_MAX)?;
+                let longest = open.members.iter().map(|(_, address)| address.len()).max();
+                most("bytes of an address", longest.unwrap_or(0), ADDRESS_BYTES_MAX)
+            }
+            Self::Join(join) => of_our_protocol(join.protocol),
+            Self::Begin(begin) => most("bytes that describe a stripe", begin.what.len(), WHAT_BYTES_MAX),
+            Self::Ends(ends) => most("bytes of a reason", ends.why.len(), WHY_BYTES_MAX),
+            Self::Stored { digests, .. } => most("kept cells", digests.len(), PRIME_MAX),
+            Self::Rings(_) | Self::Ready | Self::Look => Ok(()),
+        }
+    }
+}
+
+fn of_our_protocol(found: u32) -> Result<(), MessageError> {
+    if found == PROTOCOL { Ok(()) } else { Err(MessageError::Protocol { found }) }
+}
+
+/// A reason that is short enough to travel.
+pub(crate) fn short(mut why: String) -> String {
+    let end = (0..=WHY_BYTES_MAX).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
+    if why.len() > end {
+        why.truncate(end);
+    }
+    why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(bytes: usize) -> Message {
+        Message::Begin(Begin { lane: 3, stripe: u64::MAX, cell_bytes: 4096, what: vec![7; bytes] })
+    }
+
+    #[test]
+    fn messages_survive_their_bytes() {
+        let name = Name { key: 1, address: 2, length: 3 };
+        let ends = Ends { member: Some(4), cause: Cause::Checksum, why: "slice 7".to_owned() };
+        let messages = [
+            Message::Join(Join { protocol: PROTOCOL, session: 9, from: 1, credits: name }),
+            Message::Rings(Rings { slots: name, journal: name }),
+            Message::Ready,
+            begin(WHAT_BYTES_MAX),
+            Message::Stored { lane: 1, stripe: 17, digests: vec![1, u32::MAX] },
+            Message::Ends(ends),
+            Message::Look,
+        ];
+        for message in messages {
+            assert_eq!(Message::decode(&message.encode().unwrap()).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn messages_beyond_the_bounds_are_refused() {
+        assert!(Message::decode(&begin(WHAT_BYTES_MAX + 1).encode().unwrap()).is_err());
+        let stored = |cells| Message::Stored { lane: 0, stripe: 0, digests: vec![7; cells] };
+        assert!(Message::decode(&stored(PRIME_MAX).encode().unwrap()).is_ok());
+        assert!(Message::decode(&stored(PRIME_MAX + 1).encode().unwrap()).is_err());
+        let ends = |why| Message::Ends(Ends { member: None, cause: Cause::Lost, why }).encode().unwrap();
+        let long = "\u{e9}".repeat(WHY_BYTES_MAX);
+        assert!(Message::decode(&ends(long.clone())).is_err());
+        assert!(Message::decode(&ends(short(long))).is_ok());
+        let mut bytes = begin(10).encode().unwrap();
+        bytes.push(0);
+        assert!(Message::decode(&bytes).is_err(), "bytes left over");
+        let credits = Name { key: 1, address: 2, length: 3 };
+        let join = Join { protocol: PROTOCOL + 1, session: 9, from: 1, credits };
+        let found = Message::decode(&Message::Join(join).encode().unwrap());
+        assert!(matches!(found, Err(MessageError::Protocol { found }) if found == PROTOCOL + 1));
+    }
+}

@@ -1,0 +1,186 @@
+//! Which writes are on their way to the devices, and which flush covers them?
+//!
+//! A flush covers the writes that have completed when it begins, of whichever stripe. So a stripe whose writes have all completed asks for the next flush that
+//! begins, and stripes that ask while one is under way share the one behind it.
+//!
+//! Invariants
+//! - One flush of a device is under way at a time.
+//! - A write's memory belongs to the device until it has ended, whatever becomes of its stripe.
+
+use std::collections::BTreeMap;
+
+use rackscan_device::{Completion, DeviceIndex, DeviceIo, ExternalMemory, Fsync, SubmitError, Token, Write};
+
+/// Marks the tokens of watches.
+pub(super) const WATCH: u64 = 1 << 63;
+/// Marks the tokens of flushes.
+const FLUSH: u64 = 1 << 62;
+
+/// A write, and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) session: u64,
+    pub(super) lane: usize,
+    pub(super) stripe: u64,
+    pub(super) keep: usize,
+    /// Up to which byte of its cell.
+    pub(super) end_bytes: u64,
+}
+
+/// Something that a device has done.
+#[derive(Debug)]
+pub(super) enum Done {
+    Written(Job, Result<(), String>),
+    Flushed(DeviceIndex, Result<(), String>),
+    /// A watch has fired.
+    Ready(u64),
+}
+
+/// Which flush of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flush {
+    pub(super) device: DeviceIndex,
+    pub(super) number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Flushes {
+    wanted: u64,
+    begun: u64,
+    ended: u64,
+}
+
+/// What is under way at the devices.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    jobs: Vec<Option<Job>>,
+    free: Vec<usize>,
+    flushes: BTreeMap<DeviceIndex, Flushes>,
+    /// Bytes written.
+    pub(super) written_bytes: u64,
+}
+
+impl Disk {
+    /// Whether a write would be accepted now. Flushes find room, too.
+    pub(super) fn has_room(&self, io: &dyn DeviceIo) -> bool {
+        io.in_flight() + 1 + u32::try_from(self.flushes.len()).unwrap_or(u32::MAX) < io.depth()
+            || io.in_flight() == 0
+    }
+
+    /// Gives a write to a device.
+    pub(super) fn write(
+        &mut self,
+        io: &mut dyn DeviceIo,
+        job: Job,
+        (device, offset_bytes): (DeviceIndex, u64),
+        from: ExternalMemory,
+    ) -> Result<(), SubmitError> {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.jobs.push(None);
+            self.jobs.len() - 1
+        });
+        let bytes = from.len() as u64;
+        let length_bytes = u32::try_from(from.len()).unwrap_or(u32::MAX);
+        let write =
+            Write { device, offset_bytes, length_bytes, from: from.into(), token: Token(index as u64) };
+        match io.submit_write(write) {
+            Ok(()) => self.jobs[index] = Some(job),
+            Err(refused) => {
+                self.free.push(index);
+                return Err(refused.reason);
+            }
+        }
+        self.written_bytes += bytes;
+        Ok(())
+    }
+
+    /// The flush of a device that covers everything that has completed by now.
+    pub(super) fn want(&mut self, device: DeviceIndex) -> Flush {
+        let flushes = self.flushes.entry(device).or_default();
+        flushes.wanted = flushes.begun + 1;
+        Flush { device, number: flushes.wanted }
+    }
+
+    /// Whether a flush has ended.
+    pub(super) fn is_flushed(&self, flush: Flush) -> bool {
+        self.flushes.get(&flush.device).is_some_and(|flushes| flushes.ended >= flush.number)
+    }
+
+    /// Begins flushes that are wanted. Whether any began.
+    pub(super) fn pump(&mut self, io: &mut dyn DeviceIo) -> Result<bool, (DeviceIndex, SubmitError)> {
+        let mut any = false;
+        for (device, flushes) in &mut self.flushes {
+            if flushes.wanted == flushes.begun || flushes.begun > flushes.ended {
+                continue;
+            }
+            let token = Token(FLUSH | u64::from(device.0));
+            match io.submit_fsync(Fsync { device: *device, token }) {
+                Ok(()) => {
+                    flushes.begun += 1;
+                    any = true;
+                }
+                Err(refused) if matches!(refused.reason, SubmitError::QueueFull { .. }) => {}
+                Err(refused) => {
+                    // Whoever waits for it is told, and nobody asks again for nothing.
+                    flushes.wanted = flushes.begun;
+                    return Err((*device, refused.reason));
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// What a completion means; nothing for what is not ours.
+    pub(super) fn ended(&mut self, completion: Completion) -> Option<Done> {
+        match completion {
+            Completion::Write { token, outcome, .. } => {
+                let index = usize::try_from(token.0).ok()?;
+                let job = self.jobs.get_mut(index)?.take()?;
+                self.free.push(index);
+                Some(Done::Written(job, outcome.map_err(|fault| fault.to_string())))
+            }
+            Completion::Fsync { token, outcome } => {
+                let device = DeviceIndex(u16::try_from(token.0 & !FLUSH).ok()?);
+                let flushes = self.flushes.get_mut(&device)?;
+                flushes.ended = flushes.begun;
+                Some(Done::Flushed(device, outcome.map_err(|fault| fault.to_string())))
+            }
+            Completion::Ready { token, .. } => Some(Done::Ready(token.0 & !WATCH)),
+            Completion::Read { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackscan_device::{
+        Wait,
+        sim::{SimConfig, SimDisk, SimIo},
+    };
+
+    use super::*;
+
+    fn reap(disk: &mut Disk, io: &mut SimIo) -> usize {
+        let mut completions = Vec::new();
+        io.reap(Wait::ForOne, &mut |completion| completions.push(completion)).unwrap();
+        completions.into_iter().filter_map(|completion| disk.ended(completion)).count()
+    }
+
+    #[test]
+    fn who_asks_during_a_flush_shares_the_next_one() {
+        let mut io = SimIo::new(SimConfig::seeded(1), vec![SimDisk::zeroed(8192)]);
+        let mut disk = Disk::default();
+        let device = DeviceIndex(0);
+        let first = disk.want(device);
+        assert_eq!(disk.pump(&mut io).ok(), Some(true));
+        let (second, third) = (disk.want(device), disk.want(device));
+        assert_eq!((first.number, second.number, third.number), (1, 2, 2));
+        assert_eq!(disk.pump(&mut io).ok(), Some(false), "one at a time");
+        assert_eq!(reap(&mut disk, &mut io), 1);
+        assert!(disk.is_flushed(first) && !disk.is_flushed(second));
+        assert_eq!(disk.pump(&mut io).ok(), Some(true));
+        assert_eq!(reap(&mut disk, &mut io), 1);
+        assert!(disk.is_flushed(third));
+        assert_eq!(disk.pump(&mut io).ok(), Some(false), "nobody wants one");
+    }
+}

@@ -1,0 +1,241 @@
+//! How far may a sender go in a ring of its receiver, and which slice is in which slot?
+//!
+//! ```text
+//! the receiver's memory, a ring for each step that a sender may have to it, of one lane
+//!
+//!   slots   | slice 8 | slice 5 | slice 6 | slice 7 |     position 8 lies in slot 8 mod 4
+//!   journal | name of the slice sent first | second | ...  one for all rings of a link, in the order of sending
+//!
+//! the sender's memory
+//!
+//!   credits | up to which position the receiver needs nothing any more | a word for each ring
+//! ```
+//!
+//! A sender writes the slice's name into the journal and the slice into its slot, with the checksum as immediate. Immediates arrive in the order of sending, so the receiver knows
+//! which name belongs to which. It tells how far the sender may go by a one-sided write into the credits, each time that a quarter of the ring has become free.
+//!
+//! Invariants
+//! - Pure numbers. Positions count slices over the whole session and never begin anew.
+//! - `credit <= sent <= credit + slots` at the sender; the same at the receiver, who treats anything else as a violation.
+
+use std::collections::VecDeque;
+
+use crate::limits::CREDITS_PER_RING;
+
+/// Which slice a sender has sent: what it writes into the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SliceName {
+    /// Which of the sender's rings at this receiver.
+    pub(crate) ring: u16,
+    /// Which slice of its cell; three bytes.
+    pub(crate) slice: u32,
+    /// The lowest bytes of the stripe's number.
+    pub(crate) stripe: u16,
+}
+
+impl SliceName {
+    /// Bytes in the journal.
+    pub(crate) const BYTES: usize = 8;
+
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.ring) << 48 | u64::from(self.stripe) << 32 | u64::from(self.slice)
+    }
+
+    /// The inverse, of any word that a peer may have written.
+    pub(crate) fn from_word(word: u64) -> Self {
+        let part = |shift: u32| u16::try_from(word >> shift & 0xFFFF).unwrap_or(0);
+        Self { ring: part(48), slice: u32::from(part(16)) << 16 | u32::from(part(0)), stripe: part(32) }
+    }
+}
+
+/// What a peer did that no honest one does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RingFault {
+    #[error("slice {slice} has come into a ring of {slots} slots before there was room for it")]
+    Overrun { slice: u32, slots: u32 },
+    #[error("it gave credit up to {word}, but {credit} was given before and {sent} slices were sent")]
+    Credit { word: u64, credit: u64, sent: u64 },
+}
+
+/// A sender's end of a ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlet {
+    slots: u32,
+    sent: u64,
+    credit: u64,
+}
+
+impl Outlet {
+    pub(crate) fn new(slots: u32) -> Self {
+        Self { slots, sent: 0, credit: 0 }
+    }
+
+    /// Whether there is a free slot.
+    pub(crate) fn has_room(&self) -> bool {
+        self.sent - self.credit < u64::from(self.slots)
+    }
+
+    /// The position of the next slice.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// A slice goes.
+    pub(crate) fn send(&mut self) {
+        self.sent += 1;
+    }
+
+    /// What the receiver has written into our memory. Whether that is new.
+    pub(crate) fn hear(&mut self, word: u64) -> Result<bool, RingFault> {
+        if word < self.credit || word > self.sent {
+            return Err(RingFault::Credit { word, credit: self.credit, sent: self.sent });
+        }
+        let is_new = word > self.credit;
+        self.credit = word;
+        Ok(is_new)
+    }
+}
+
+/// A slice that has come and was not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    pub(crate) name: SliceName,
+    pub(crate) checksum: u32,
+}
+
+/// A receiver's end of a ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Inlet {
+    slots: u32,
+    arrived: u64,
+    /// Up to where the sender may overwrite, as it was told.
+    published: u64,
+    /// The position of the first slice of the stripe that the ring is used for.
+    base: u64,
+    /// Slices that nobody has taken: at most as many as slots.
+    waiting: VecDeque<Arrived>,
+}
+
+impl Inlet {
+    pub(crate) fn new(slots: u32) -> Self {
+        Self { slots, arrived: 0, published: 0, base: 0, waiting: VecDeque::new() }
+    }
+
+    /// A slice has come.
+    pub(crate) fn arrive(&mut self, name: SliceName, checksum: u32) -> Result<(), RingFault> {
+        if self.arrived - self.published >= u64::from(self.slots) {
+            return Err(RingFault::Overrun { slice: name.slice, slots: self.slots });
+        }
+        self.arrived += 1;
+        self.waiting.push_back(Arrived { name, checksum });
+        Ok(())
+    }
+
+    /// The next slice that nobody has taken.
+    pub(crate) fn take(&mut self) -> Option<Arrived> {
+        self.waiting.pop_front()
+    }
+
+    /// How many slices have come.
+    #[cfg(test)]
+    pub(crate) fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    /// The slot of a slice of the present stripe.
+    pub(crate) fn slot(&self, slice: u32) -> usize {
+        usize::try_from((self.base + u64::from(slice)) % u64::from(self.slots)).unwrap_or(0)
+    }
+
+    /// How many slices, this one included, lie one behind the other before the ring begins anew.
+    pub(crate) fn run(&self, slice: u32) -> u32 {
+        self.slots - u32::try_from(self.slot(slice)).unwrap_or(0)
+    }
+
+    /// The word to be told, if nobody needs the first `tail` slices of the present stripe any more and that is worth a write.
+    pub(crate) fn publish(&mut self, tail: u64) -> Option<u64> {
+        let free = self.base + tail;
+        let worth = (u64::from(self.slots) / CREDITS_PER_RING as u64).max(1);
+        if free - self.published < worth {
+            return None;
+        }
+        self.published = free;
+        Some(free)
+    }
+
+    /// The stripe is through: the next one begins behind its slices.
+    pub(crate) fn end_stripe(&mut self, slices: u32) {
+        self.base += u64::from(slices);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(slice: u32) -> SliceName {
+        SliceName { ring: 0, slice, stripe: 0 }
+    }
+
+    #[test]
+    fn a_name_survives_its_word() {
+        for (ring, slice, stripe) in [(0, 0, 0), (16383, (1 << 20) - 1, u16::MAX), (1, 0x1_0002, 3)] {
+            let name = SliceName { ring, slice, stripe };
+            assert_eq!(SliceName::from_word(name.to_word()), name);
+        }
+    }
+
+    #[test]
+    fn a_slice_without_credit_is_a_violation() {
+        let mut inlet = Inlet::new(2);
+        assert_eq!(inlet.arrive(name(0), 0), Ok(()));
+        assert_eq!(inlet.arrive(name(1), 0), Ok(()));
+        assert_eq!(inlet.arrive(name(2), 0), Err(RingFault::Overrun { slice: 2, slots: 2 }));
+        assert_eq!(inlet.publish(1), Some(1));
+        assert_eq!(inlet.arrive(name(2), 0), Ok(()));
+    }
+
+    #[test]
+    fn credit_backwards_or_beyond_what_was_sent_is_a_violation() {
+        let mut outlet = Outlet::new(4);
+        (0..3).for_each(|_| outlet.send());
+        assert_eq!(outlet.hear(2), Ok(true));
+        assert_eq!(outlet.hear(2), Ok(false));
+        assert_eq!(outlet.hear(1), Err(RingFault::Credit { word: 1, credit: 2, sent: 3 }));
+        assert_eq!(outlet.hear(4), Err(RingFault::Credit { word: 4, credit: 2, sent: 3 }));
+    }
+
+    proptest! {
+        #[test]
+        fn both_ends_agree_whatever_the_order_and_a_sender_is_never_stuck(
+            slots in 1_u32..40, stripes in prop::collection::vec(1_u32..50, 1..6), seed in any::<u64>(),
+        ) {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut inlet, mut outlet) = (Inlet::new(slots), Outlet::new(slots));
+            for slices in stripes {
+                let (mut sent, mut done) = (0, 0);
+                while done < slices {
+                    if sent < slices && outlet.has_room() && random.bool() {
+                        let slot = usize::try_from(outlet.sent() % u64::from(slots)).unwrap();
+                        prop_assert_eq!(inlet.slot(sent), slot);
+                        prop_assert!(inlet.run(sent) >= 1 && inlet.run(sent) as usize + slot == slots as usize);
+                        inlet.arrive(name(sent), 0).unwrap();
+                        outlet.send();
+                        sent += 1;
+                    } else if done < sent {
+                        prop_assert_eq!(inlet.take().map(|arrived| arrived.name.slice), Some(done));
+                        done += 1;
+                        if let Some(word) = inlet.publish(u64::from(done)) {
+                            prop_assert_eq!(outlet.hear(word), Ok(true));
+                        }
+                    } else if sent < slices {
+                        prop_assert!(outlet.has_room(), "all is done, and the sender may not go on");
+                    }
+                }
+                inlet.end_stripe(slices);
+            }
+        }
+    }
+}

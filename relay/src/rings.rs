@@ -1,0 +1,286 @@
+//! Where are the rings of a link, at its receiver and at its sender?
+//!
+//! Invariants
+//! - A sender writes into slots that its credit allows, and a receiver believes nothing of what it finds: names, numbers and places are checked.
+//! - Nobody borrows memory that a peer may write; it is summed, checksummed and stored where it lies.
+
+use std::sync::Arc;
+
+use rackscan_device::ExternalMemory;
+use rackscan_fabric::{
+    Access, Region, RegionError, RegisterError, RemoteRegion, limits::REGION_ALIGNMENT_BYTES,
+};
+
+use crate::{
+    link::{Bytes, Link, Target},
+    message::Rings,
+    ring::{Inlet, Outlet, RingFault, SliceName},
+    shape::Layout,
+};
+
+/// Bytes of a word of credit.
+const CREDIT_BYTES: usize = 8;
+
+/// Registered memory of slots that slices lie in.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    region: Region,
+    /// The same for devices.
+    memory: ExternalMemory,
+}
+
+impl Slots {
+    pub(crate) fn new(bytes: usize) -> Result<Self, RegionError> {
+        let region = Region::allocate(whole_pages(bytes))?;
+        let shared = region.as_raw_slice(0, region.bytes())?.into_shared_bytes();
+        // Memory of our own can be written, so there are always shared bytes.
+        let shared = shared.ok_or(RegionError::Length {
+            bytes,
+            multiple: REGION_ALIGNMENT_BYTES,
+            bytes_max: region.bytes(),
+        })?;
+        Ok(Self { region, memory: ExternalMemory::of_bytes(Arc::new(shared)) })
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub(crate) fn memory(&self) -> &ExternalMemory {
+        &self.memory
+    }
+}
+
+/// Whole pages, and at least one.
+pub(crate) fn whole_pages(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(REGION_ALIGNMENT_BYTES)
+}
+
+/// Why what a peer did to its rings ends the session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RingsFault {
+    #[error(transparent)]
+    Ring(#[from] RingFault),
+    #[error("it sent a slice in ring {found} of {rings}")]
+    NoSuchRing { found: usize, rings: usize },
+    #[error("its memory has {found} bytes where {expected} are needed")]
+    TooShort { found: u64, expected: u64 },
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+/// A receiver's end of a link.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    slots: Slots,
+    journal: Region,
+    inlets: Vec<Inlet>,
+    /// Rings of a lane, and slots of a ring.
+    rings: usize,
+    slots_of_ring: usize,
+    slice_bytes: usize,
+    /// How many immediates have come.
+    read: u64,
+    /// The sender's words.
+    credits: RemoteRegion,
+}
+
+impl Incoming {
+    /// For a sender with so many rings a lane, whose words are there.
+    pub(crate) fn new(layout: &Layout, rings: usize, credits: RemoteRegion) -> Result<Self, RingsFault> {
+        let all = layout.shape.lanes * rings;
+        let expected = (all * CREDIT_BYTES) as u64;
+        if credits.length < expected {
+            return Err(RingsFault::TooShort { found: credits.length, expected });
+        }
+        let count = layout.slots_of_link(rings);
+        Ok(Self {
+            slots: Slots::new(count * layout.shape.slice_bytes)?,
+            journal: Region::allocate(whole_pages(count * SliceName::BYTES))?,
+            inlets: vec![Inlet::new(layout.slots()); all],
+            rings,
+            slots_of_ring: layout.shape.slots,
+            slice_bytes: layout.shape.slice_bytes,
+            read: 0,
+            credits,
+        })
+    }
+
+    /// Lets the sender write, and says where.
+    pub(crate) fn register(&self, link: &mut Link) -> Result<Rings, RegisterError> {
+        let slots = link.connection().register(self.slots.region(), Access::Write)?.into();
+        let journal = link.connection().register(&self.journal, Access::Write)?.into();
+        Ok(Rings { slots, journal })
+    }
+
+    /// A slice has come: its name is the next in the journal.
+    pub(crate) fn arrived(&mut self, checksum: u32) -> Result<(), RingsFault> {
+        let names = (self.inlets.len() * self.slots_of_ring).max(1) as u64;
+        let at = usize::try_from(self.read % names).unwrap_or(0) * SliceName::BYTES;
+        let name = SliceName::from_word(self.journal.load_u64(at)?);
+        self.read += 1;
+        let (found, rings) = (usize::from(name.ring), self.inlets.len());
+        let inlet = self.inlets.get_mut(found).ok_or(RingsFault::NoSuchRing { found, rings })?;
+        Ok(inlet.arrive(name, checksum)?)
+    }
+
+    pub(crate) fn inlet(&mut self, lane: usize, ring: usize) -> &mut Inlet {
+        &mut self.inlets[lane * self.rings + ring]
+    }
+
+    /// Where a slice of the lane's present stripe lies.
+    pub(crate) fn offset(&self, lane: usize, ring: usize, slice: u32) -> usize {
+        let ring = lane * self.rings + ring;
+        (ring * self.slots_of_ring + self.inlets[ring].slot(slice)) * self.slice_bytes
+    }
+
+    /// How many slices, this one included, lie one behind the other.
+    pub(crate) fn run(&self, lane: usize, ring: usize, slice: u32) -> u32 {
+        self.inlets[lane * self.rings + ring].run(slice)
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Tells the sender that the first `tail` slices of the lane's present stripe are needed no more, if that is worth it. Whether it was.
+    pub(crate) fn give_credit(&mut self, link: &mut Link, lane: usize, ring: usize, tail: u32) -> bool {
+        if !link.has_room_for_credit() {
+            return false;
+        }
+        let ring = lane * self.rings + ring;
+        let Some(word) = self.inlets[ring].publish(u64::from(tail)) else { return false };
+        link.credit(self.credits, (ring * CREDIT_BYTES) as u64, word);
+        true
+    }
+}
+
+/// A sender's end of a link.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    credits: Region,
+    /// Where the receiver has its rings; nothing until it has said so.
+    there: Option<(RemoteRegion, RemoteRegion)>,
+    outlets: Vec<Outlet>,
+    rings: usize,
+    slots_of_ring: usize,
+    slice_bytes: usize,
+    /// How many slices went.
+    sent: u64,
+}
+
+impl Outgoing {
+    /// With so many rings a lane.
+    pub(crate) fn new(layout: &Layout, rings: usize) -> Result<Self, RegionError> {
+        let all = layout.shape.lanes * rings;
+        Ok(Self {
+            credits: Region::allocate(whole_pages(all * CREDIT_BYTES))?,
+            there: None,
+            outlets: vec![Outlet::new(layout.slots()); all],
+            rings,
+            slots_of_ring: layout.shape.slots,
+            slice_bytes: layout.shape.slice_bytes,
+            sent: 0,
+        })
+    }
+
+    /// Lets the receiver say how far we may go, and names where.
+    pub(crate) fn register(&self, link: &mut Link) -> Result<RemoteRegion, RegisterError> {
+        link.connection().register_to_wake(&self.credits)
+    }
+
+    /// The receiver has said where its rings are.
+    pub(crate) fn found(&mut self, rings: &Rings) -> Result<(), RingsFault> {
+        let count = (self.outlets.len() * self.slots_of_ring) as u64;
+        let (slots, journal) = (RemoteRegion::from(rings.slots), RemoteRegion::from(rings.journal));
+        for (found, each) in [(slots.length, self.slice_bytes), (journal.length, SliceName::BYTES)] {
+            let expected = count * each as u64;
+            if found < expected {
+                return Err(RingsFault::TooShort { found, expected });
+            }
+        }
+        self.there = Some((slots, journal));
+        Ok(())
+    }
+
+    pub(crate) fn is_found(&self) -> bool {
+        self.there.is_some()
+    }
+
+    /// Whether a slice may go into a ring: what the receiver wrote is looked at only when that matters.
+    pub(crate) fn has_room(&mut self, lane: usize, ring: usize) -> Result<bool, RingsFault> {
+        let ring = lane * self.rings + ring;
+        let outlet = &mut self.outlets[ring];
+        if !outlet.has_room() {
+            outlet.hear(self.credits.load_u64(ring * CREDIT_BYTES)?)?;
+        }
+        Ok(outlet.has_room())
+    }
+
+    /// Hears what the receiver has written about rings without room, whether a slice waits for one or not. Whether anything was new: to be asked between arming and
+    /// sleeping.
+    pub(crate) fn hear(&mut self) -> Result<bool, RingsFault> {
+        let mut any = false;
+        for (ring, outlet) in self.outlets.iter_mut().enumerate() {
+            if !outlet.has_room() {
+                any |= outlet.hear(self.credits.load_u64(ring * CREDIT_BYTES)?)?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Sends a slice of a lane's stripe.
+    pub(crate) fn send(&mut self, link: &mut Link, (lane, send): (usize, usize), slice: Outbound) {
+        let Some((slots, journal)) = self.there else { return };
+        let ring = lane * self.rings + slice.ring;
+        let names = (self.outlets.len() * self.slots_of_ring).max(1) as u64;
+        let position = self.outlets[ring].sent();
+        let slot = (ring * self.slots_of_ring) as u64 + position % self.slots_of_ring as u64;
+        let target = Target {
+            slots,
+            slot_offset: slot * self.slice_bytes as u64,
+            journal,
+            journal_offset: self.sent % names * SliceName::BYTES as u64,
+        };
+        let ring_name = u16::try_from(ring).unwrap_or(u16::MAX);
+        let stripe = u16::try_from(slice.stripe & 0xFFFF).unwrap_or(0);
+        let name = SliceName { ring: ring_name, slice: slice.slice, stripe };
+        link.send((lane, send), target, name.to_word(), slice.bytes, slice.checksum);
+        self.outlets[ring].send();
+        self.sent += 1;
+    }
+}
+
+/// A slice that goes.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    /// In which ring of the lane.
+    pub(crate) ring: usize,
+    pub(crate) stripe: u64,
+    pub(crate) slice: u32,
+    pub(crate) bytes: Bytes,
+    pub(crate) checksum: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use rackscan_stripe::{Parity, Way};
+
+    use super::*;
+    use crate::Shape;
+
+    #[test]
+    fn credit_is_news_once_also_if_no_slice_waits_for_it() {
+        let layout = Layout::new(Shape::new(Parity::TwoD, Way::Relay, 1 << 20), 4).unwrap();
+        let mut outgoing = Outgoing::new(&layout, 2).unwrap();
+        assert!(!outgoing.hear().unwrap());
+        (0..layout.slots()).for_each(|_| outgoing.outlets[1].send());
+        assert!(!outgoing.hear().unwrap());
+        outgoing.credits.store_u64(CREDIT_BYTES, 2).unwrap();
+        assert!(outgoing.hear().unwrap());
+        assert!(!outgoing.hear().unwrap(), "whoever is told twice never sleeps");
+        (0..2).for_each(|_| outgoing.outlets[1].send());
+        outgoing.credits.store_u64(CREDIT_BYTES, u64::MAX).unwrap();
+        assert!(outgoing.hear().is_err());
+    }
+}

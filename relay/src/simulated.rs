@@ -1,0 +1,8 @@
+//! Do stripes get onto the right disks, whatever the network and the disks do? Method: nodes and a writer take turns in one thread, over the simulated
+//! network and simulated disks; what lies on the disks is compared with a plain computation.
+
+mod cluster;
+mod defects;
+mod hostile;
+mod losses;
+mod ways;

@@ -1,0 +1,472 @@
+//! How does a client write stripes, each byte of data once?
+//!
+//! A [`Writer`] opens a session with all nodes, takes stripes as long as a lane is free, and says how each ended: on all disks, or not, because of whom. One thread, which
+//! sleeps while nothing moves.
+//!
+//! Invariants
+//! - A stripe is stored when every node has said so, and the checksums of what they keep add up to those of the data.
+//! - Whatever goes wrong ends the session, with all stripes that are under way; another can be opened then.
+//! - Data must stay as it is until its stripe has ended, which is not before our own operations have completed: a lane's next stripe hears of none of them.
+
+mod flight;
+
+use std::{
+    collections::VecDeque,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use rackscan_fabric::{Address, ConnectError, Connection, Ending, Region, RegionSlice, spin_time};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use self::flight::{Flight, Reached, Shared};
+use crate::{
+    counters::Counters,
+    error::{Failure, SessionEnd, WriteError},
+    limits::{PROTOCOL, SPIN, WHAT_BYTES_MAX},
+    link::{Happened, Link},
+    message::{Begin, Cause, Message, Open},
+    rings::{Outgoing, whole_pages},
+    shape::{Layout, Member, Shape},
+};
+
+/// A stripe to be written.
+#[derive(Clone, Debug)]
+pub struct Stripe<'a> {
+    /// Its number, which says how its columns lie over the nodes.
+    pub number: u64,
+    /// Bytes of every cell, a multiple of [`crate::limits::SECTOR_BYTES`], at most the session's.
+    pub cell_bytes: u64,
+    /// What each node's store is told of it, by place among the members.
+    pub what: &'a [Vec<u8>],
+    /// The bytes of each data cell, in the order of [`rackscan_stripe::Geometry::data`]: registered memory that is sent as it lies. Zeros follow where they are shorter than a cell.
+    pub data: &'a [RegionSlice],
+}
+
+/// How a stripe ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub number: u64,
+    /// On the disks of all nodes that keep some of it; or who is to blame that it may not be.
+    pub outcome: Result<(), SessionEnd>,
+}
+
+/// A client's end of a session.
+#[derive(Debug)]
+pub struct Writer {
+    layout: Layout,
+    members: Vec<Member>,
+    reached: Vec<Reached>,
+    sums: Option<Region>,
+    zeros: Region,
+    lanes: Vec<Option<Flight>>,
+    ended: VecDeque<Ended>,
+    end: Option<SessionEnd>,
+    counters: Counters,
+    happened: Vec<Happened>,
+}
+
+impl Writer {
+    /// Asks all nodes for a session; [`Writer::is_open`] tells when they have agreed.
+    ///
+    /// # Errors
+    /// [`WriteError`]: the shape, the order of the members, a node that `connect` did not reach, memory.
+    pub fn ask(
+        shape: Shape,
+        members: Vec<Member>,
+        mut connect: impl FnMut(&Address) -> Result<Connection, ConnectError>,
+    ) -> Result<Self, WriteError> {
+        if !members.is_sorted_by(|one, other| one.node < other.node) {
+            return Err(WriteError::Order);
+        }
+        let layout = Layout::new(shape, members.len())?;
+        let sum_slots = layout.slots_of_link(layout.client.sums.len());
+        let sums = (sum_slots > 0).then(|| Region::allocate(sum_slots * shape.slice_bytes)).transpose()?;
+        let zeros = Region::allocate(whole_pages(shape.slice_bytes))?;
+        let session = getrandom::u64().map_err(|error| WriteError::Random { why: error.to_string() })?;
+        let mut reached = Vec::with_capacity(members.len());
+        for (you, member) in members.iter().enumerate() {
+            let node = member.node;
+            let connection =
+                connect(&member.address).map_err(|source| WriteError::Connect { node, source })?;
+            let mut link = Link::new(connection);
+            let rings = Outgoing::new(&layout, layout.rings(None, you))?;
+            let credits =
+                rings.register(&mut link).map_err(|source| WriteError::Register { node, source })?;
+            link.say(&Message::Open(opening(&layout, session, &members, you, credits)));
+            reached.push(Reached { node, link, rings, is_ready: false, waits: false });
+        }
+        Ok(Self {
+            lanes: (0..shape.lanes).map(|_| None).collect(),
+            layout,
+            members,
+            reached,
+            sums,
+            zeros,
+            ended: VecDeque::new(),
+            end: None,
+            counters: Counters::default(),
+            happened: Vec::new(),
+        })
+    }
+
+    /// As [`Writer::ask`], and waits until all nodes have agreed.
+    ///
+    /// # Errors
+    /// As [`Writer::ask`], and who refused, or who was silent until the deadline.
+    pub fn open(
+        shape: Shape,
+        members: Vec<Member>,
+        connect: impl FnMut(&Address) -> Result<Connection, ConnectError>,
+        deadline: Instant,
+    ) -> Result<Self, WriteError> {
+        let mut writer = Self::ask(shape, members, connect)?;
+        while !writer.is_open() {
+            writer.move_until(deadline);
+            if let Some(end) = writer.end {
+                return Err(WriteError::Ended(end));
+            }
+            if Instant::now() >= deadline && !writer.is_open() {
+                let silent = writer.reached.iter().filter(|reached| !reached.is_ready);
+                let silent: Vec<String> = silent.map(|reached| reached.node.to_string()).collect();
+                return Err(WriteError::TimedOut { silent: silent.join(", ") });
+            }
+        }
+        Ok(writer)
+    }
+
+    /// Whether all nodes have agreed, and the session has not ended.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.end.is_none() && self.reached.iter().all(|reached| reached.is_ready && reached.rings.is_found())
+    }
+
+    /// Why the session has ended, if it has.
+    #[must_use]
+    pub fn end(&self) -> Option<&SessionEnd> {
+        self.end.as_ref()
+    }
+
+    /// Whether another stripe can be taken now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.is_open() && self.lanes.iter().any(Option::is_none)
+    }
+
+    /// Operations that move slices and have not completed.
+    #[cfg(test)]
+    pub(crate) fn slices_in_flight(&self) -> usize {
+        self.reached.iter().map(|reached| reached.link.slices_in_flight()).sum()
+    }
+
+    /// Stripes that are under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.lanes.iter().flatten().count()
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let of = |reached: &Reached| reached.link.get().counters();
+        let (written_bytes, messages) =
+            self.reached.iter().map(of).fold((0, 0), |(bytes, sends), counters| {
+                (bytes + counters.written_bytes, sends + counters.sends)
+            });
+        Counters { written_bytes, messages, ..self.counters }
+    }
+
+    /// What the fabric has counted on each link, by place among the members.
+    #[must_use]
+    pub fn link_counters(&self) -> Vec<rackscan_fabric::Counters> {
+        self.reached.iter().map(|reached| reached.link.get().counters()).collect()
+    }
+
+    /// Takes a stripe. Its data must not change until it has ended.
+    ///
+    /// # Errors
+    /// [`WriteError`]; then nothing has happened.
+    pub fn write(&mut self, stripe: &Stripe<'_>) -> Result<(), WriteError> {
+        if let Some(end) = &self.end {
+            return Err(WriteError::Ended(end.clone()));
+        }
+        if !self.is_open() {
+            return Err(WriteError::NotOpen);
+        }
+        self.check(stripe)?;
+        let lanes = self.lanes.len();
+        let lane = self.lanes.iter().position(Option::is_none).ok_or(WriteError::LanesFull { lanes })?;
+        let (number, cell_bytes) = (stripe.number, stripe.cell_bytes);
+        for (member, what) in stripe.what.iter().enumerate() {
+            let what = what.clone();
+            let begin =
+                Begin { lane: u8::try_from(lane).unwrap_or(u8::MAX), stripe: number, cell_bytes, what };
+            if !self.reached[member].link.say(&Message::Begin(begin)) {
+                let failure = Failure::new(Some(member), Cause::Violation, "it takes in no messages");
+                self.fail(failure.clone());
+                return Err(WriteError::Ended(failure.named(&self.members)));
+            }
+        }
+        let flight = Flight::new(&self.layout, number, cell_bytes, stripe.data.to_vec());
+        self.lanes[lane] = Some(flight);
+        Ok(())
+    }
+
+    fn check(&self, stripe: &Stripe<'_>) -> Result<(), WriteError> {
+        let wrong = |what, found: u64, expected: String| WriteError::Stripe {
+            stripe: stripe.number,
+            what,
+            found,
+            expected,
+        };
+        if !self.layout.fits(stripe.cell_bytes) {
+            let most = self.layout.shape.cell_bytes_max;
+            return Err(wrong(
+                "the length of its cells",
+                stripe.cell_bytes,
+                format!("whole sectors up to {most} bytes"),
+            ));
+        }
+        let (cells, nodes) = (self.layout.geometry.data().len(), self.members.len());
+        if stripe.data.len() != cells {
+            return Err(wrong("the number of its data cells", stripe.data.len() as u64, cells.to_string()));
+        }
+        if stripe.what.len() != nodes {
+            return Err(wrong("the number of descriptions", stripe.what.len() as u64, nodes.to_string()));
+        }
+        let longest = stripe.what.iter().map(Vec::len).max().unwrap_or(0);
+        if longest > WHAT_BYTES_MAX {
+            return Err(wrong(
+                "the length of a description",
+                longest as u64,
+                format!("up to {WHAT_BYTES_MAX}"),
+            ));
+        }
+        let longest = stripe.data.iter().map(RegionSlice::len).max().unwrap_or(0) as u64;
+        if longest > stripe.cell_bytes {
+            return Err(wrong(
+                "the length of a cell's data",
+                longest,
+                format!("up to {}", stripe.cell_bytes),
+            ));
+        }
+        if self.lanes.iter().flatten().any(|flight| flight.stripe == stripe.number) {
+            return Err(wrong("its number", stripe.number, "one that is not under way".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Looks at everything once, without waiting. Whether anything happened.
+    pub fn turn(&mut self) -> bool {
+        let mut moved = false;
+        let mut happened = std::mem::take(&mut self.happened);
+        for member in 0..self.reached.len() {
+            moved |= self.reached[member].link.poll(&mut happened);
+            for event in happened.drain(..) {
+                if let Err(failure) = self.handle(member, event) {
+                    self.fail(failure);
+                }
+            }
+        }
+        self.happened = happened;
+        moved | self.advance()
+    }
+
+    /// A stripe that has ended.
+    pub fn next_ended(&mut self) -> Option<Ended> {
+        self.ended.pop_front()
+    }
+
+    /// Works until a stripe has ended, and says how; nothing if none is under way, or at the deadline. A node that is gone is noticed by itself; one that
+    /// is there and does nothing is the deadline's business: dropping the writer ends the session.
+    pub fn wait(&mut self, deadline: Instant) -> Option<Ended> {
+        while self.ended.is_empty() && self.under_way() > 0 && Instant::now() < deadline {
+            self.move_until(deadline);
+        }
+        self.ended.pop_front()
+    }
+
+    /// Works until something has happened, or the deadline.
+    pub fn move_until(&mut self, deadline: Instant) {
+        let spin_until = Instant::now() + spin_time(SPIN);
+        while !self.turn() {
+            let now = Instant::now();
+            if now >= deadline {
+                return;
+            }
+            if now < spin_until {
+                std::thread::yield_now();
+            } else {
+                self.sleep(deadline - now);
+            }
+        }
+    }
+
+    /// Sleeps until a link has something, at most for so long.
+    fn sleep(&mut self, time: Duration) {
+        let armed = self.reached.iter_mut().all(|reached| reached.link.connection().arm());
+        if !armed || self.hear_credit() {
+            return;
+        }
+        let fds = self.reached.iter().map(|reached| reached.link.get().as_fd());
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let timeout = Timespec::try_from(time).ok();
+        // However it ends, the links are looked at next.
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+    }
+
+    /// Whether a node has said something new of how far we may go, or broken the rules of it.
+    fn hear_credit(&mut self) -> bool {
+        let mut any = false;
+        for member in 0..self.reached.len() {
+            match self.reached[member].rings.hear() {
+                Ok(heard) => any |= heard,
+                Err(error) => {
+                    self.fail(Failure::new(Some(member), Cause::Violation, error));
+                    return true;
+                }
+            }
+        }
+        any
+    }
+
+    fn handle(&mut self, member: usize, event: Happened) -> Result<(), Failure> {
+        let violation = |why: &dyn ToString| Failure::new(Some(member), Cause::Violation, why.to_string());
+        match event {
+            Happened::Message(bytes) => {
+                let message = Message::decode(&bytes).map_err(|error| violation(&error))?;
+                self.hear(member, message)
+            }
+            Happened::Arrived(_) => Err(violation(&"it sent a slice to a client")),
+            Happened::Refused(why) => Err(violation(&why)),
+            Happened::Sent { lane, send } => {
+                if let Some(flight) = self.lanes.get_mut(lane).and_then(Option::as_mut) {
+                    flight.sent(send);
+                }
+                Ok(())
+            }
+            Happened::Closed(ending) => {
+                let cause = match ending {
+                    Ending::Orderly => Cause::Closed,
+                    Ending::Violation { .. } => Cause::Violation,
+                    _ => Cause::Lost,
+                };
+                Err(Failure::new(Some(member), cause, ending))
+            }
+        }
+    }
+
+    fn hear(&mut self, member: usize, message: Message) -> Result<(), Failure> {
+        let violation = |why: String| Failure::new(Some(member), Cause::Violation, why);
+        let reached = &mut self.reached[member];
+        match message {
+            Message::Rings(rings) if !reached.rings.is_found() => {
+                reached.rings.found(&rings).map_err(|error| violation(error.to_string()))
+            }
+            Message::Ready if !reached.is_ready => {
+                reached.is_ready = true;
+                Ok(())
+            }
+            Message::Stored { lane, stripe, digests } => {
+                let flight = self.lanes.get_mut(usize::from(lane)).and_then(Option::as_mut);
+                match flight.filter(|flight| flight.stripe == stripe) {
+                    Some(flight) => flight.stored(&self.layout, member, &digests),
+                    None => Err(violation(format!("it has stored stripe {stripe}, which it was not given"))),
+                }
+            }
+            Message::Look => Ok(()),
+            Message::Ends(ends) => Err(Failure::heard(ends, self.members.len(), Some(member))),
+            other => Err(violation(format!("it said {other:?} to a client"))),
+        }
+    }
+
+    /// Sends whatever can go; the older a stripe's lane, the earlier its slices.
+    fn advance(&mut self) -> bool {
+        let mut moved = false;
+        if self.end.is_some() {
+            return false;
+        }
+        loop {
+            let mut shared = Shared {
+                layout: &self.layout,
+                reached: &mut self.reached,
+                sums: self.sums.as_ref(),
+                zeros: &self.zeros,
+                counters: &mut self.counters,
+            };
+            let mut any = false;
+            let mut failed = None;
+            for (lane, flight) in self.lanes.iter_mut().enumerate() {
+                let Some(flight) = flight else { continue };
+                match flight.advance(lane, &mut shared) {
+                    Ok(advanced) => any |= advanced,
+                    Err(failure) => failed = Some(failure),
+                }
+            }
+            if let Some(failure) = failed {
+                self.fail(failure);
+                return true;
+            }
+            if !any {
+                break;
+            }
+            moved = true;
+        }
+        moved | self.end_stored()
+    }
+
+    fn end_stored(&mut self) -> bool {
+        let mut any = false;
+        for lane in &mut self.lanes {
+            if let Some(flight) = lane.take_if(|flight| flight.is_stored() && flight.is_through()) {
+                self.counters.stripes += 1;
+                self.ended.push_back(Ended { number: flight.stripe, outcome: Ok(()) });
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Ends the session: all nodes are told, and all stripes under way end.
+    fn fail(&mut self, failure: Failure) {
+        if self.end.is_some() {
+            return;
+        }
+        let ends = Message::Ends(failure.to_message());
+        for reached in &mut self.reached {
+            reached.link.say(&ends);
+        }
+        let end = failure.named(&self.members);
+        for flight in self.lanes.iter_mut().filter_map(Option::take) {
+            // What all have said is stored, whatever comes afterwards.
+            let outcome = if flight.is_stored() { Ok(()) } else { Err(end.clone()) };
+            self.counters.stripes += u64::from(outcome.is_ok());
+            self.ended.push_back(Ended { number: flight.stripe, outcome });
+        }
+        self.end = Some(end);
+    }
+}
+
+fn opening(
+    layout: &Layout,
+    session: u64,
+    members: &[Member],
+    you: usize,
+    credits: rackscan_fabric::RemoteRegion,
+) -> Open {
+    let Shape { parity, way, cell_bytes_max, slice_bytes, lanes, slots } = layout.shape;
+    Open {
+        protocol: PROTOCOL,
+        session,
+        parity,
+        way,
+        cell_bytes_max,
+        slice_bytes: u32::try_from(slice_bytes).unwrap_or(u32::MAX),
+        lanes: u16::try_from(lanes).unwrap_or(u16::MAX),
+        slots: u16::try_from(slots).unwrap_or(u16::MAX),
+        members: members.iter().map(|member| (member.node, member.address.to_string())).collect(),
+        you: u8::try_from(you).unwrap_or(u8::MAX),
+        credits: credits.into(),
+    }
+}
