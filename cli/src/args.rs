@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_io;
+mod bench_parity;
 mod bench_placement;
 mod bench_query;
 mod bench_ramp;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires, FabricWire};
 pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
+pub(crate) use bench_parity::{BenchParity, CellsTo};
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
 pub(crate) use bench_ramp::{BenchRamp, BenchRampStress, HomesArguments};

@@ -71,6 +71,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Bench(Bench::Io(options)) => command::bench_io::run(options),
         Command::Bench(Bench::Placement(options)) => command::bench_placement::run(global, options),
         Command::Bench(Bench::QueryIo(options)) => command::bench_query::run(global, options),
+        Command::Bench(Bench::Parity(options)) => command::bench_parity::run(options),
         Command::Bench(Bench::Ramp(options)) => command::bench_ramp::run(options),
         Command::Bench(Bench::Refresh(options)) => command::bench_refresh::run(global, options),
         Command::Bench(Bench::RampStress(options)) => command::bench_ramp::run_stress(options),

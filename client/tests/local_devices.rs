@@ -73,6 +73,7 @@ fn status(path: &Path, host: &str) -> NodeStatus {
         counters: NodeCounters::default(),
         cache: CacheStatus::default(),
         home: Default::default(),
+        relays: Vec::new(),
     }
 }
 

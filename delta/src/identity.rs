@@ -7,13 +7,16 @@
 //! | 6 | 0: a row of a segment; 1: a row that was inserted |
 //! | 7.. | segment 4, row 4; or the stamp of the transaction that inserted it (time 8, client 4) and its number among that transaction's rows 4 |
 //!
+//! Such keys live in groups ([`GROUPED_PREFIX`]): rows of a segment in one home, and all rows that one transaction has inserted, of whatever tables. So an order that is inserted with its lines has one home to ask, and one that is
+//! deleted two.
+//!
 //! Invariants
 //! - Numbers are big-endian: the order of keys is the order of tables, then of rows of segments by their places, then of inserted ones by their stamps.
 //! - An identity is for ever: a row keeps it when it is updated, and no other row of the same table ever gets it.
 
 use rackscan_format::ids::{SegmentId, TableId};
 use rackscan_ramp::{
-    item::Key,
+    item::{GROUPED_PREFIX, Key},
     stamp::{ClientId, Stamp},
 };
 use std::fmt;
@@ -22,7 +25,7 @@ use std::fmt;
 pub const SYSTEM_PREFIX: &[u8] = b"\0";
 
 /// What the keys of all rows of tables begin with.
-pub const ROW_PREFIX: &[u8] = b"\0r";
+pub const ROW_PREFIX: &[u8] = GROUPED_PREFIX;
 
 /// Bytes before the kind.
 const TABLE_BYTES: usize = 6;
@@ -152,6 +155,20 @@ mod tests {
             RowIdentity::Inserted { by: Stamp { time, client: ClientId(client) }, number }
         });
         prop_oneof![stored, inserted]
+    }
+
+    #[test]
+    fn rows_that_one_transaction_inserts_live_together_and_so_do_those_of_a_segment() {
+        let inserted = |client, number| RowIdentity::Inserted {
+            by: Stamp { time: 7, client: ClientId(client) },
+            number,
+        };
+        let stored = |segment, row| RowIdentity::Stored { segment: SegmentId(segment), row };
+        let place = |table, row: RowIdentity| row.key(TableId(table)).unwrap().placement();
+        assert_eq!(place(1, inserted(3, 0)), place(2, inserted(3, 900)));
+        assert_ne!(place(1, inserted(3, 0)), place(1, inserted(4, 0)));
+        assert_eq!(place(1, stored(5, 0)), place(1, stored(5, u32::MAX)));
+        assert_ne!(place(1, stored(5, 0)), place(1, stored(6, 0)));
     }
 
     proptest! {

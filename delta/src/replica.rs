@@ -216,7 +216,11 @@ impl Replica {
                 open.items.extend(items);
                 Ok(())
             }
-            Record::Put(part) => self.apply_part(part),
+            Record::Put(part) => {
+                // A scan may have told of it before it was committed.
+                self.open.remove(&part.stamp);
+                self.apply_part(part)
+            }
             Record::Commit(stamp) => self.commit(stamp),
             Record::Refuse(stamp) => {
                 self.open.remove(&stamp);

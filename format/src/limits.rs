@@ -34,6 +34,8 @@ pub const DECIMAL_DIGITS_MAX: u8 = 18;
 pub const ZONE_TEXT_BYTES_MAX: usize = 32;
 /// Devices of a storage node.
 pub const NODE_DEVICES_MAX: usize = 64;
+/// Relays of a storage node: one for each wire that there is.
+pub const NODE_RELAYS_MAX: usize = 4;
 /// Nodes of a cluster.
 pub const CLUSTER_NODES_MAX: usize = 256;
 

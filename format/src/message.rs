@@ -18,6 +18,7 @@ mod cost;
 mod page_read;
 mod raw;
 mod refusal;
+mod relay;
 mod status;
 mod transact;
 
@@ -27,13 +28,14 @@ pub use cost::{Cost, LoadReport};
 pub use page_read::PageRead;
 pub use raw::{RawRead, RawWrite, ScratchArea};
 pub use refusal::{BounceReason, Refusal, RefusalCode};
+pub use relay::{RelayStatus, RelayedTo};
 pub use status::{DeviceStatus, NodeCounters, NodeStatus};
 pub use transact::{HomeRegion, HomeStatus, Parcel};
 
 use crate::{
     codec::{self, CodecError},
     ids::{ColumnId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    limits::{MESSAGE_BYTES_MAX, NODE_DEVICES_MAX},
+    limits::{MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
     program::ScanProgram,
     schema::TableDefinition,
     segment::SegmentDirectory,
@@ -47,7 +49,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 9;
+pub const PROTOCOL_VERSION: u16 = 10;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -410,6 +412,13 @@ impl ReplyMessage {
         {
             let reason =
                 format!("a node of {} devices, expected at most {NODE_DEVICES_MAX}", status.devices.len());
+            return Err(CodecError::Malformed { what: "reply", reason });
+        }
+        if let Ok(Answer::Status(status)) = &message.outcome
+            && status.relays.len() > NODE_RELAYS_MAX
+        {
+            let reason =
+                format!("a node of {} relays, expected at most {NODE_RELAYS_MAX}", status.relays.len());
             return Err(CodecError::Malformed { what: "reply", reason });
         }
         Ok(message)

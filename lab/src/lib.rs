@@ -11,6 +11,7 @@
 //!
 //!   query_simulation   filters over stored tables, in each placement; beside the targets
 //!   kernels            what a scan costs on one core, over pages in memory; without any target
+//!   parity             stripes that survive lost nodes, written by each way; without any target
 //!   transactions       reads and writes of several keys, by sessions of a cluster; without any target
 //! ```
 //!
@@ -32,6 +33,7 @@ pub mod kernels;
 mod latency;
 pub mod limits;
 mod median;
+pub mod parity;
 pub mod query_simulation;
 mod record;
 pub mod replay;

@@ -66,7 +66,7 @@ impl Closing {
 /// The closing key of a prefix that is one of this home.
 fn key_at(prefix: &[u8], home: HomeId, homes: &[HomeId]) -> Option<Key> {
     let key = |salt: u16| Key::new(&[CLOSING_PREFIX, prefix, &salt.to_be_bytes()].concat()).ok();
-    (0..=u16::MAX).map_while(key).find(|key| home_of(key.fingerprint(), homes) == home)
+    (0..=u16::MAX).map_while(key).find(|key| home_of(key.placement(), homes) == home)
 }
 
 /// The prefix that a closing key is about; `None` for other keys.
@@ -138,8 +138,7 @@ mod tests {
         for table in 0..200_u32 {
             let prefix = [b"\0r".as_slice(), &table.to_be_bytes()].concat();
             let items = Closing::Closed.items(&prefix, &homes).unwrap();
-            let found: Vec<HomeId> =
-                items.iter().map(|(key, _)| home_of(key.fingerprint(), &homes)).collect();
+            let found: Vec<HomeId> = items.iter().map(|(key, _)| home_of(key.placement(), &homes)).collect();
             assert_eq!(found, homes);
             assert!(items.iter().all(|(key, value)| {
                 prefix_of(key) == Some(&prefix) && Closing::of(value) == Closing::Closed

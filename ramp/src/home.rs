@@ -8,19 +8,20 @@
 //! Invariants
 //! - Whatever tells of a vote or an end waits until all that was recorded before it is durable. Reads never wait for the log.
 //! - A commit is visible before it is durable: its versions are durable in all homes, so a crash cannot undo it, only delay it.
+//! - A transaction of one home is committed when its vote is durable, and not visible before: no message and no record says so besides.
 //! - Reads of a lease that this life of the home did not give are refused: the versions that they may need are not promised to be there.
 //! - Neither clock nor thread nor wire: requests and durability come from outside, replies and batches are taken away.
 
 use crate::{
     feed::Feed,
-    item::{Key, Version},
-    limits::{REPLY_BYTES_MAX, SCAN_KEYS_MAX},
+    item::{Key, Metadata, Value, Version},
+    limits::{FEED_PIECE_BYTES, REPLY_BYTES_MAX, SCAN_KEYS_MAX},
     locks::{Acquired, Locks},
     log::{LogWriter, Record},
     message::{Guard, HomeId, KeyRange, LeaseId, Mode, Part, Refusal, Reply, Request, Vote},
     slot::SlotMemory,
     stamp::{ClientId, Stamp},
-    store::Store,
+    store::{Commit, Store},
 };
 use std::collections::{HashMap, VecDeque};
 
@@ -37,14 +38,23 @@ pub struct Home<M> {
     /// Whether the log takes more records.
     log_full: bool,
     durable: u64,
-    /// Replies that wait for the log, in its order.
-    held: VecDeque<(u64, Peer, Reply)>,
+    /// What waits for the log, in its order.
+    held: VecDeque<(u64, Peer, Held)>,
     replies: Vec<(Peer, Reply)>,
     /// Whose requests for locks wait.
     lockers: HashMap<Stamp, Peer>,
     /// Whose leases there are.
     leases: HashMap<LeaseId, ClientId>,
     fed: Option<Fed<M>>,
+}
+
+/// What waits until a record is durable.
+#[derive(Debug)]
+enum Held {
+    /// To be said.
+    Reply(Reply),
+    /// All that a transaction writes, prepared: to be committed.
+    Whole(Part),
 }
 
 /// What readers follow.
@@ -116,8 +126,11 @@ impl<M: SlotMemory> Home<M> {
     /// All records up to this one are durable.
     pub fn durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
-        while let Some((_, peer, reply)) = self.held.pop_front_if(|(sequence, ..)| *sequence <= self.durable)
-        {
+        while let Some((_, peer, held)) = self.held.pop_front_if(|(sequence, ..)| *sequence <= self.durable) {
+            let reply = match held {
+                Held::Reply(reply) => reply,
+                Held::Whole(part) => self.commit_whole(part),
+            };
             self.replies.push((peer, reply));
         }
     }
@@ -204,7 +217,8 @@ impl<M: SlotMemory> Home<M> {
 
     fn get(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
         let items = keys.into_iter().map(|key| (self.store.get(&key), key));
-        let parts = in_parts(items.map(|(found, key)| (key.bytes().len() + found.bytes(), (key, found))));
+        let items = items.map(|(found, key)| (key.bytes().len() + found.bytes(), (key, found)));
+        let parts = in_parts(items, REPLY_BYTES_MAX);
         let epoch = self.store.epoch();
         self.read(from, lease, parts, |items| Reply::Found { items, epoch });
     }
@@ -212,15 +226,15 @@ impl<M: SlotMemory> Home<M> {
     fn stamps(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
         let stamp =
             |key: Key| (key.bytes().len() + Stamp::ENCODED_BYTES, (key.clone(), self.store.latest(&key)));
-        let parts = in_parts(keys.into_iter().map(stamp));
+        let parts = in_parts(keys.into_iter().map(stamp), REPLY_BYTES_MAX);
         self.read(from, lease, parts, |stamps| Reply::Latest { stamps });
     }
 
     fn among(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>, stamps: &[Stamp]) {
         let items = keys.into_iter().map(|key| (self.store.among(&key, stamps), key));
         let bytes = |version: &Option<Version>| version.as_ref().map_or(0, Version::bytes);
-        let parts =
-            in_parts(items.map(|(version, key)| (key.bytes().len() + bytes(&version), (key, version))));
+        let items = items.map(|(version, key)| (key.bytes().len() + bytes(&version), (key, version)));
+        let parts = in_parts(items, REPLY_BYTES_MAX);
         self.read(from, lease, parts, |items| Reply::Named { items });
     }
 
@@ -255,6 +269,10 @@ impl<M: SlotMemory> Home<M> {
     /// Writes down what is to survive a crash, and lets readers of the feed know.
     fn record(&mut self, record: &Record, is_fed: bool) {
         self.log.append(record);
+        self.feed(record, is_fed);
+    }
+
+    fn feed(&mut self, record: &Record, is_fed: bool) {
         if let Some(fed) = self.fed.as_mut().filter(|_| is_fed) {
             fed.feed.append(record);
         }
@@ -284,20 +302,27 @@ impl<M: SlotMemory> Home<M> {
         if sequence <= self.durable {
             self.replies.push((to, reply));
         } else {
-            self.held.push_back((sequence, to, reply));
+            self.held.push_back((sequence, to, Held::Reply(reply)));
         }
     }
 
     fn prepare(&mut self, from: Peer, part: Part, settled: &[Stamp]) {
         self.settle(settled);
-        let reply = match self.prepared(part) {
-            Ok(()) => Reply::Prepared,
-            Err(why) => Reply::Refused { why },
-        };
-        self.hold(from, reply);
+        let (stamp, is_whole) = (part.stamp, part.is_whole());
+        let prepared = self.prepared(part);
+        // What it was said to be at first counts.
+        let is_whole = self.store.transaction(stamp).map_or(is_whole, |known| known.homes.len() == 1);
+        match prepared {
+            Ok(Some(part)) if is_whole => self.held.push_back((self.log.sequence(), from, Held::Whole(part))),
+            // Of what was prepared before, the end waits in front of this.
+            Ok(_) if is_whole => self.hold(from, Reply::Committed),
+            Ok(_) => self.hold(from, Reply::Prepared),
+            Err(why) => self.hold(from, Reply::Refused { why }),
+        }
     }
 
-    fn prepared(&mut self, part: Part) -> Result<(), Refusal> {
+    /// Votes for it; the part, unless that was done before.
+    fn prepared(&mut self, part: Part) -> Result<Option<Part>, Refusal> {
         if self.log_full {
             return Err(Refusal::LogFull);
         }
@@ -310,11 +335,43 @@ impl<M: SlotMemory> Home<M> {
             return Err(Refusal::NotLocked { stamp, key: key.clone() });
         }
         self.check_open(&part)?;
-        if self.store.prepare(&part)? {
-            let is_fed = self.feeds(part.items.iter().map(|(key, _)| key));
-            self.record(&Record::Prepare(part), is_fed);
+        if !self.store.prepare(&part)? {
+            return Ok(None);
         }
-        Ok(())
+        // Who follows is told of a transaction of one home when it is committed.
+        let is_fed = !part.is_whole() && self.feeds(part.items.iter().map(|(key, _)| key));
+        let record = Record::Prepare(part);
+        self.record(&record, is_fed);
+        Ok(match record {
+            Record::Prepare(part) => Some(part),
+            _ => None,
+        })
+    }
+
+    /// Makes a transaction visible that has no other home, and whose vote is durable.
+    fn commit_whole(&mut self, part: Part) -> Reply {
+        let stamp = part.stamp;
+        let _: Commit = self.store.commit(stamp);
+        if self.feeds(part.items.iter().map(|(key, _)| key)) {
+            self.feed_whole(part);
+        }
+        self.unlock(stamp);
+        Reply::Committed
+    }
+
+    /// Tells those who follow of a transaction of one home: in pieces that they can read, which are published together.
+    fn feed_whole(&mut self, mut part: Part) {
+        let items = std::mem::take(&mut part.items).into_iter();
+        let bytes = |(key, value): &(Key, Value)| key.bytes().len() + value.len();
+        part.metadata = Metadata::Stamp;
+        for items in in_parts(items.map(|item| (bytes(&item), item)), FEED_PIECE_BYTES) {
+            self.feed(&Record::Put(Part { items, ..part.clone() }), true);
+        }
+    }
+
+    /// Whether it has no other home, and is committed as soon as its vote is durable.
+    fn is_whole_soon(&self, stamp: Stamp) -> bool {
+        self.store.transaction(stamp).is_some_and(|of| of.homes.len() == 1 && !of.committed)
     }
 
     /// Refuses what is closed, unless it was prepared before that.
@@ -327,7 +384,7 @@ impl<M: SlotMemory> Home<M> {
     }
 
     fn commit(&mut self, from: Peer, stamp: Stamp) {
-        if self.store.vote(stamp) == Some(Vote::Prepared) {
+        if self.store.vote(stamp) == Some(Vote::Prepared) && !self.is_whole_soon(stamp) {
             let is_fed = self.has_fed(stamp);
             self.store.commit(stamp);
             self.record(&Record::Commit(stamp), is_fed);
@@ -346,6 +403,9 @@ impl<M: SlotMemory> Home<M> {
     fn refuse(&mut self, stamp: Stamp) -> Vote {
         if let Some(vote @ (Vote::Refused | Vote::Forgotten)) = self.store.vote(stamp) {
             return vote;
+        }
+        if self.is_whole_soon(stamp) {
+            return Vote::Committed;
         }
         let is_fed = self.has_fed(stamp);
         let Some(vote) = self.store.refuse(stamp) else { return Vote::Committed };
@@ -424,11 +484,11 @@ impl<M: SlotMemory> Home<M> {
     }
 }
 
-/// Items with their bytes, divided so that each part fits an answer, or is one item; at least one part.
-fn in_parts<T>(items: impl Iterator<Item = (usize, T)>) -> Vec<Vec<T>> {
+/// Items with their bytes, divided so that each part has at most so many, or is one item; at least one part.
+fn in_parts<T>(items: impl Iterator<Item = (usize, T)>, bytes_max: usize) -> Vec<Vec<T>> {
     let (mut parts, mut part, mut part_bytes) = (Vec::new(), Vec::new(), 0);
     for (bytes, item) in items {
-        if part_bytes + bytes > REPLY_BYTES_MAX && !part.is_empty() {
+        if part_bytes + bytes > bytes_max && !part.is_empty() {
             parts.push(std::mem::take(&mut part));
             part_bytes = 0;
         }

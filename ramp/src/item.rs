@@ -77,6 +77,14 @@ impl Fingerprint {
 /// the feeds of homes is told of transactions that write a key of the system.
 pub const SYSTEM_PREFIX: &[u8] = b"\0";
 
+/// What keys of the system begin with that live together in groups, such as rows that one transaction has inserted: a transaction that writes a group has one home. Behind it follow
+/// [`OWNER_BYTES`] of whom they belong to, the group, and [`MEMBER_BYTES`] of which of its members it is.
+pub const GROUPED_PREFIX: &[u8] = b"\0r";
+/// Bytes in a grouped key that say whose it is, a table's for example. Members of a group have one home whosever they are.
+pub const OWNER_BYTES: usize = 4;
+/// Bytes in a grouped key that tell members of its group apart.
+pub const MEMBER_BYTES: usize = 4;
+
 /// A key: bytes that their users give a meaning to. Clones share the bytes.
 #[derive(Clone)]
 pub struct Key {
@@ -107,6 +115,14 @@ impl Key {
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+
+    /// What its home is chosen by: the fingerprint of its group, or its own if it has none ([`GROUPED_PREFIX`]).
+    #[must_use]
+    pub fn placement(&self) -> Fingerprint {
+        let rest = self.bytes.strip_prefix(GROUPED_PREFIX);
+        let group = rest.and_then(|rest| rest.get(OWNER_BYTES..rest.len().checked_sub(MEMBER_BYTES)?));
+        group.filter(|group| !group.is_empty()).map_or(self.fingerprint, Fingerprint::of)
     }
 }
 
@@ -380,6 +396,26 @@ mod tests {
             assert!(seen.insert(Fingerprint::of(format!("user{number}").as_bytes())), "{number}");
         }
         assert_ne!(Fingerprint::of(b"a"), Fingerprint::of(b"a\0"), "a zero is a byte, too");
+    }
+
+    #[test]
+    fn members_of_a_group_live_where_their_group_does_and_all_other_keys_by_themselves() {
+        let key = |bytes: &[u8]| Key::new(bytes).unwrap();
+        let of = |owner: u8, group: &[u8], member: u8| {
+            key(&[b"\0r", &[owner; OWNER_BYTES][..], group, &[member; MEMBER_BYTES]].concat())
+        };
+        let home = of(1, b"group", 1).placement();
+        for (owner, member) in [(1, 2), (2, 1), (255, 255)] {
+            assert_eq!(of(owner, b"group", member).placement(), home);
+            assert_ne!(of(owner, b"groups", member).placement(), home);
+        }
+        for alone in [&b"\0r"[..], b"\0r1234", b"\0r12345678", b"\0i1234group1234", b"r1234group1234", b"\0"]
+        {
+            assert_eq!(key(alone).placement(), key(alone).fingerprint(), "{alone:?}");
+        }
+        let places: HashSet<u64> =
+            (0..100_u32).map(|group| of(1, &group.to_be_bytes(), 1).placement().0 % 4).collect();
+        assert_eq!(places.len(), 4, "groups are spread");
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub const RECORD_BYTES_MAX: usize = 8 << 20;
 pub const FEED_HEADER_BYTES: usize = 64;
 /// Bytes of a feed that a reader copies at once. A longer record sends readers back to the home.
 pub const FEED_READ_BYTES_MAX: usize = 1 << 20;
+/// Bytes of keys and values in a record of a feed, but of the largest values: a transaction of one home that is longer is told of in several.
+pub const FEED_PIECE_BYTES: usize = 256 << 10;
 
 // The largest part, with its metadata, homes and lengths, fits a record.
 const _: () = assert!(
@@ -86,6 +88,8 @@ const _: () = assert!(
         + 256
         <= RECORD_BYTES_MAX - RECORD_HEADER_BYTES
 );
+// A piece of a transaction of small values, with lengths and homes, is read at once.
+const _: () = assert!(2 * FEED_PIECE_BYTES + WRITE_KEYS_MAX * 8 + HOMES_MAX * 2 < FEED_READ_BYTES_MAX);
 // The largest value can be written at all.
 const _: () = assert!(KEY_BYTES_MAX + VALUE_BYTES_MAX <= PART_BYTES_MAX);
 // What lies beside a small version fits the answer that it came for.

@@ -33,10 +33,10 @@ impl fmt::Display for HomeId {
     }
 }
 
-/// The home of a key among those that there are, ascending. It is the same one as long as they are.
+/// The home of a key of this placement ([`crate::item::Key::placement`]) among those that there are, ascending. It is the same one as long as they are.
 #[must_use]
-pub fn home_of(fingerprint: Fingerprint, homes: &[HomeId]) -> HomeId {
-    let place = usize::try_from(fingerprint.0 % homes.len().max(1) as u64).unwrap_or_default();
+pub fn home_of(placement: Fingerprint, homes: &[HomeId]) -> HomeId {
+    let place = usize::try_from(placement.0 % homes.len().max(1) as u64).unwrap_or_default();
     homes.get(place).copied().unwrap_or_default()
 }
 
@@ -89,6 +89,12 @@ pub struct Part {
 }
 
 impl Part {
+    /// Whether it is all that its transaction writes: then to prepare it is to commit it, because no other home has a vote.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.homes.len() == 1
+    }
+
     /// Whether it is within limits and in order.
     ///
     /// # Errors
@@ -315,7 +321,7 @@ pub enum Request {
     },
     /// Where the feed is now: who scans after this and follows the feed from there misses nothing.
     Mark,
-    /// To vote on a transaction: prepare it or refuse.
+    /// To vote on a transaction: prepare it or refuse. One that has no other home is committed with its vote ([`Part::is_whole`]), and answered as [`Request::Commit`] is.
     Prepare {
         /// What it writes here.
         part: Part,

@@ -34,7 +34,8 @@ fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
 }
 
 fn prepare(home: &mut Home<SlotVector>, time: u64, items: Vec<(Key, Value)>) -> Vec<Reply> {
-    let homes = vec![HomeId(0)];
+    // Another home has a vote, too: one step after the other.
+    let homes = vec![HomeId(0), HomeId(1)];
     let part = Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items };
     ask(home, Request::Prepare { part, settled: Vec::new() })
 }

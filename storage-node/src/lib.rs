@@ -10,6 +10,7 @@
 //!                    transact --> home (first reactor) --> its log's thread --> log; slots --> read by peers
 //!                                                      \--> peers' thread (lines to the other nodes) --> their homes
 //!                  reply  <---------------------- mailbox --------------------
+//!  relays: a listener, a thread and a ring each (`relay`) --> other nodes' relays, device
 //! ```
 //!
 //! Paths, each in the order of its files
@@ -18,10 +19,11 @@
 //! - transaction: `request/transact` -> `home/access` -> `home/service` -> `home/writer` -> mail -> reply.
 //! - copy of a log: `home/service` -> `peers/copier` -> another node's `request/keep_log` -> `copies` -> `peers` -> mail -> `home/copying`.
 //! - end of a transaction without its client: `home/endings` -> `peers` -> another node's `request/transact` -> `peers` -> mail -> `home/endings`.
+//! - stripe: `relay` (`rackscan_relay::Node`) -> other nodes' relays, and the device.
 //! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` -> `store/publish` -> `store/catalog_file`.
 //!
 //! Invariants
-//! - Nodes talk to each other only if they are told of each other (`peers`), and only about transactions and their logs.
+//! - Nodes talk to each other only if they are told of each other (`peers`), and only about transactions, their logs, and stripes that pass.
 //! - Requests are stateless, but for transactions: what a client leaves behind when it dies is at most a load, leases and locks, which die with it, and
 //!   what it has prepared, which its homes end.
 //! - All memory is divided at start (`memory_plan`); every queue has its bound in [`limits`].
@@ -45,6 +47,7 @@ mod memory_plan;
 mod metrics;
 mod node;
 mod peers;
+mod relay;
 mod request;
 mod scan_pool;
 mod serve;

@@ -41,6 +41,16 @@ pub const SCAN_MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// A scan plans its pages for one part in so many of its memory quota. Its groups, which it puts out when they take a quarter
 /// of what is planned, find room in the rest.
 pub const SCAN_MEMORY_SHARE: usize = 2;
+/// Memory for stripes that pass, if the configuration has relays and does not say how much.
+pub const RELAY_BYTES_DEFAULT: u64 = 64 << 20;
+/// The least of it.
+pub const RELAY_BYTES_MIN: u64 = 1 << 20;
+/// Device operations of a relay in flight.
+pub const RELAY_DEPTH: u32 = 128;
+/// A relay that has nothing to do looks at least so often whether the node stops.
+pub const RELAY_SLEEP_MAX: Duration = Duration::from_millis(200);
+/// A busy relay says how far it is each time it has done so many turns.
+pub const RELAY_TURNS_PER_REPORT: u64 = 256;
 /// Addresses a node listens at.
 pub const LISTENERS_MAX: usize = 16;
 /// Reads and writes in flight of one thread.
@@ -238,6 +248,7 @@ const _: () = assert!(IO_THREADS_MAX as usize <= rackscan_device::limits::IO_THR
 // A part of a raw request is staged whole.
 const _: () = assert!(RAW_BYTES_MAX as usize <= BUFFER_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES_MAX <= rackscan_device::limits::BUFFER_BYTES_MAX);
+const _: () = assert!(RELAY_BYTES_MIN <= RELAY_BYTES_DEFAULT && RELAY_DEPTH <= IO_DEPTH_MAX);
 // A reactor watches its connections, its bell and the listeners.
 const _: () = assert!(
     CONNECTIONS_PER_REACTOR_MAX + LISTENERS_MAX < rackscan_device::limits::WATCHES_PER_RING_MAX as usize

@@ -9,6 +9,8 @@
 //! metadata   2/16   directories of the tables, twice: parsed and as the catalog
 //! wires      1/16   the inboxes of the reactors, and what each connection has of its own
 //!
+//! relays     as configured, for stripes that pass; nothing without relays
+//!
 //! transactions      as configured, or a sixteenth of the budget if cache and rest can spare it, taken before the rest is divided:
 //!   copies   1/8    where nodes know each other: pieces of logs on their way to copies and from homes, at most 4 MiB; of what is left:
 //!   transit  1/8    requests being served, their records in batches of the log    (more where that is less than the largest request)
@@ -56,6 +58,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) budget_bytes: u64,
     /// The page cache of the node, its book-keeping included; 0 if there is none.
     pub(crate) cache_bytes: u64,
+    /// Stripes that pass; 0 if there are no relays.
+    pub(crate) relay_bytes: u64,
     /// The home of transactions, if the node keeps keys.
     pub(crate) home: Option<HomePlan>,
     /// Staging of one reactor, without its echo memory.
@@ -76,12 +80,13 @@ pub(crate) struct MemoryPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "at least {least_bytes} bytes for {reactors} reactors (or pollers) and {scan_workers} scan workers beside a cache of \
-     {cache_bytes} bytes and {home_bytes} bytes of transactions"
+     {cache_bytes} bytes, {home_bytes} bytes of transactions and {relay_bytes} bytes of relays"
 )]
 pub(crate) struct TooSmall {
     least_bytes: u64,
     cache_bytes: u64,
     home_bytes: u64,
+    relay_bytes: u64,
     reactors: u16,
     scan_workers: u16,
 }
@@ -141,15 +146,18 @@ impl MemoryPlan {
         let least_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
         // What is asked for comes before what is taken where there is some to spare.
         let asked_bytes = config.transactions.map_or(0, |asked| asked.0);
-        let cache_bytes = cache_bytes(config, least_bytes + asked_bytes);
-        let home_bytes = home_bytes(config, least_bytes + cache_bytes);
-        let shared_bytes = budget_bytes.saturating_sub(cache_bytes).saturating_sub(home_bytes);
+        let relay_bytes = config.relay_bytes();
+        let cache_bytes = cache_bytes(config, least_bytes + asked_bytes + relay_bytes);
+        let home_bytes = home_bytes(config, least_bytes + cache_bytes + relay_bytes);
+        let taken_bytes = cache_bytes + home_bytes + relay_bytes;
+        let shared_bytes = budget_bytes.saturating_sub(taken_bytes);
         let part = |parts: u64| shared_bytes / PARTS * parts;
         if shared_bytes < least_bytes {
             return Err(TooSmall {
-                least_bytes: least_bytes + cache_bytes + home_bytes,
+                least_bytes: least_bytes + taken_bytes,
                 cache_bytes,
                 home_bytes,
+                relay_bytes,
                 reactors: config.pollers(),
                 scan_workers: config.scan_workers,
             });
@@ -160,6 +168,7 @@ impl MemoryPlan {
         Ok(Self {
             budget_bytes,
             cache_bytes,
+            relay_bytes,
             home: (home_bytes > 0).then(|| HomePlan::of(home_bytes, !config.peers.is_empty())),
             staging_bytes: if maps_all_memory(config) { 2 * BUFFER_BYTES_MAX } else { staging_bytes },
             append_bytes: whole_buffers(part(APPEND_PARTS) / reactors),

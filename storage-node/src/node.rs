@@ -21,6 +21,8 @@ use rackscan_fabric::{
     inbox::{Inbox, InboxHandle},
 };
 
+use rackscan_format::ids::NodeId;
+
 use crate::{
     bridge::{BridgeIo, Core, Intake, NodeParts, Reactor, ReactorParts},
     cache::NodeCache,
@@ -34,7 +36,7 @@ use crate::{
     mailbox::Mailbox,
     memory_plan::{MemoryPlan, inbox_config},
     metrics::Metrics,
-    peers,
+    peers, relay,
     scan_pool::{self, Programs, ScanQueue, WorkerParts},
     staging::Staging,
     store::{Publisher, Store},
@@ -83,8 +85,7 @@ impl Node {
         let (publisher, thread) =
             Publisher::start(&config, Arc::clone(&store), file, Arc::clone(&lifecycle))?;
         handle.others.push(thread);
-        let mailboxes = make_mailboxes(&config)?;
-        lifecycle.watch_over(mailboxes.clone());
+        let mailboxes = make_mailboxes(&config, &lifecycle)?;
         let keeping = start_keeping(&mut handle, &config, opened.as_ref())?;
         let home = opened.as_ref().map(home::Opened::shared);
         let mut service = start_home(&mut handle, &config, &key, opened, &mailboxes)?;
@@ -94,6 +95,7 @@ impl Node {
         let listeners: Vec<Listener> =
             config.listen.iter().map(|address| listen(address, &key, &receive)).collect::<Result<_, _>>()?;
         handle.addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let relays = start_relays(&mut handle, (&config, &plan), &key, &store, &metrics)?;
         let node = Arc::new(NodeParts {
             cpu_share: CpuShare::new(),
             programs: Programs::default(),
@@ -104,6 +106,7 @@ impl Node {
             cache,
             home,
             keeping,
+            relays,
             metrics,
             scans,
             lifecycle,
@@ -128,8 +131,7 @@ impl Node {
         }
         // Set once, here.
         let _ = node.registered_buffers.set(registration(&reports));
-        let addresses: Vec<String> = handle.addresses.iter().map(ToString::to_string).collect();
-        tracing::info!(node = %node.config.node, ?addresses, "the node is ready");
+        handle.say_ready(node.config.node);
         Ok(handle)
     }
 }
@@ -159,6 +161,11 @@ impl NodeHandle {
     pub fn wait(mut self) -> Result<(), Stopped> {
         self.join();
         self.lifecycle.failure().map_or(Ok(()), Err)
+    }
+
+    fn say_ready(&self, node: NodeId) {
+        let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        tracing::info!(%node, ?addresses, "the node is ready");
     }
 
     fn join(&mut self) {
@@ -203,10 +210,28 @@ fn boot_id() -> Result<String, StartError> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(read)?.trim().to_owned())
 }
 
-fn make_mailboxes(config: &Config) -> Result<Vec<Arc<Mailbox>>, StartError> {
+/// A mailbox for each reactor, which the lifecycle wakes.
+fn make_mailboxes(config: &Config, lifecycle: &Lifecycle) -> Result<Vec<Arc<Mailbox>>, StartError> {
     let make = |_| Mailbox::new().map(Arc::new);
-    let made = (0..config.pollers()).map(make).collect::<Result<_, _>>();
-    made.map_err(|source| StartError::Os { action: "make a mailbox", source })
+    let made = (0..config.pollers()).map(make).collect::<Result<Vec<_>, _>>();
+    let made = made.map_err(|source| StartError::Os { action: "make a mailbox", source })?;
+    lifecycle.watch_over(made.clone());
+    Ok(made)
+}
+
+/// The threads that relay stripes.
+fn start_relays(
+    handle: &mut NodeHandle,
+    (config, plan): (&Config, &MemoryPlan),
+    key: &ClusterKey,
+    store: &Store,
+    metrics: &Metrics,
+) -> Result<Vec<relay::Relay>, StartError> {
+    let place = (store.devices(), store.scratch());
+    let (relays, threads) = relay::start(config, key, place, &handle.lifecycle)?;
+    handle.others.extend(threads);
+    metrics.memory_taken(plan.relay_bytes);
+    Ok(relays)
 }
 
 fn make_inboxes(config: &Config) -> Result<Vec<Inbox>, StartError> {

@@ -1,7 +1,8 @@
 //! Which words does `rackscan bench` understand?
 
 use super::{
-    BenchIo, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress, BenchRefresh, BenchScan, BenchTpch,
+    BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress, BenchRefresh, BenchScan,
+    BenchTpch,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
@@ -35,6 +36,11 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  rackscan bench ramp-stress\n  \
                             rackscan bench ramp-stress --algorithm ramp-small --over tcp --transactions 100000 --seed 7")]
     RampStress(Box<BenchRampStress>),
+    /// Writing stripes that survive lost nodes: data alone, parities by the client, parities by relays
+    #[command(after_help = "Examples:\n  rackscan bench parity\n  \
+                            rackscan bench parity --nodes 3,4,5,8 --blocks 64KiB --to memory --wires shm --report parity-report\n  \
+                            rackscan bench parity --parity xor --nodes 3 --blocks 4KiB,8KiB,16KiB --ways naive,relay")]
+    Parity(Box<BenchParity>),
     /// Queries while the refresh functions of TPC-H run at full rate, beside the same without; every order is looked at for being whole
     #[command(after_help = "Examples:\n  rackscan bench refresh\n  \
                             rackscan bench refresh --scale 0.1 --queries q01,q06,q15 --placement remote-process --streams 2")]

@@ -43,7 +43,7 @@ pub(crate) enum ScheduleArgument {
     Relay,
 }
 
-/// What protects a stripe.
+/// What protects a stripe; of `rackscan bench parity`, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ParityArgument {
     /// Rows and diagonals, each with its XOR

@@ -150,7 +150,11 @@ impl ClusterFile {
 fn introduce(members: &mut [Member]) {
     let peers: Vec<PeerConfig> = members
         .iter()
-        .map(|Member { config, .. }| PeerConfig { node: config.node, addresses: config.listen.clone() })
+        .map(|Member { config, .. }| PeerConfig {
+            node: config.node,
+            addresses: config.listen.clone(),
+            relay: config.relay.clone(),
+        })
         .collect();
     for member in members.iter_mut().filter(|member| member.config.peers.is_empty()) {
         let others = peers.iter().filter(|peer| peer.node != member.config.node);

@@ -7,7 +7,7 @@
 use super::bench::write_lines;
 use crate::{
     args::{BenchRamp, BenchRampStress, HomesArguments},
-    cluster::{HomeNodes, HomeOptions},
+    cluster::{HomeOptions, OwnNodes},
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
     progress,
@@ -133,7 +133,7 @@ fn kind(wire: Wire) -> WireKind {
 
 /// Nodes that sessions of all series share.
 struct Host {
-    nodes: HomeNodes,
+    nodes: OwnNodes,
     endpoints: Vec<NodeEndpoint>,
     key: ClusterKey,
 }
@@ -144,7 +144,7 @@ impl Host {
         let each = value_bytes * BYTES_PER_VALUE_BYTE / u64::from(nodes.max(1));
         let transactions_bytes = each.max(TRANSACTIONS_BYTES_MIN);
         let options = HomeOptions { folder, nodes, transactions_bytes, verbs };
-        let nodes = HomeNodes::start(&options)?;
+        let nodes = options.start()?;
         let (endpoints, key) = (nodes.file().endpoints(), nodes.file().key()?);
         Ok(Self { nodes, endpoints, key })
     }
@@ -331,7 +331,7 @@ fn print_stress(asked: &BenchRampStress, outcome: &StressOutcome) -> Result<(), 
     writeln!(file, "{line}").map_err(at_path(path))
 }
 
-fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))

@@ -3,6 +3,7 @@
 mod bench;
 pub(crate) mod bench_fabric;
 pub(crate) mod bench_io;
+pub(crate) mod bench_parity;
 pub(crate) mod bench_placement;
 pub(crate) mod bench_query;
 pub(crate) mod bench_ramp;

@@ -381,7 +381,7 @@ impl Session {
 
     /// All homes of these keys, ascending, each once.
     fn homes_of<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<HomeId> {
-        let mut homes: Vec<HomeId> = keys.map(|key| home_of(key.fingerprint(), &self.ids)).collect();
+        let mut homes: Vec<HomeId> = keys.map(|key| home_of(key.placement(), &self.ids)).collect();
         homes.sort_unstable();
         homes.dedup();
         homes
@@ -418,7 +418,7 @@ struct Dealt<'s> {
 
 impl Cluster for Dealt<'_> {
     fn home(&self, key: &Key) -> HomeId {
-        home_of(key.fingerprint(), self.ids)
+        home_of(key.placement(), self.ids)
     }
 
     fn lease(&self, home: HomeId) -> LeaseId {

@@ -45,7 +45,7 @@ enum Sent {
 
 impl Session {
     pub(super) fn home_of(&self, key: &Key) -> HomeId {
-        home_of(key.fingerprint(), &self.ids)
+        home_of(key.placement(), &self.ids)
     }
 
     /// Sends what a coordinator wants to say; what it wants to get is read out of slots where they are known.

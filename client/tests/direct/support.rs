@@ -138,6 +138,7 @@ fn say_who(mut connection: Connection, over: &AtomicBool) {
                 counters: rackscan_format::message::NodeCounters::default(),
                 cache: rackscan_format::message::CacheStatus::default(),
                 home: rackscan_format::message::HomeStatus::default(),
+                relays: Vec::new(),
             };
             let outcome = Ok(Answer::Status(Box::new(status)));
             let reply = ReplyMessage { id: message.id, outcome, load: LoadReport::default() };

@@ -77,6 +77,7 @@ pub(crate) fn status(node: u16) -> NodeStatus {
         counters: NodeCounters::default(),
         cache: CacheStatus::default(),
         home: Default::default(),
+        relays: Vec::new(),
     }
 }
 

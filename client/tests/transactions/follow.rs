@@ -48,6 +48,7 @@ impl Follow for Told {
         match record {
             Record::Prepare(part) => self.open.entry(part.stamp).or_default().extend(part.items),
             Record::Commit(stamp) => self.values.extend(self.open.remove(&stamp).unwrap_or_default()),
+            Record::Put(part) => self.values.extend(part.items),
             _ => {}
         }
         Ok(())

@@ -433,6 +433,7 @@ impl Serving {
             counters: NodeCounters::default(),
             cache: CacheStatus::default(),
             home: HomeStatus::default(),
+            relays: Vec::new(),
         }
     }
 }

@@ -57,7 +57,7 @@ fn key_at(scene: &Scene, node: usize) -> Key {
     let ids: Vec<HomeId> = scene.places.iter().map(|place| HomeId(place.id)).collect();
     (0..)
         .map(|number| of(&format!("k{number}")))
-        .find(|key| home_of(key.fingerprint(), &ids) == ids[node])
+        .find(|key| home_of(key.placement(), &ids) == ids[node])
         .expect("each node keeps some")
 }
 

@@ -155,9 +155,10 @@ impl World {
             let keys: Vec<Key> = writing.parts.values().flatten().map(|(key, _)| key.clone()).collect();
             let metadata = Algorithm::Fast.metadata(&keys);
             let part = Part { stamp, homes, guard: Guard::Open, metadata, items };
+            let voted = if part.is_whole() { Reply::Committed } else { Reply::Prepared };
             let replies =
                 ask(&mut self.nodes[usize::from(home.0)], Request::Prepare { part, settled: vec![] });
-            assert_eq!(replies, [Reply::Prepared]);
+            assert_eq!(replies, [voted]);
             writing.prepared.insert(home);
             return;
         }

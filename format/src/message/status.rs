@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::{BounceReason, Request};
-use super::{BridgeStatus, CacheStatus, HomeStatus, ScratchArea};
+use super::{BridgeStatus, CacheStatus, HomeStatus, RelayStatus, ScratchArea};
 use crate::ids::{DeviceId, NodeId};
 
 /// A device as its node describes it.
@@ -116,4 +116,6 @@ pub struct NodeStatus {
     pub cache: CacheStatus,
     /// Its home of transactions.
     pub home: HomeStatus,
+    /// Its relays of stripes, at most `NODE_RELAYS_MAX`.
+    pub relays: Vec<RelayStatus>,
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! preparing --all prepared--> committing --all said so--> committed
+//!     |  \--of one home, which has prepared and committed it: committed
 //!     |  \--a home is lost: asked for its vote when it is back        \--a home is lost: told again when it is back, or given up: sealed
 //!     \--one refused: aborted
 //! ```
@@ -102,6 +103,10 @@ impl Write {
             }
             // Somebody else has come to the same end.
             Reply::Voted { vote: Vote::Committed } if !self.committing => self.commit(),
+            // Its vote was the last one.
+            Reply::Committed if !self.committing && self.homes.len() == 1 => {
+                Step::end(Outcome::Committed { stamp: self.stamp })
+            }
             Reply::Committed if self.committing => {
                 self.open.remove(&from);
                 let done = Outcome::Committed { stamp: self.stamp };

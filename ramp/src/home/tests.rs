@@ -23,10 +23,20 @@ fn key(name: u8) -> Key {
     Key::new(&[name]).unwrap()
 }
 
-fn prepare(time: u64, guard: Guard) -> Request {
+fn part_of(homes: &[HomeId], time: u64, guard: Guard) -> Part {
     let items = vec![(key(b'a'), Value::new(b"value").unwrap())];
-    let part = Part { stamp: at(time), homes: vec![HomeId(0)], guard, metadata: Metadata::Stamp, items };
+    Part { stamp: at(time), homes: homes.to_vec(), guard, metadata: Metadata::Stamp, items }
+}
+
+/// Of a transaction that has another home, too.
+fn prepare(time: u64, guard: Guard) -> Request {
+    let part = part_of(&[HomeId(0), HomeId(1)], time, guard);
     Request::Prepare { part, settled: Vec::new() }
+}
+
+/// Of one that has no other.
+fn prepare_whole(time: u64, guard: Guard) -> Request {
+    Request::Prepare { part: part_of(&[HomeId(0)], time, guard), settled: Vec::new() }
 }
 
 fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
@@ -92,7 +102,7 @@ fn a_feed_has_the_transactions_of_its_keys_and_no_others() {
     let [Reply::Marked { tail }] = ask(&mut home, Request::Mark)[..] else { panic!("no mark") };
     let part = |time, name| {
         let items = vec![(key(name), Value::new(b"value").unwrap())];
-        let homes = vec![HomeId(0)];
+        let homes = vec![HomeId(0), HomeId(1)];
         Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items }
     };
     for (time, name) in [(1, b'a'), (2, b'b'), (3, b'a')] {
@@ -131,6 +141,77 @@ fn votes_and_ends_are_told_when_they_are_durable() {
     assert_eq!(home.take_replies(), [(Peer(1), Reply::Committed)]);
     let again = again(&batch.bytes);
     assert_eq!(again.store().vote(at(1)), Some(Vote::Prepared), "the commit was not durable");
+}
+
+#[test]
+fn a_transaction_of_one_home_is_committed_when_its_vote_is_durable_and_not_visible_before() {
+    let feed = Feed::new(SlotVector::zeroed(4096), OPTIONS.life).unwrap();
+    let mut home = home().feeding(feed, b"a");
+    let [Reply::Marked { tail }] = ask(&mut home, Request::Mark)[..] else { panic!("no mark") };
+    let fed = |home: &mut Home<SlotVector>| {
+        home.publish_feed();
+        read(tail, &home.feed_memory().unwrap().as_slice()[crate::limits::FEED_HEADER_BYTES..]).0
+    };
+    assert_eq!(ask(&mut home, prepare_whole(1, Guard::Open)), []);
+    // Who says more before that changes nothing: neither is it visible sooner, nor is it taken back.
+    for request in [Request::Commit { stamp: at(1) }, Request::Abort { stamp: at(1) }] {
+        assert_eq!(ask(&mut home, request), []);
+    }
+    assert_eq!(ask(&mut home, prepare_whole(1, Guard::Open)), [], "said twice");
+    assert_eq!((home.store().latest(&key(b'a')), fed(&mut home)), (Stamp::FIRST, vec![]));
+    let batch = home.log_mut().take_batch().unwrap();
+    assert_eq!(
+        again(&[]).store().latest(&key(b'a')),
+        Stamp::FIRST,
+        "a crash before has undone nothing visible"
+    );
+    home.durable(batch.sequence);
+    let told: Vec<Reply> = home.take_replies().into_iter().map(|(_, reply)| reply).collect();
+    assert_eq!(told, [Reply::Committed, Reply::Committed, Reply::Committed, Reply::Committed]);
+    assert_eq!(home.store().latest(&key(b'a')), at(1));
+    assert_eq!(fed(&mut home), [Record::Put(part_of(&[HomeId(0)], 1, Guard::Open))]);
+    assert!(home.log_mut().take_batch().is_none(), "its vote is all that is written down");
+    let again = again(&batch.bytes);
+    assert_eq!((again.store().latest(&key(b'a')), again.store().vote(at(1))), (at(1), Some(Vote::Committed)));
+}
+
+#[test]
+fn a_long_transaction_of_one_home_is_told_of_in_pieces_that_are_read_at_once_and_published_together() {
+    let feed = Feed::new(SlotVector::zeroed(8 << 20), OPTIONS.life).unwrap();
+    let store = Store::new(StoreOptions { budget_bytes: 16 << 20, ..OPTIONS }, SlotVector::zeroed(4096));
+    let mut home = Home::new(store, LogWriter::after(Tail::START)).feeding(feed, b"a");
+    let [Reply::Marked { tail }] = ask(&mut home, Request::Mark)[..] else { panic!("no mark") };
+    let value = Value::new(&[7; 10_000]).unwrap();
+    let items: Vec<_> =
+        (0..200_u8).map(|number| (Key::new(&[b'a', number]).unwrap(), value.clone())).collect();
+    let part = Part { items: items.clone(), ..part_of(&[HomeId(0)], 1, Guard::Open) };
+    ask(&mut home, Request::Prepare { part, settled: Vec::new() });
+    let fed = |home: &Home<SlotVector>| {
+        read(tail, &home.feed_memory().unwrap().as_slice()[crate::limits::FEED_HEADER_BYTES..]).0
+    };
+    home.durable(1);
+    assert_eq!(fed(&home), [], "it is not published yet");
+    home.publish_feed();
+    let mut told = Vec::new();
+    for record in fed(&home) {
+        let Record::Put(part) = record else { panic!("{record:?}") };
+        let bytes: usize = part.items.iter().map(|(key, value)| key.bytes().len() + value.len()).sum();
+        assert!(part.stamp == at(1) && bytes <= crate::limits::FEED_PIECE_BYTES, "{bytes}");
+        told.extend(part.items);
+    }
+    assert_eq!(told, items);
+}
+
+#[test]
+fn locks_of_a_transaction_of_one_home_go_when_its_vote_is_durable() {
+    let mut home = home();
+    let lock = |time| Request::Lock { owner: at(time), wanted: vec![(key(b'a'), Mode::Exclusive)] };
+    assert!(matches!(ask(&mut home, lock(1))[..], [Reply::Locked { .. }]));
+    ask(&mut home, prepare_whole(1, Guard::Locked));
+    assert_eq!(ask(&mut home, lock(2)), []);
+    home.durable(1);
+    let told: Vec<Reply> = home.take_replies().into_iter().map(|(_, reply)| reply).collect();
+    assert!(matches!(told[..], [Reply::Locked { .. }, Reply::Committed]), "{told:?}");
 }
 
 #[test]
@@ -199,7 +280,7 @@ fn a_lost_client_leaves_no_locks_but_what_it_has_prepared() {
     ask(&mut home, prepare(1, Guard::Locked));
     ask(&mut home, lock(2, 1, b'b'));
     assert_eq!(ask(&mut home, lock(3, 2, b'b')), []);
-    assert_eq!(home.client_lost(ClientId(1)), [(at(1), vec![HomeId(0)])]);
+    assert_eq!(home.client_lost(ClientId(1)), [(at(1), vec![HomeId(0), HomeId(1)])]);
     assert_eq!(home.take_replies().len(), 1, "b is free");
     assert_eq!(ask(&mut home, lock(4, 2, b'a')), [], "a is in doubt");
 }

@@ -23,7 +23,7 @@ use crate::{
 /// One thing that a home remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// It has voted for a transaction.
+    /// It has voted for a transaction; where no other home has a vote, that commits it.
     Prepare(Part),
     /// It has written without a vote.
     Put(Part),

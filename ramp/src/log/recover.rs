@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - The same records make the same store as the calls that wrote them down made, without what only readers needed.
-//! - What is in doubt stays in doubt: whoever recovers asks the other homes (`termination`).
+//! - What is in doubt stays in doubt: whoever recovers asks the other homes (`termination`). What has no other home is not: that it was prepared is its commit.
 
 use super::record::Record;
 use crate::{
@@ -50,6 +50,10 @@ pub fn recover<M: SlotMemory>(
         match record {
             Record::Prepare(part) => {
                 store.prepare(&part).map_err(refused)?;
+                // Nobody else has a vote.
+                if part.is_whole() {
+                    let _: Commit = store.commit(part.stamp);
+                }
             }
             Record::Put(part) => store.put(&part).map_err(refused)?,
             Record::Commit(stamp) => {

@@ -32,6 +32,7 @@ use crate::{
     mailbox::Mailbox,
     memory_plan::MemoryPlan,
     metrics::{Metrics, add},
+    relay::Relay,
     scan_pool::{Programs, ScanQueue},
     staging::{Slot, Staging},
     store::{Publisher, Store},
@@ -53,6 +54,8 @@ pub(crate) struct NodeParts {
     pub(crate) home: Option<Arc<HomeShared>>,
     /// The way to the copies of other nodes' logs, if some are kept here.
     pub(crate) keeping: Option<Keeping>,
+    /// Its relays of stripes.
+    pub(crate) relays: Vec<Relay>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) scans: Arc<ScanQueue>,
     pub(crate) cpu_share: CpuShare,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::Address;
 use rackscan_format::{
-    limits::{CLUSTER_NODES_MAX, NODE_DEVICES_MAX},
+    limits::{CLUSTER_NODES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
     message::BridgeKind,
 };
 
@@ -95,8 +95,8 @@ impl Config {
         for device in &mut self.devices {
             device.path = folder.join(&device.path);
         }
-        let peers = self.peers.iter_mut().flat_map(|peer| &mut peer.addresses);
-        for address in self.listen.iter_mut().chain(peers) {
+        let peers = self.peers.iter_mut().flat_map(|peer| peer.addresses.iter_mut().chain(&mut peer.relay));
+        for address in self.listen.iter_mut().chain(&mut self.relay).chain(peers) {
             if let Address::Shm { path } = address {
                 *path = folder.join(&*path);
             }
@@ -170,10 +170,29 @@ impl Config {
             return fault("scratch", size.to_string(), expected);
         }
         self.check_devices(file)?;
+        self.check_relays(file)?;
         self.check_transactions(file)?;
         self.check_peers(file)?;
         if let Err(needed) = crate::memory_plan::MemoryPlan::of(self) {
             return fault("memory_budget", self.memory_budget.to_string(), needed.to_string());
+        }
+        Ok(())
+    }
+
+    fn check_relays(&self, file: &Path) -> Result<(), ConfigError> {
+        let fault = |key: &'static str, found: String, expected: String| {
+            Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
+        };
+        let of_peers = self.peers.iter().map(|peer| peer.relay.len());
+        let most = [self.relay.len()].into_iter().chain(of_peers).max().unwrap_or(0);
+        if most > NODE_RELAYS_MAX {
+            return fault("relay", format!("{most} addresses"), format!("at most {NODE_RELAYS_MAX}"));
+        }
+        if let Some(bytes) = self.relay_memory
+            && bytes.0 < limits::RELAY_BYTES_MIN
+        {
+            let expected = format!("at least {} bytes", limits::RELAY_BYTES_MIN);
+            return fault("relay_memory", bytes.to_string(), expected);
         }
         Ok(())
     }
@@ -324,6 +343,11 @@ mod tests {
             ("scratch = 4096", ["scratch is 4KiB", "at least"]),
             ("bridge = \"static\"\npollers = 64\nio_threads = 200", ["io_threads is 200", "12800"]),
             ("bridge = \"dynamic\"\npollers = 64\nreactor_depth = 512", ["reactor_depth is 512", "32768"]),
+            ("relay_memory = 4096", ["relay_memory is 4KiB", "at least"]),
+            (
+                "relay = [\"shm:a\", \"shm:b\", \"shm:c\", \"shm:d\", \"shm:e\"]",
+                ["relay is 5 addresses", "at most 4"],
+            ),
             ("scan_queue = 65535", ["scan_queue is 65535", "1 to"]),
             ("scan_cpu_ms = 0", ["scan_cpu_ms is 0", "1 to 3600000"]),
             ("scan_memory = 4096", ["scan_memory is 4KiB", "at least 262144"]),

@@ -19,6 +19,8 @@
 //! io_threads = 4                    # for each reactor or poller that reads by pread
 //! pollers = 4                       # of the bridges "static" and "dynamic", in place of reactors
 //! scratch = "1GiB"                  # an area of the first device for the laboratory; none by default
+//! relay = ["shm:node0/relay"]       # where stripes are relayed, each with a thread of its own; nowhere by default
+//! relay_memory = "64MiB"            # of the memory budget, for stripes that pass
 //! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this one ends nothing, and its log has no copies
 //! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
 //! scan_cpu_ms = 5000                # processor time of one scan; one that takes more is bounced, and the engine scans the segment
@@ -72,6 +74,9 @@ pub struct PeerConfig {
     /// Where it listens; the first address is used.
     #[serde(with = "load::addresses")]
     pub addresses: Vec<Address>,
+    /// Where it relays stripes.
+    #[serde(default, with = "load::addresses", skip_serializing_if = "Vec::is_empty")]
+    pub relay: Vec<Address>,
 }
 
 /// How long a node whose log has a damaged end waits for those that may have the rest of it, before it goes on without.
@@ -104,6 +109,12 @@ pub struct Config {
     /// Where it listens, on one wire or several at once.
     #[serde(with = "load::addresses")]
     pub listen: Vec<Address>,
+    /// Where it relays stripes, each address with a thread of its own; nowhere if empty. Other nodes find it by their `peers`.
+    #[serde(default, with = "load::addresses", skip_serializing_if = "Vec::is_empty")]
+    pub relay: Vec<Address>,
+    /// The part of the memory budget that stripes may take while they pass; none without `relay`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay_memory: Option<ByteSize>,
     /// The file of the cluster's key.
     pub key_file: PathBuf,
     /// All memory it may use for buffers, scans and metadata.
@@ -239,6 +250,8 @@ impl Config {
             data_dir,
             devices: vec![device],
             listen: Vec::new(),
+            relay: Vec::new(),
+            relay_memory: None,
             key_file,
             memory_budget: defaults::memory_budget(),
             cache: None,
@@ -260,6 +273,15 @@ impl Config {
             scan_cpu_ms: defaults::scan_cpu_ms(),
             scan_memory: defaults::scan_memory(),
             log_patience: LogPatience::default(),
+        }
+    }
+
+    /// Bytes of the memory budget for stripes that pass.
+    #[must_use]
+    pub fn relay_bytes(&self) -> u64 {
+        match self.relay.is_empty() {
+            true => 0,
+            false => self.relay_memory.map_or(limits::RELAY_BYTES_DEFAULT, |asked| asked.0),
         }
     }
 

@@ -135,7 +135,13 @@ impl HomeService {
 
     fn serve(&mut self, asked: Asked) {
         let Asked { caller, connection, messages } = asked;
-        for message in messages {
+        for mut message in messages {
+            if let Request::Prepare { part, .. } = &mut message
+                && !part.homes.contains(&self.id)
+            {
+                // Who leaves this home out is not believed: others may have a vote.
+                part.homes.push(self.id);
+            }
             match &message {
                 Request::Lease { client } if !self.clients.leases(*client, connection) => {
                     // As where the home has too many leases.

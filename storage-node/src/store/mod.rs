@@ -111,7 +111,7 @@ impl Store {
             file.replace(&CatalogContentRef { device_labels: &labels, cluster, catalog })?;
         }
         recover::complete_labels(&recovered)?;
-        let scratch = Self::scratch(config, &recovered)?;
+        let scratch = Self::take_scratch(config, &recovered)?;
         let published = Published::new(config.node, recovered.tables, random_u64()?)?;
         let store = Self {
             devices: recovered.devices,
@@ -125,7 +125,10 @@ impl Store {
     }
 
     /// Keeps or makes the scratch area; what is free then goes back to the filesystem.
-    fn scratch(config: &Config, recovered: &recover::Recovered) -> Result<Option<ScratchArea>, StartError> {
+    fn take_scratch(
+        config: &Config,
+        recovered: &recover::Recovered,
+    ) -> Result<Option<ScratchArea>, StartError> {
         let (Some(device), Some(label)) =
             (recovered.devices.get(scratch::DEVICE), recovered.labels.get(scratch::DEVICE))
         else {
@@ -135,6 +138,11 @@ impl Store {
         let kept = scratch.keep();
         recover::release_free_space(config, recovered);
         if kept.is_some() { Ok(kept) } else { scratch.make() }
+    }
+
+    /// The scratch area, on the first device, if there is one.
+    pub(crate) fn scratch(&self) -> Option<ScratchArea> {
+        self.scratch
     }
 
     fn published(&self) -> Arc<Published> {

@@ -27,6 +27,7 @@ mod process_equals_a_scan_at_home;
 mod requests_come_in_boxes;
 mod rows_are_followed;
 mod scratch_is_set_aside;
+mod stripes_are_relayed;
 mod support;
 mod tables_are_whole_or_absent;
 mod tables_succeed_one_another;

@@ -29,7 +29,7 @@ use crate::support::cluster::Cluster;
 
 const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
 const TABLE: TableId = TableId(7);
-/// Rows of a segment that every transaction updates, and rows that it inserts.
+/// Rows that every transaction updates, each of a segment of its own, and rows that it inserts.
 const STORED: u32 = 8;
 const INSERTED: u32 = 4;
 const WRITERS: usize = 2;
@@ -52,7 +52,7 @@ fn follower(cluster: &Cluster) -> Follower {
 }
 
 fn stored(row: u32) -> RowIdentity {
-    RowIdentity::Stored { segment: SegmentId(1), row }
+    RowIdentity::Stored { segment: SegmentId(row), row }
 }
 
 /// All rows that the transaction writes. They have many homes.
@@ -78,6 +78,15 @@ fn write(session: &mut Session) -> Stamp {
     let written = session.write_stamped(make).expect("all nodes are up");
     assert_eq!(written.untold, []);
     written.stamp
+}
+
+/// Inserts rows only: they have one home.
+fn insert(session: &mut Session) -> Stamp {
+    let make = |stamp: Stamp| {
+        let inserted = (0..INSERTED).map(|number| RowIdentity::Inserted { by: stamp, number });
+        Ok::<_, TransactionError>(inserted.map(|row| item(row, &bytes_of(stamp))).collect())
+    };
+    session.write_stamped(make).expect("all nodes are up").stamp
 }
 
 /// Catches up as soon as all nodes are there.
@@ -129,6 +138,27 @@ fn what_was_acknowledged_is_known_and_nothing_is_told_twice() {
             assert_eq!(check(&replica, &acknowledged), acknowledged.len(), "{wire:?}");
             let caught = follower.catch_up(&mut replica).unwrap();
             assert_eq!(caught, CaughtUp { rounds: 1, records: 0, began_anew: false }, "{wire:?}");
+        }
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn what_has_one_home_is_told_by_one_record_as_soon_as_it_is_acknowledged() {
+    for wire in WIRES {
+        let cluster = started(4, wire);
+        let (mut follower, mut replica) = (follower(&cluster), Replica::new());
+        follower.catch_up(&mut replica).unwrap();
+        let (mut session, mut known) = (session(&cluster), 0);
+        for number in 1..=20 {
+            let stamp = insert(&mut session);
+            let caught = follower.catch_up(&mut replica).unwrap();
+            assert_eq!((caught.records, caught.began_anew), (1, false), "{wire:?} {number}");
+            let rows = replica.table(TABLE).map_or(0, |rows| rows.rows().count());
+            let of_this = replica.table(TABLE).into_iter().flat_map(|rows| rows.rows());
+            let of_this = of_this.filter(|(_, version)| version.stamp == stamp).count();
+            assert_eq!((rows - known, of_this), (INSERTED as usize, INSERTED as usize), "{wire:?}");
+            known = rows;
         }
         cluster.stop_all();
     }
@@ -200,7 +230,7 @@ fn a_node_that_is_down_is_named_and_all_is_there_when_it_is_back() {
 }
 
 #[test]
-fn what_feeds_do_not_hold_any_more_or_never_could_is_scanned() {
+fn what_feeds_do_not_hold_any_more_is_scanned_and_what_is_long_comes_in_pieces() {
     for wire in WIRES {
         let cluster = started(1, wire);
         let mut session = session(&cluster);
@@ -216,9 +246,9 @@ fn what_feeds_do_not_hold_any_more_or_never_could_is_scanned() {
             version.value.bytes().map(|bytes| (bytes.len(), bytes[0]))
         };
         assert_eq!(value(&replica, 0), Some((100_000, 49)), "{wire:?}");
-        // More than is read of a feed at once.
+        // More than is read of a feed at once is told of in pieces.
         session.write(vec![item(stored(1), &vec![1; 600_000]), item(stored(2), &vec![2; 600_000])]).unwrap();
-        assert!(follower.catch_up(&mut replica).unwrap().began_anew, "{wire:?}");
+        assert!(!follower.catch_up(&mut replica).unwrap().began_anew, "{wire:?}");
         let found = [1, 2].map(|row| value(&replica, row));
         assert_eq!(found, [Some((600_000, 1)), Some((600_000, 2))], "{wire:?}");
         assert!(!follower.catch_up(&mut replica).unwrap().began_anew, "{wire:?}");

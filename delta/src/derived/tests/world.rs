@@ -98,6 +98,7 @@ struct Places<'a>(&'a [Node]);
 impl Cluster for Places<'_> {
     fn home(&self, key: &Key) -> HomeId {
         let homes: Vec<HomeId> = self.0.iter().map(|node| node.id).collect();
+        // Each key by itself: rows that live together would hide what goes wrong between homes.
         home_of(key.fingerprint(), &homes)
     }
 

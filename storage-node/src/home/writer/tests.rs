@@ -37,7 +37,9 @@ fn at(time: u64) -> Stamp {
 fn part(time: u64, bytes: usize) -> Part {
     let key = Key::new(format!("key{}", time % 50).as_bytes()).unwrap();
     let items = vec![(key, Value::new(&vec![7; bytes]).unwrap())];
-    Part { stamp: at(time), homes: vec![HomeId(0)], guard: Guard::Open, metadata: Metadata::Stamp, items }
+    // Another home has a vote, too: it is committed by a record of its own.
+    let homes = vec![HomeId(0), HomeId(1)];
+    Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items }
 }
 
 impl Bench {

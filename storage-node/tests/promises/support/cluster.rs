@@ -97,6 +97,7 @@ impl Cluster {
         let peer = |(node, address): (u16, &Address)| PeerConfig {
             node: NodeId(node),
             addresses: vec![address.clone()],
+            relay: Vec::new(),
         };
         config.peers = (1..).zip(&self.addresses).map(peer).collect();
         config

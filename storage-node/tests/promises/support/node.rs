@@ -61,6 +61,11 @@ impl Home {
         self.folder.path().join(name)
     }
 
+    /// Where a relay may listen.
+    pub(crate) fn relay_socket(&self) -> Address {
+        Address::Shm { path: self.sockets.path().join("relay") }
+    }
+
     pub(crate) fn device(&self, number: usize) -> PathBuf {
         self.path(&format!("device{number}"))
     }

@@ -1,0 +1,118 @@
+//! How does a command have nodes of its own, which are gone afterwards?
+//!
+//! Invariants
+//! - Only a folder that this command made is written and removed.
+//! - A node that was killed ended at once, without being asked; one that is started again has what is on its disk.
+
+use super::{ClusterFile, Lifelines, Shape, create};
+use crate::failure::{Failure, at_path};
+use rackscan_fabric::{Address, Wire};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Nodes of this command, each a process.
+pub(crate) struct OwnNodes {
+    root: PathBuf,
+    file: ClusterFile,
+    lifelines: Option<Lifelines>,
+}
+
+impl OwnNodes {
+    /// Makes a folder of this name in `folder` and starts the nodes; `edit` changes what the configuration says of each.
+    pub(crate) fn start(
+        folder: &Path,
+        name: &str,
+        shape: &Shape,
+        edit: &mut dyn FnMut(&mut toml::Table) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        fs::create_dir_all(folder).map_err(at_path(folder))?;
+        let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
+        let root = folder.join(format!("rackscan-{name}-{}", std::process::id()));
+        let file = create(&root, shape)?;
+        let mut nodes = Self { root, file, lifelines: None };
+        nodes.file = edited(&nodes.file, edit)?;
+        nodes.lifelines = super::start_for_command(&nodes.file)?;
+        if nodes.lifelines.is_none() {
+            return Err(Failure::Runtime(format!("{}: other nodes listen there", nodes.root.display())));
+        }
+        Ok(nodes)
+    }
+
+    /// Where the nodes are, and their key.
+    pub(crate) fn file(&self) -> &ClusterFile {
+        &self.file
+    }
+
+    /// Their processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.lifelines.iter().flat_map(Lifelines::pids).collect()
+    }
+
+    /// Ends a node at once.
+    pub(crate) fn kill(&mut self, node: u16) -> Result<(), Failure> {
+        self.lifelines.as_mut().map_or(Ok(()), |lifelines| lifelines.kill(node))
+    }
+
+    /// Starts a node again that was killed; returns when it can be reached.
+    pub(crate) fn start_again(&mut self, node: u16) -> Result<(), Failure> {
+        let Some(lifelines) = &mut self.lifelines else { return Ok(()) };
+        lifelines.start_again(&self.file, node)
+    }
+
+    /// Whether the nodes listen on a wire.
+    pub(crate) fn has_wire(&self, wire: Wire) -> bool {
+        let mut members = self.file.members.iter();
+        members.all(|member| member.config.listen.iter().any(|address| address.wire() == wire))
+    }
+}
+
+impl Drop for OwnNodes {
+    fn drop(&mut self) {
+        if let Some(lifelines) = self.lifelines.take() {
+            lifelines.stop();
+        }
+        let sockets = self.file.members.first().and_then(|member| {
+            member.config.listen.iter().find_map(|address| match address {
+                Address::Shm { path } => path.parent().map(Path::to_owned),
+                _ => None,
+            })
+        });
+        let elsewhere = sockets.filter(|folder| !folder.starts_with(&self.root));
+        for folder in elsewhere.iter().chain([&self.root]) {
+            if let Err(error) = fs::remove_dir_all(folder) {
+                tracing::warn!("{}: cannot be removed: {error}", folder.display());
+            }
+        }
+    }
+}
+
+/// The same nodes, with what each is told changed.
+fn edited(
+    file: &ClusterFile,
+    edit: &mut dyn FnMut(&mut toml::Table) -> Result<(), Failure>,
+) -> Result<ClusterFile, Failure> {
+    let wrong = |error: &dyn std::fmt::Display| Failure::Runtime(format!("{}: {error}", file.path.display()));
+    let text = fs::read_to_string(&file.path).map_err(at_path(&file.path))?;
+    let mut table: toml::Table = toml::from_str(&text).map_err(|error| wrong(&error))?;
+    let nodes = table.get_mut("node").and_then(toml::Value::as_array_mut);
+    for node in nodes.into_iter().flatten().filter_map(toml::Value::as_table_mut) {
+        edit(node)?;
+    }
+    let text = toml::to_string(&table).map_err(|error| wrong(&error))?;
+    fs::write(&file.path, text).map_err(at_path(&file.path))?;
+    ClusterFile::read(&file.path)
+}
+
+/// A size, as configurations say it.
+pub(super) fn size(bytes: u64) -> toml::Value {
+    toml::Value::String(format!("{bytes}B"))
+}
+
+/// The address on an adapter (`DEVICE@ADDRESS`) with the port that a node has for tcp.
+pub(super) fn on_adapter(node: &toml::Table, adapter: &str) -> Option<toml::Value> {
+    let listen = node.get("listen")?.as_array()?;
+    let port = listen.iter().find_map(|address| address.as_str()?.strip_prefix("tcp:")?.rsplit_once(':'));
+    port.map(|(_, port)| toml::Value::String(format!("verbs:{adapter}:{port}")))
+}

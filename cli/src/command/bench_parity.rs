@@ -1,0 +1,180 @@
+//! `rackscan bench parity`: what it costs to write stripes that survive lost nodes, by nodes that are started for it.
+//!
+//! Invariants
+//! - Whatever fails in one condition, what was measured in the others is printed before the error.
+
+use super::{bench::write_lines, bench_ramp::stop_on_signals};
+use crate::{
+    args::{BenchParity, CellsTo, LabWire, ParityArgument},
+    cluster::{OwnNodes, RelayOptions},
+    failure::Failure,
+    output::{Cell, TextTable},
+    progress,
+};
+use rackscan_client::NodeEndpoint;
+use rackscan_fabric::{Address, Wire};
+use rackscan_lab::{
+    Provenance, WireKind,
+    parity::{Case, ParityLine, ParityOutcome, Plan, RelayHost, Relays, measure, parity_report},
+};
+use rackscan_relay::Member;
+use rackscan_stripe::Parity;
+use std::time::Duration;
+
+/// Measures the grid that the options make.
+pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
+    if asked.wires.contains(&LabWire::Verbs) && asked.verbs.is_none() {
+        let text = "--wires verbs needs --verbs with the nodes' adapter and address, as DEVICE@ADDRESS";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let stop = stop_on_signals()?;
+    let provenance = Provenance::now("parity", 0.0);
+    let length = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let plan = Plan {
+        cases: cases(asked),
+        ways: asked.ways.clone(),
+        cell_bytes: length(asked.cell),
+        lanes: asked.lanes.into(),
+        ring_bytes: length(asked.ring),
+        rounds: asked.repeat,
+        duration: Duration::from_secs_f64(asked.seconds),
+        link_mbit: None,
+        provenance: provenance.clone(),
+        stop: &stop,
+    };
+    let mut host = Host { asked, running: None };
+    let bar = progress::turns();
+    let outcome = measure(&plan, &mut host, &mut |step| {
+        bar.set_length(step.total as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(step.doing.to_owned());
+    });
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
+    if !outcome.lines.is_empty() {
+        write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
+        if let Some(folder) = &asked.report {
+            let page = parity_report(&outcome, &provenance).write(folder)?;
+            eprintln!("figures: {}", page.display());
+        }
+    }
+    ended(&outcome)
+}
+
+fn ended(outcome: &ParityOutcome) -> Result<(), Failure> {
+    if let Some(first) = outcome.failures.first() {
+        let count = outcome.failures.len();
+        return Err(Failure::Runtime(format!(
+            "{count} conditions could not be measured; the first: {first}"
+        )));
+    }
+    if outcome.stopped {
+        let text = "stopped before everything was measured; the figures above are partial";
+        return Err(Failure::Runtime(text.to_owned()));
+    }
+    Ok(())
+}
+
+fn cases(asked: &BenchParity) -> Vec<Case> {
+    let parity = match asked.parity {
+        ParityArgument::TwoD => Parity::TwoD,
+        ParityArgument::Xor => Parity::Xor,
+    };
+    let mut cases = Vec::new();
+    for nodes in &asked.nodes {
+        for wire in &asked.wires {
+            for to in &asked.to {
+                let (nodes, wire, on_disk) = (usize::from(*nodes), (*wire).into(), *to == CellsTo::Disk);
+                let case = |block: &u64| {
+                    let slice_bytes = usize::try_from(*block).unwrap_or(usize::MAX);
+                    Case { nodes, wire, parity, slice_bytes, on_disk }
+                };
+                cases.extend(asked.blocks.iter().map(case));
+            }
+        }
+    }
+    cases
+}
+
+/// Nodes that are started anew when another number of them is asked for.
+struct Host<'a> {
+    asked: &'a BenchParity,
+    running: Option<(usize, OwnNodes)>,
+}
+
+impl Host<'_> {
+    fn nodes(&mut self, nodes: usize) -> Result<&OwnNodes, Failure> {
+        if self.running.as_ref().is_none_or(|(running, _)| *running != nodes) {
+            self.running = None;
+            let options = RelayOptions {
+                folder: self.asked.folder.clone(),
+                nodes: u16::try_from(nodes).unwrap_or(u16::MAX),
+                scratch_bytes: self.asked.to.contains(&CellsTo::Disk).then_some(self.asked.file_size),
+                verbs: self.asked.verbs.clone().filter(|_| self.asked.wires.contains(&LabWire::Verbs)),
+            };
+            self.running = Some((nodes, options.start()?));
+        }
+        self.running.as_ref().map(|(_, nodes)| nodes).ok_or_else(|| Failure::Runtime("no nodes".to_owned()))
+    }
+}
+
+impl RelayHost for Host<'_> {
+    fn start(&mut self, nodes: usize, wire: WireKind) -> Result<Relays, String> {
+        let nodes = self.nodes(nodes).map_err(|failure| failure.to_string())?;
+        let wire_of = |address: &&Address| match wire {
+            WireKind::Shm => address.wire() == Wire::Shm,
+            WireKind::Tcp => address.wire() == Wire::Tcp,
+            WireKind::Verbs => address.wire() == Wire::Verbs,
+        };
+        let member = |member: &crate::cluster::Member| {
+            let address = member.config.relay.iter().find(wire_of).cloned();
+            let address =
+                address.ok_or_else(|| format!("node {} does not relay over {wire}", member.config.node))?;
+            Ok(Member { node: member.config.node, address })
+        };
+        let members = nodes.file().members.iter().map(member).collect::<Result<_, String>>()?;
+        let endpoints: Vec<NodeEndpoint> = nodes.file().endpoints();
+        let key = nodes.file().key().map_err(|failure| failure.to_string())?;
+        Ok(Relays { members, nodes: endpoints, key })
+    }
+}
+
+/// A row for each line.
+fn figures(lines: &[ParityLine]) -> TextTable {
+    let mut table = TextTable::new(&[
+        "nodes",
+        "wire",
+        "block",
+        "to",
+        "way",
+        "MB/s",
+        "spread",
+        "stripe p50 ms",
+        "stripe p99 ms",
+        "client sends",
+        "a node sends",
+        "a node receives",
+        "ratios",
+    ]);
+    let number = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
+    let most = |of: &[f64]| of.iter().copied().fold(0.0, f64::max);
+    for line in lines {
+        let ratios = line.over.iter().map(|(of, ratio)| format!("{ratio:.2} x {of}"));
+        table.push(vec![
+            Cell::Count(line.nodes as u64),
+            Cell::from(line.wire.to_string()),
+            Cell::Count(line.block_bytes as u64),
+            Cell::from(if line.on_disk { "disk" } else { "memory" }),
+            Cell::from(line.way),
+            number(line.median_mb_per_s, 0),
+            number(line.spread, 2),
+            number(line.stripe_latency.p50_us / 1e3, 2),
+            number(line.stripe_latency.p99_us / 1e3, 2),
+            number(line.client_sent, 3),
+            number(most(&line.node_sent), 3),
+            number(most(&line.node_received), 3),
+            Cell::from(ratios.collect::<Vec<_>>().join(", ")),
+        ]);
+    }
+    table
+}
