@@ -47,6 +47,6 @@ mod tests {
         assert!(begun.elapsed() >= Duration::from_micros(500));
         let begun = Instant::now();
         SystemClock.wait_until(begun - Duration::from_millis(1));
-        assert!(begun.elapsed() < Duration::from_millis(100));
+        assert!(begun.elapsed() < Duration::from_secs(5));
     }
 }

@@ -158,7 +158,7 @@ pub(crate) fn a_closed_connection_is_an_orderly_ending_after_all_messages(wire: 
     assert_eq!(theirs.post(0, Operation::Send { bytes: b"x" }), Err(PostError::Closed(Ending::Orderly)));
     let started = Instant::now();
     assert_eq!(theirs.wait(&mut found, soon()), 0, "nothing follows the ending");
-    assert!(started.elapsed() < Duration::from_secs(1), "and nobody waits for it");
+    assert!(started.elapsed() < Duration::from_secs(5), "and nobody waits for it");
 }
 
 pub(crate) fn what_is_in_flight_when_the_peer_closes_fails_as_orderly(wire: TestWire) {

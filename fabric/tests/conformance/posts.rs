@@ -49,6 +49,9 @@ fn sides_of((mut ours, mut theirs): (Connection, Connection)) -> (Side, Side) {
 
 impl Side {
     fn send(&mut self, index: usize, body: &[u8]) {
+        // Messages that are there already are taken without a look at the connection, so completions may be left over.
+        self.connection.poll(&mut self.events);
+        self.check_events();
         self.sender.send(&mut self.connection, 1, index, body).expect("send");
     }
 
