@@ -12,6 +12,8 @@
 //! - Reads of a lease that this life of the home did not give are refused: the versions that they may need are not promised to be there.
 //! - Neither clock nor thread nor wire: requests and durability come from outside, replies and batches are taken away.
 
+mod parts;
+
 use crate::{
     feed::Feed,
     item::{Key, Metadata, Value, Version},
@@ -23,6 +25,7 @@ use crate::{
     stamp::{ClientId, Stamp},
     store::{Commit, Store},
 };
+use parts::in_parts;
 use std::collections::{HashMap, VecDeque};
 
 /// Whom to answer: whoever delivers requests knows what that means.
@@ -81,6 +84,12 @@ impl<M: SlotMemory> Home<M> {
         let (held, replies) = (VecDeque::new(), Vec::new());
         let (lockers, leases) = (HashMap::new(), HashMap::new());
         Self { store, locks, log, log_full: false, durable, held, replies, lockers, leases, fed: None }
+    }
+
+    /// The same home, of whose log nothing counts as durable until [`Home::durable`] says so: where other disks than this one count, they may lack the end of what was recovered.
+    #[must_use]
+    pub fn unacknowledged(self) -> Self {
+        Self { durable: 0, ..self }
     }
 
     /// The same home with a feed of the transactions that write keys which begin with `prefix`.
@@ -482,21 +491,6 @@ impl<M: SlotMemory> Home<M> {
         }
         held
     }
-}
-
-/// Items with their bytes, divided so that each part has at most so many, or is one item; at least one part.
-fn in_parts<T>(items: impl Iterator<Item = (usize, T)>, bytes_max: usize) -> Vec<Vec<T>> {
-    let (mut parts, mut part, mut part_bytes) = (Vec::new(), Vec::new(), 0);
-    for (bytes, item) in items {
-        if part_bytes + bytes > bytes_max && !part.is_empty() {
-            parts.push(std::mem::take(&mut part));
-            part_bytes = 0;
-        }
-        part_bytes += bytes;
-        part.push(item);
-    }
-    parts.push(part);
-    parts
 }
 
 #[cfg(test)]

@@ -57,6 +57,31 @@ fn scan_of(lease: LeaseId, after: Option<Key>, most: u32) -> Request {
 }
 
 #[test]
+fn a_home_that_comes_back_tells_of_nothing_before_the_other_disks_have_it() {
+    for (asked, told) in [
+        (prepare(1, Guard::Open), Reply::Prepared),
+        (prepare_whole(1, Guard::Open), Reply::Committed),
+        (Request::Inquire { stamp: at(1) }, Reply::Voted { vote: Vote::Prepared }),
+    ] {
+        let is_whole = told == Reply::Committed;
+        let mut before = home();
+        let first = if is_whole { prepare_whole(1, Guard::Open) } else { prepare(1, Guard::Open) };
+        assert_eq!(ask(&mut before, first), []);
+        let disk = before.log_mut().take_batch().unwrap().bytes.clone();
+        let mut back = again(&disk).unacknowledged();
+        assert_eq!(ask(&mut back, asked.clone()), [], "{asked:?} is answered by what one disk has");
+        let recovered = back.log_mut().sequence();
+        back.durable(recovered);
+        assert_eq!(back.take_replies(), [(Peer(1), told.clone())]);
+        assert_eq!(
+            ask(&mut back, asked),
+            [told],
+            "where other disks do not count there is nothing to wait for"
+        );
+    }
+}
+
+#[test]
 fn a_scan_is_cut_by_keys_and_by_bytes_and_says_whether_there_is_more() {
     let mut home = home();
     let items = (b'a'..=b'f').map(|name| (key(name), Value::new(&[name; 10_000]).unwrap())).collect();

@@ -13,6 +13,8 @@ use crate::limits::COPY_PATIENCE;
 #[derive(Debug)]
 pub(crate) struct Durability {
     local: u64,
+    /// What this node's disk had when it began.
+    recovered: u64,
     acknowledged: u64,
     copies: Vec<Copied>,
 }
@@ -38,10 +40,12 @@ enum Standing {
 }
 
 impl Durability {
-    /// All up to `sequence` is acknowledged already; from now on, this disk and so many copies count, of which nothing is known yet.
+    /// All up to `sequence` is on this node's disk; that and so many copies count, of which nothing is known yet: the end of what was
+    /// recovered may be nowhere else, and who asks for it again must not be told that it is safe.
     pub(crate) fn new(sequence: u64, copies: usize) -> Self {
         let copy = Copied { through: 0, standing: Standing::Counts, ahead: false };
-        Self { local: sequence, acknowledged: sequence, copies: vec![copy; copies] }
+        let acknowledged = if copies == 0 { sequence } else { 0 };
+        Self { local: sequence, recovered: sequence, acknowledged, copies: vec![copy; copies] }
     }
 
     /// All up to `sequence` is on this node's disk.
@@ -110,9 +114,10 @@ impl Durability {
         self.copies.iter().all(|copy| copy.ahead || !copy.counts())
     }
 
-    /// How many copies have everything that was acknowledged.
+    /// How many copies have everything that was acknowledged, now or before this node began.
     pub(crate) fn whole_copies(&self) -> usize {
-        self.copies.iter().filter(|copy| copy.counts() && copy.through >= self.acknowledged).count()
+        let whole = self.acknowledged.max(self.recovered);
+        self.copies.iter().filter(|copy| copy.counts() && copy.through >= whole).count()
     }
 }
 
@@ -138,10 +143,10 @@ mod tests {
     #[test]
     fn a_record_counts_when_it_is_here_and_in_every_copy() {
         let mut durability = Durability::new(7, 2);
-        assert_eq!((durability.acknowledged(), durability.whole_copies()), (7, 0));
+        assert_eq!((durability.acknowledged(), durability.whole_copies()), (0, 0), "the end may be only here");
         durability.here(20);
         durability.copied(1, 15);
-        assert_eq!(durability.acknowledged(), 7, "one copy");
+        assert_eq!(durability.acknowledged(), 0, "one copy");
         durability.copied(0, 12);
         assert_eq!(durability.acknowledged(), 12, "the slower of two");
         durability.copied(0, 11);

@@ -88,8 +88,8 @@ impl HomeService {
         log_bytes_max: u64,
         (id, peers): (HomeId, Option<PeerWay>),
     ) -> Self {
-        let mut home = home;
         let copies = peers.as_ref().map_or(0, |peers| peers.keepers().len());
+        let mut home = if copies == 0 { home } else { home.unacknowledged() };
         let durability = Durability::new(home.log_mut().sequence(), copies);
         let mut endings = Endings::new(id, Instant::now());
         for (stamp, transaction) in home.store().unsettled() {
