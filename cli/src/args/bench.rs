@@ -39,6 +39,7 @@ pub(crate) enum Bench {
     /// Writing stripes that survive lost nodes: data alone, parities by the client, parities by relays
     #[command(after_help = "Examples:\n  rackscan bench parity\n  \
                             rackscan bench parity --nodes 3,4,5,8 --blocks 64KiB --to memory --wires shm --report parity-report\n  \
+                            rackscan bench parity --wires tcp --client-link 200 --blocks 64KiB --to memory\n  \
                             rackscan bench parity --parity xor --nodes 3 --blocks 4KiB,8KiB,16KiB --ways naive,relay")]
     Parity(Box<BenchParity>),
     /// Queries while the refresh functions of TPC-H run at full rate, beside the same without; every order is looked at for being whole

@@ -50,6 +50,9 @@ pub(crate) struct BenchParity {
     /// Where the nodes listen for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
     pub(crate) verbs: Option<String>,
+    /// Megabytes (10^6) a second of the client's link, each way; nodes reach each other without a limit. For the wire tcp, in networks of this command alone (as root)
+    #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) client_link: Option<u32>,
     /// Append the JSON lines to this file; the table is standard output then
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

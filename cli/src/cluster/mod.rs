@@ -22,5 +22,5 @@ pub(crate) use process::{Lifelines, is_reachable, start_for_command, start_to_st
 pub(crate) use relays::RelayOptions;
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};
 pub(crate) use shaped::{ShapedNodes, ShapedOptions};
-pub(crate) use shaping::{NarrowWire, Quota, Shaped};
+pub(crate) use shaping::{ClientLink, NarrowWire, Quota, Shaped};
 pub(crate) use stage::{Stage, StageOptions};

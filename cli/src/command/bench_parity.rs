@@ -6,7 +6,7 @@
 use super::{bench::write_lines, bench_ramp::stop_on_signals};
 use crate::{
     args::{BenchParity, CellsTo, LabWire, ParityArgument},
-    cluster::{OwnNodes, RelayOptions},
+    cluster::{ClientLink, OwnNodes, RelayOptions},
     failure::Failure,
     output::{Cell, TextTable},
     progress,
@@ -27,6 +27,7 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
         let text = "--wires verbs needs --verbs with the nodes' adapter and address, as DEVICE@ADDRESS";
         return Err(Failure::Usage(text.to_owned()));
     }
+    let link = asked.client_link.map(|rate| narrow_link(asked, rate)).transpose()?;
     let stop = stop_on_signals()?;
     let provenance = Provenance::now("parity", 0.0);
     let length = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -38,11 +39,11 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
         ring_bytes: length(asked.ring),
         rounds: asked.repeat,
         duration: Duration::from_secs_f64(asked.seconds),
-        link_mbit: None,
+        link_mbit: asked.client_link.map(|mb_per_s| 8 * mb_per_s),
         provenance: provenance.clone(),
         stop: &stop,
     };
-    let mut host = Host { asked, running: None };
+    let mut host = Host { asked, link, running: None };
     let bar = progress::turns();
     let outcome = measure(&plan, &mut host, &mut |step| {
         bar.set_length(step.total as u64);
@@ -59,6 +60,15 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
         }
     }
     ended(&outcome)
+}
+
+/// The link of this command to its nodes. This process begins anew before that.
+fn narrow_link(asked: &BenchParity, mb_per_s: u32) -> Result<ClientLink, Failure> {
+    if asked.wires.iter().any(|wire| *wire != LabWire::Tcp) {
+        let text = "--client-link narrows the wire tcp and no other: give --wires tcp with it";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    ClientLink::enter(mb_per_s).map_err(|text| Failure::Runtime(format!("--client-link: {text}")))
 }
 
 fn ended(outcome: &ParityOutcome) -> Result<(), Failure> {
@@ -99,6 +109,7 @@ fn cases(asked: &BenchParity) -> Vec<Case> {
 /// Nodes that are started anew when another number of them is asked for.
 struct Host<'a> {
     asked: &'a BenchParity,
+    link: Option<ClientLink>,
     running: Option<(usize, OwnNodes)>,
 }
 
@@ -111,6 +122,7 @@ impl Host<'_> {
                 nodes: u16::try_from(nodes).unwrap_or(u16::MAX),
                 scratch_bytes: self.asked.to.contains(&CellsTo::Disk).then_some(self.asked.file_size),
                 verbs: self.asked.verbs.clone().filter(|_| self.asked.wires.contains(&LabWire::Verbs)),
+                link: self.link.as_ref(),
             };
             self.running = Some((nodes, options.start()?));
         }

@@ -143,7 +143,11 @@ mod tests {
     #[test]
     fn a_record_counts_when_it_is_here_and_in_every_copy() {
         let mut durability = Durability::new(7, 2);
-        assert_eq!((durability.acknowledged(), durability.whole_copies()), (0, 0), "the end may be only here");
+        assert_eq!(
+            (durability.acknowledged(), durability.whole_copies()),
+            (0, 0),
+            "the end may be only here"
+        );
         durability.here(20);
         durability.copied(1, 15);
         assert_eq!(durability.acknowledged(), 0, "one copy");

@@ -10,9 +10,9 @@ use std::{env, fs, os::unix::process::CommandExt, process::Command};
 const OUTSIDE: &str = "RACKSCAN_NETWORK_OUTSIDE";
 const OWN: &str = "/proc/self/ns/net";
 /// Bytes that go through at once: more than a segment of the loopback, which has up to 64 KiB.
-const BURST_BYTES: u32 = 128 << 10;
+pub(super) const BURST_BYTES: u32 = 128 << 10;
 /// What waits longer is dropped, and sent again.
-const LATENCY: &str = "50ms";
+pub(super) const LATENCY: &str = "50ms";
 /// A rate that is tried before anything is measured.
 const TRIED_MB_PER_S: u32 = 100;
 
@@ -23,24 +23,11 @@ pub(crate) struct NarrowWire(());
 impl NarrowWire {
     /// Starts this command anew inside of a network of its own, unless that has been done. Returns there; here only when it cannot be.
     pub(crate) fn enter() -> Result<Self, String> {
-        let here = fs::read_link(OWN).map_err(|error| format!("{OWN}: {error}"))?;
-        if let Some(outside) = env::var_os(OUTSIDE)
-            && here.as_os_str() != outside
-        {
-            run("ip", &["link", "set", "lo", "up"])?;
-            let wire = Self(());
-            wire.set(Some(TRIED_MB_PER_S))?;
-            wire.set(None)?;
-            return Ok(wire);
-        }
-        run("ip", &["-V"])?;
-        run("tc", &["-V"])?;
-        run("unshare", &["--net", "true"])
-            .map_err(|text| format!("{text} (a network of its own needs root)"))?;
-        let program = env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
-        let mut again = Command::new("unshare");
-        again.args(["--net", "--"]).arg(program).args(env::args_os().skip(1)).env(OUTSIDE, here);
-        Err(format!("unshare: {}", again.exec()))
+        own_network()?;
+        let wire = Self(());
+        wire.set(Some(TRIED_MB_PER_S))?;
+        wire.set(None)?;
+        Ok(wire)
     }
 
     /// Lets so many megabytes (10^6) per second through, of both directions together; all that come if `None`.
@@ -60,8 +47,25 @@ impl NarrowWire {
     }
 }
 
+/// Starts this command anew inside of a network of its own, whose loopback is up, unless that has been done. Returns there; here only when it cannot be.
+pub(super) fn own_network() -> Result<(), String> {
+    let here = fs::read_link(OWN).map_err(|error| format!("{OWN}: {error}"))?;
+    if let Some(outside) = env::var_os(OUTSIDE)
+        && here.as_os_str() != outside
+    {
+        return run("ip", &["link", "set", "lo", "up"]).map(drop);
+    }
+    run("ip", &["-V"])?;
+    run("tc", &["-V"])?;
+    run("unshare", &["--net", "true"]).map_err(|text| format!("{text} (a network of its own needs root)"))?;
+    let program = env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+    let mut again = Command::new("unshare");
+    again.args(["--net", "--"]).arg(program).args(env::args_os().skip(1)).env(OUTSIDE, here);
+    Err(format!("unshare: {}", again.exec()))
+}
+
 /// Runs a program of iproute2 or util-linux to its end; what it printed.
-fn run(program: &str, words: &[&str]) -> Result<String, String> {
+pub(super) fn run(program: &str, words: &[&str]) -> Result<String, String> {
     let package = if program == "unshare" { "util-linux" } else { "iproute2" };
     let output = Command::new(program).args(words).output();
     let output =

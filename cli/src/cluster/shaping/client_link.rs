@@ -1,0 +1,115 @@
+//! How narrow is the link of a client? Nodes in a network of their own, which this command reaches over a pair of virtual interfaces.
+//!
+//! ```text
+//! this command -- [rate] link [rate] -- nodes, which reach each other by their own loopback
+//! ```
+//!
+//! Invariants
+//! - Both networks have no name: they belong to the processes in them and to this value, and the kernel removes them with the last of those.
+//! - Only the thread that asks for it is ever among the nodes, and only while what it was asked to do there lasts.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::AsFd,
+    process::{Child, Command, Stdio},
+};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::wire::{BURST_BYTES, LATENCY, own_network, run};
+
+/// The interfaces, and where they are; nobody else is in these networks.
+const CLIENT_END: &str = "client";
+const NODES_END: &str = "nodes";
+const CLIENT_ADDRESS: &str = "10.83.0.1/30";
+const NODES_ADDRESS: &str = "10.83.0.2/30";
+/// Where nodes are reached over the link.
+const NODES_HOST: &str = "10.83.0.2";
+
+/// A link between this command and nodes that it starts.
+#[derive(Debug)]
+pub(crate) struct ClientLink {
+    ours: File,
+    theirs: File,
+}
+
+impl ClientLink {
+    /// Starts this command anew inside of a network of its own, unless that has been done, and makes a second one, with a link between them that lets so many megabytes (10^6) per second through
+    /// each way. Returns in the new process; in this one only when it cannot be, with the reason.
+    pub(crate) fn enter(mb_per_s: u32) -> Result<Self, String> {
+        own_network()?;
+        let open = |path: String| File::open(&path).map_err(|error| format!("{path}: {error}"));
+        let mut holder = Holder::start()?;
+        let pid = holder.enter()?;
+        let link = Self {
+            ours: open("/proc/thread-self/ns/net".to_owned())?,
+            theirs: open(format!("/proc/{pid}/ns/net"))?,
+        };
+        let pair =
+            ["link", "add", CLIENT_END, "type", "veth", "peer", "name", NODES_END, "netns", &pid.to_string()];
+        run("ip", &pair)?;
+        up(CLIENT_END, CLIENT_ADDRESS, mb_per_s)?;
+        link.among_nodes(|| {
+            run("ip", &["link", "set", "lo", "up"])?;
+            up(NODES_END, NODES_ADDRESS, mb_per_s)
+        })??;
+        Ok(link)
+    }
+
+    /// Where nodes have to listen to be reached over the link.
+    pub(crate) fn host(&self) -> &'static str {
+        NODES_HOST
+    }
+
+    /// Does something in the network of the nodes: processes that are started there stay there.
+    pub(crate) fn among_nodes<T>(&self, what: impl FnOnce() -> T) -> Result<T, String> {
+        let enter = |network: &File| {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(|error| format!("cannot change the network of a thread: {error}"))
+        };
+        enter(&self.theirs)?;
+        let done = what();
+        enter(&self.ours)?;
+        Ok(done)
+    }
+}
+
+/// Gives an interface of this thread's network an address and a rate.
+fn up(interface: &str, address: &str, mb_per_s: u32) -> Result<(), String> {
+    run("ip", &["addr", "add", address, "dev", interface])?;
+    run("ip", &["link", "set", interface, "up"])?;
+    let (rate, burst) = (format!("{}bit", u64::from(mb_per_s) * 8_000_000), BURST_BYTES.to_string());
+    let bucket = ["root", "tbf", "rate", &rate, "burst", &burst, "latency", LATENCY];
+    run("tc", &[&["qdisc", "add", "dev", interface], bucket.as_slice()].concat()).map(drop)
+}
+
+/// A process in a new network, which keeps it until a file of this process does.
+struct Holder(Child);
+
+impl Holder {
+    fn start() -> Result<Self, String> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--net", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        unshare.spawn().map(Self).map_err(|error| format!("cannot run unshare: {error}"))
+    }
+
+    /// Waits until it is there: it repeats what it is told once it is. Its id.
+    fn enter(&mut self) -> Result<u32, String> {
+        let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
+            return Err("unshare has no pipes".to_owned());
+        };
+        let mut heard = [0; 1];
+        let said = to.write_all(b"\n").and_then(|()| from.read_exact(&mut heard));
+        said.map_err(|error| format!("unshare --net: {error} (a network of its own needs root)"))?;
+        Ok(self.0.id())
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It ends when nobody can tell it anything any more.
+        drop(self.0.stdin.take());
+        let _ended = self.0.wait();
+    }
+}
