@@ -76,6 +76,7 @@ macro_rules! on_some_seeds {
 on_every_wire! {
     transfer::writes_and_reads_of_every_length_and_alignment_arrive_unchanged,
     transfer::a_write_of_plain_bytes_takes_them_at_post,
+    transfer::a_written_word_is_never_seen_in_part,
     transfer::atomics_find_and_change_the_word,
     transfer::concurrent_atomics_lose_no_update,
     transfer::many_connections_and_threads_do_not_disturb_each_other,

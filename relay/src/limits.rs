@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// The protocol between clients and nodes, and between nodes.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Cells and slices are whole multiples of this many bytes, so that each can be written past the page cache out of the place where it arrived.
 pub const SECTOR_BYTES: usize = 4096;
@@ -45,14 +45,29 @@ pub const SESSIONS_MAX: usize = 64;
 /// Connections of a node at a time.
 pub const LINKS_MAX: usize = 2048;
 
-/// Links of other nodes that may wait for the session that they belong to.
-pub const EARLY_MAX: usize = 512;
+/// Links of a node that belong to no session, if its owner says nothing else: they have not said what they are for, or wait for their session.
+pub const EARLY_MAX: usize = 80;
+
+/// Memory that a link takes beside its rings, in bytes: its queue, and the staging, answers and stack of a `tcp` responder, rounded up.
+pub const LINK_BYTES: u64 = 384 << 10;
+
+/// Links of a session for each of its members: one comes, one goes, and one may not have said yet what it is for.
+pub const LINKS_PER_MEMBER: u64 = 3;
 
 /// How long a connection may be silent before it says what it is for, and a link may wait for its session.
 pub const EARLY_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long a node tries to reach another when a session is opened.
 pub const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Threads of a node that reach others or hang up, at once.
+pub const CALL_THREADS_MAX: usize = 64;
+
+/// Connections of a node that wait to be hung up on, before it accepts no others.
+pub const HANG_UPS_WAITING_MAX: usize = LINKS_MAX;
+
+/// How long a session may do nothing at a node, whether it opens, has stripes or has none, before the node ends it.
+pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// How often a sleeping node looks whether another was reached.
 pub const DIAL_LOOK: Duration = Duration::from_millis(1);
@@ -78,14 +93,16 @@ pub const MESSAGES_WAITING_MAX: usize = LANES_MAX + 16;
 /// The longest write to a device that is made of neighbouring slices, in bytes; a longer slice is written at once.
 pub const STORE_BYTES_MAX: usize = 1 << 20;
 
-/// Registered memory of a node for all of its sessions, in bytes, if its owner says nothing else.
+/// Memory of a node for all of its sessions, in bytes, if its owner says nothing else.
 pub const MEMORY_BYTES: u64 = 1 << 30;
 
-// All operations of a link find room in its queue, whatever is in flight of the others.
+// All operations of a link find room in its queue, whatever is in flight of the others, and the last word behind them.
 const _: () = assert!(
     SLICE_OPERATIONS_MAX + CREDIT_OPERATIONS_MAX + MESSAGE_OPERATIONS_MAX
-        <= rackscan_fabric::limits::QUEUE_DEPTH_MAX
+        < rackscan_fabric::limits::QUEUE_DEPTH_MAX
 );
+// Links of other nodes that come before the client does find room, for the largest session.
+const _: () = assert!(EARLY_MAX > rackscan_stripe::limits::NODES_MAX);
 // A message with the longest description, or with all members and their addresses, is one message of the fabric.
 const _: () = assert!(WHAT_BYTES_MAX + 64 <= rackscan_fabric::limits::SEND_BYTES_MAX);
 const _: () = assert!(

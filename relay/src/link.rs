@@ -3,10 +3,13 @@
 //! Invariants
 //! - Operations in flight are bounded by kind, and the bounds together fit the connection's queue: a message or a credit always finds its way.
 //! - Messages that wait are bounded; who lets more gather is no honest peer.
+//! - What could not be posted is reported by the next [`Link::poll`], with whose fault it is: nobody waits for it.
 
 use std::collections::VecDeque;
 
-use rackscan_fabric::{Connection, Ending, Event, Operation, PostError, RegionSlice, RemoteRegion, Wire};
+use rackscan_fabric::{
+    Connection, Ending, Event, Operation, PostError, RegionSlice, RemoteRegion, Wire, limits::QUEUE_DEPTH_MAX,
+};
 
 use crate::{
     limits::{CREDIT_OPERATIONS_MAX, MESSAGE_OPERATIONS_MAX, MESSAGES_WAITING_MAX, SLICE_OPERATIONS_MAX},
@@ -34,6 +37,8 @@ pub(crate) enum Happened {
     Sent { lane: usize, send: usize },
     /// An operation was refused: the peer's memory is not what it said.
     Refused(String),
+    /// An operation could not be posted, by a fault of this place's own.
+    Unposted(String),
     /// It is over.
     Closed(Ending),
 }
@@ -63,13 +68,15 @@ pub(crate) struct Link {
     messages: usize,
     slices: usize,
     credits: usize,
+    /// What could not be posted first, until it is reported.
+    failed: Option<Happened>,
     events: Vec<Event>,
 }
 
 impl Link {
     pub(crate) fn new(connection: Connection) -> Self {
         let (waiting, events) = (VecDeque::new(), Vec::new());
-        Self { connection, waiting, messages: 0, slices: 0, credits: 0, events }
+        Self { connection, waiting, messages: 0, slices: 0, credits: 0, failed: None, events }
     }
 
     pub(crate) fn connection(&mut self) -> &mut Connection {
@@ -98,6 +105,23 @@ impl Link {
         }
         self.pump();
         true
+    }
+
+    /// Says what is said last: whatever its queue still takes of what waits goes before, the rest is not said, and nobody waits for room.
+    pub(crate) fn say_last(&mut self, message: &Message) {
+        let mut last = std::mem::take(&mut self.waiting);
+        while self.connection.in_flight() + 1 < QUEUE_DEPTH_MAX
+            && let Some(bytes) = last.pop_front()
+        {
+            self.messages += usize::from(self.post(MESSAGE << KIND_SHIFT, Operation::Send { bytes: &bytes }));
+        }
+        match message.encode() {
+            Ok(bytes) => {
+                let posted = self.post(MESSAGE << KIND_SHIFT, Operation::Send { bytes: &bytes });
+                self.messages += usize::from(posted);
+            }
+            Err(error) => tracing::error!(%error, "a message between relays cannot be encoded"),
+        }
     }
 
     /// Posts messages that wait, as far as there is room. Whether any went.
@@ -142,7 +166,17 @@ impl Link {
             }
         }
         self.events = events;
-        any | self.pump()
+        let any = any | self.pump();
+        match self.failed.take() {
+            Some(failed) => happened.push(failed),
+            None => return any,
+        }
+        true
+    }
+
+    /// Announces that its owner is about to sleep; false if there is something to look at first.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.failed.is_none() && self.connection.arm()
     }
 
     /// Operations that move slices and have not completed.
@@ -208,21 +242,106 @@ impl Link {
         }
     }
 
-    /// Posts; false if the connection is over, which the next poll reports.
+    /// Posts; if not, the next poll reports why.
     fn post(&mut self, id: u64, operation: Operation<'_>) -> bool {
-        match self.connection.post(id, operation) {
-            Ok(()) => true,
-            Err(PostError::Closed(_)) => false,
-            Err(error) => {
-                // Rooms and places were checked before.
-                tracing::error!(%error, "an operation between relays was not accepted");
-                false
+        let failed = match self.connection.post(id, operation) {
+            Ok(()) => return true,
+            // That is reported anyway.
+            Err(PostError::Closed(_)) => return false,
+            // The place within the peer's memory was checked, so that memory cannot be where the peer says.
+            Err(PostError::OutOfBounds(error)) => {
+                Happened::Refused(format!("its memory cannot be written: {error}"))
             }
-        }
+            Err(error) => Happened::Unposted(format!("it could not post an operation: {error}")),
+        };
+        self.failed.get_or_insert(failed);
+        false
     }
 }
 
 fn sent(id: u64) -> Happened {
     let part = |word: u64| usize::try_from(word).unwrap_or(usize::MAX);
     Happened::Sent { lane: part(id >> 32 & 0xFF_FFFF), send: part(id & 0xFFFF_FFFF) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackscan_fabric::{
+        ClusterKey, Region,
+        sim::{Seed, SimConfig, SimNet},
+    };
+
+    use super::*;
+    use crate::message::{Begin, Cause, Ends};
+
+    /// A link, and the peer's end of its connection.
+    fn link() -> (Link, Connection) {
+        let (net, key) = (SimNet::new(Seed::new(1), SimConfig::calm()), ClusterKey::from_bytes([1; 32]));
+        let mut listener = net.listen("peer", &key).unwrap();
+        let link = Link::new(net.connect("here", &net.address("peer"), &key).unwrap());
+        let peer = listener.accept().unwrap().unwrap();
+        (link, peer)
+    }
+
+    fn happened(link: &mut Link) -> Vec<Happened> {
+        let mut happened = Vec::new();
+        assert!(!link.arm(), "nobody sleeps before it is reported");
+        assert!(link.poll(&mut happened));
+        happened
+    }
+
+    #[test]
+    fn a_slice_for_memory_that_cannot_be_is_the_peers_fault_and_reported() {
+        let (mut link, _peer) = link();
+        let slots = RemoteRegion { key: 1, address: u64::MAX - 4, length: 1 << 20 };
+        let target = Target { slots, slot_offset: 4096, journal: slots, journal_offset: 8 };
+        let bytes = Bytes { first: None, last: Region::allocate(4096).unwrap().whole() };
+        link.send((0, 0), target, 0, bytes, 0);
+        let happened = happened(&mut link);
+        assert!(matches!(&happened[..], [Happened::Refused(why)] if why.contains("memory")), "{happened:?}");
+        assert!(!link.poll(&mut Vec::new()), "it is reported once");
+    }
+
+    #[test]
+    fn what_a_full_queue_does_not_take_is_our_own_fault_and_reported() {
+        let (mut link, _peer) = link();
+        for _ in 0..QUEUE_DEPTH_MAX {
+            link.connection().post(0, Operation::Send { bytes: b"" }).unwrap();
+        }
+        link.say(&Message::Ready);
+        let happened = happened(&mut link);
+        assert!(matches!(&happened[..], [Happened::Unposted(_)]), "{happened:?}");
+    }
+
+    #[test]
+    fn the_last_word_is_said_however_much_waits_before_it() {
+        let (mut link, mut peer) = link();
+        let begin = Begin { lane: 0, stripe: 0, cell_bytes: 4096, what: Vec::new() };
+        // The peer takes nothing in, so most of these wait.
+        while link.say(&Message::Begin(begin.clone())) {}
+        let ends =
+            Message::Ends(Ends { member: Some(1), cause: Cause::Disk, why: "it is broken".to_owned() });
+        link.say_last(&ends);
+        let closer = link.into_connection();
+        let (mut events, mut said) = (Vec::new(), Vec::new());
+        for _ in 0..1000 {
+            peer.poll(&mut events);
+        }
+        drop(closer);
+        for _ in 0..1000 {
+            peer.poll(&mut events);
+        }
+        for event in events {
+            if let Event::Message { bytes } = event {
+                said.push(Message::decode(&bytes).unwrap());
+            }
+        }
+        assert_eq!(said.last(), Some(&ends));
+        let before = said.len() - 1;
+        assert_eq!(
+            before,
+            MESSAGE_OPERATIONS_MAX + MESSAGES_WAITING_MAX,
+            "what there was room for went before"
+        );
+    }
 }

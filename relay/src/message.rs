@@ -120,6 +120,8 @@ pub enum Cause {
     Checksum,
     /// It ended the session on purpose.
     Closed,
+    /// It did nothing for longer than a session may.
+    Idle,
 }
 
 impl Cause {
@@ -133,6 +135,7 @@ impl Cause {
             Self::Disk => "could not store",
             Self::Checksum => "was about to keep other bytes than were sent",
             Self::Closed => "left",
+            Self::Idle => "did nothing for too long",
         }
     }
 }

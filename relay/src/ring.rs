@@ -17,6 +17,7 @@
 //! Invariants
 //! - Pure numbers. Positions count slices over the whole session and never begin anew.
 //! - `credit <= sent <= credit + slots` at the sender; the same at the receiver, who treats anything else as a violation.
+//! - Credit never shrinks: a word below what is known is an old one.
 
 use std::collections::VecDeque;
 
@@ -53,8 +54,8 @@ impl SliceName {
 pub(crate) enum RingFault {
     #[error("slice {slice} has come into a ring of {slots} slots before there was room for it")]
     Overrun { slice: u32, slots: u32 },
-    #[error("it gave credit up to {word}, but {credit} was given before and {sent} slices were sent")]
-    Credit { word: u64, credit: u64, sent: u64 },
+    #[error("it gave credit up to {word}, but only {sent} slices were sent")]
+    Credit { word: u64, sent: u64 },
 }
 
 /// A sender's end of a ring.
@@ -85,13 +86,13 @@ impl Outlet {
         self.sent += 1;
     }
 
-    /// What the receiver has written into our memory. Whether that is new.
+    /// What the receiver has written into our memory. Whether that is new: less than what is known is an old word, which takes nothing back.
     pub(crate) fn hear(&mut self, word: u64) -> Result<bool, RingFault> {
-        if word < self.credit || word > self.sent {
-            return Err(RingFault::Credit { word, credit: self.credit, sent: self.sent });
+        if word > self.sent {
+            return Err(RingFault::Credit { word, sent: self.sent });
         }
         let is_new = word > self.credit;
-        self.credit = word;
+        self.credit = self.credit.max(word);
         Ok(is_new)
     }
 }
@@ -198,13 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn credit_backwards_or_beyond_what_was_sent_is_a_violation() {
+    fn credit_beyond_what_was_sent_is_a_violation_and_an_old_word_is_nothing_new() {
         let mut outlet = Outlet::new(4);
         (0..3).for_each(|_| outlet.send());
         assert_eq!(outlet.hear(2), Ok(true));
         assert_eq!(outlet.hear(2), Ok(false));
-        assert_eq!(outlet.hear(1), Err(RingFault::Credit { word: 1, credit: 2, sent: 3 }));
-        assert_eq!(outlet.hear(4), Err(RingFault::Credit { word: 4, credit: 2, sent: 3 }));
+        assert_eq!(outlet.hear(1), Ok(false));
+        assert_eq!((outlet.credit, outlet.hear(2)), (2, Ok(false)), "an old word takes nothing back");
+        assert_eq!(outlet.hear(4), Err(RingFault::Credit { word: 4, sent: 3 }));
+        assert_eq!(outlet.hear(3), Ok(true));
     }
 
     proptest! {

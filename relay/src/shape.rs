@@ -12,7 +12,10 @@ use rackscan_stripe::{Cell, Column, Geometry, Parity, Schedule, Sender, Way};
 
 use crate::{
     error::ShapeError,
-    limits::{CELL_BYTES_MAX, LANES_MAX, RINGS_MAX, SECTOR_BYTES, SLICE_BYTES_MAX, SLICES_MAX, SLOTS_MAX},
+    limits::{
+        CELL_BYTES_MAX, LANES_MAX, LINK_BYTES, LINKS_PER_MEMBER, RINGS_MAX, SECTOR_BYTES, SLICE_BYTES_MAX,
+        SLICES_MAX, SLOTS_MAX,
+    },
     plan::{Keeping, Plan, rings},
 };
 
@@ -38,6 +41,14 @@ impl Shape {
     #[must_use]
     pub fn new(parity: Parity, way: Way, cell_bytes_max: u64) -> Self {
         Self { parity, way, cell_bytes_max, slice_bytes: 64 << 10, lanes: 2, slots: 8 }
+    }
+
+    /// Memory that the relay of each of so many nodes needs for a session like this, in bytes.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if there is no such session.
+    pub fn node_bytes(&self, nodes: usize) -> Result<u64, ShapeError> {
+        Layout::new(*self, nodes).map(|layout| layout.node_bytes())
     }
 
     fn check(&self) -> Result<(), ShapeError> {
@@ -138,12 +149,16 @@ impl Layout {
         self.shape.lanes * rings * self.shape.slots
     }
 
-    /// Registered memory that a node needs for a session, in bytes.
+    /// Memory that a node needs for a session, in bytes: rings and sums, checksums of the cells that it keeps, and links.
     pub(crate) fn node_bytes(&self) -> u64 {
         let rings = self.from_client + self.between.iter().sum::<usize>() + self.sums;
+        let nodes = self.nodes() as u64;
         // Names of slices and credits are a sixty-fourth of a slot at most.
-        self.slots_of_link(rings) as u64 * (self.shape.slice_bytes as u64 + 64)
-            + self.nodes() as u64 * 4 * 4096
+        let slots =
+            self.slots_of_link(rings) as u64 * (self.shape.slice_bytes as u64 + 64) + nodes * 4 * 4096;
+        let kept = self.columns.iter().map(|plan| plan.keeps.len()).max().unwrap_or(0) as u64;
+        let checksums = kept * u64::from(self.slices(self.shape.cell_bytes_max)) * size_of::<u32>() as u64;
+        slots + self.shape.lanes as u64 * checksums + nodes * LINKS_PER_MEMBER * LINK_BYTES
     }
 
     /// Where a slice of a lane's sum lies among those of the place.
@@ -240,6 +255,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_session_takes_memory_for_checksums_and_links_beside_its_rings() {
+        let small =
+            Shape { slice_bytes: SECTOR_BYTES, slots: 2, ..Shape::new(Parity::TwoD, Way::Relay, 4096) };
+        let long = Shape { cell_bytes_max: 1 << 32, ..small };
+        let (small_bytes, long_bytes) = (small.node_bytes(5).unwrap(), long.node_bytes(5).unwrap());
+        assert!(small_bytes > 5 * LINK_BYTES);
+        // A checksum of four bytes for each slice of each cell that is kept, for each stripe under way.
+        let kept = Layout::new(long, 5).unwrap().columns.iter().map(|plan| plan.keeps.len()).max().unwrap();
+        let checksums = ((1_u64 << 32) / 4096 - 1) * 4 * kept as u64 * small.lanes as u64;
+        assert_eq!(long_bytes - small_bytes, checksums);
+        assert!(Shape { slots: 0, ..small }.node_bytes(5).is_err());
     }
 
     #[test]

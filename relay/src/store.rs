@@ -6,6 +6,8 @@
 //! Invariants
 //! - `begin` is followed by `stored` or by `given_up`, once, unless it refused.
 
+use std::ops::Range;
+
 use rackscan_device::DeviceIndex;
 use rackscan_stripe::Cell;
 
@@ -92,11 +94,13 @@ impl Store for Nowhere {
     fn given_up(&mut self, _name: StripeName) {}
 }
 
-/// Keeps cells one behind the other in a part of a device, and begins anew at its end: for measurements.
+/// Keeps cells one behind the other in a part of a device, and begins anew at its end: for measurements. What a stripe may still write that was given up is not waited for.
 #[derive(Clone, Debug)]
 pub struct Area {
     part: Place,
     used_bytes: u64,
+    /// Where stripes under way lie, counted from the start: as many as sessions have lanes.
+    underway: Vec<(StripeName, Range<u64>)>,
 }
 
 impl Area {
@@ -109,22 +113,36 @@ impl Area {
         if !whole(part.offset_bytes) || !whole(part.length_bytes) {
             return Err(Refusal(format!("an area must be whole sectors of {SECTOR_BYTES} bytes: {part:?}")));
         }
-        Ok(Self { part, used_bytes: 0 })
+        Ok(Self { part, used_bytes: 0, underway: Vec::new() })
+    }
+
+    fn ended(&mut self, name: StripeName) {
+        self.underway.retain(|(of, _)| *of != name);
     }
 }
 
 impl Store for Area {
+    /// Refuses a stripe that would lie where one lies that is under way.
     fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
         let (length_bytes, room) = (beginning.cell_bytes, self.part.length_bytes);
         let needed = length_bytes.saturating_mul(beginning.kept.len() as u64);
         if needed > room {
             return Err(Refusal(format!("a stripe needs {needed} bytes here, the area has {room}")));
         }
-        if self.used_bytes + needed > room {
-            self.used_bytes = 0;
+        let start = if self.used_bytes + needed > room { 0 } else { self.used_bytes };
+        let end = start + needed;
+        if self.underway.iter().any(|(_, other)| other.start < end && start < other.end) {
+            let count = self.underway.len();
+            return Err(Refusal(format!(
+                "a stripe needs {needed} bytes here, the area has {room}, and {count} stripes under way lie where the next one \
+                 would: give a larger area, or fewer lanes"
+            )));
         }
-        let mut next = self.part.offset_bytes + self.used_bytes;
-        self.used_bytes += needed;
+        self.used_bytes = end;
+        if needed > 0 {
+            self.underway.push((beginning.name, start..end));
+        }
+        let mut next = self.part.offset_bytes + start;
         let places = beginning.kept.iter().map(|_| {
             let place = Place { device: self.part.device, offset_bytes: next, length_bytes };
             next += length_bytes;
@@ -133,11 +151,14 @@ impl Store for Area {
         Ok(places.collect())
     }
 
-    fn stored(&mut self, _name: StripeName, _cells: &[StoredCell]) -> Result<(), Refusal> {
+    fn stored(&mut self, name: StripeName, _cells: &[StoredCell]) -> Result<(), Refusal> {
+        self.ended(name);
         Ok(())
     }
 
-    fn given_up(&mut self, _name: StripeName) {}
+    fn given_up(&mut self, name: StripeName) {
+        self.ended(name);
+    }
 }
 
 #[cfg(test)]
@@ -146,21 +167,41 @@ mod tests {
 
     use super::*;
 
-    fn begin(area: &mut Area, cells: u8) -> Result<Vec<u64>, Refusal> {
+    fn begin(area: &mut Area, stripe: u64, cells: u8) -> Result<Vec<u64>, Refusal> {
         let kept: Vec<Cell> = (0..cells).map(|slot| Cell { column: Column(0), slot }).collect();
-        let name = StripeName { session: 1, stripe: 2 };
-        let places = area.begin(&Beginning { name, what: &[], kept: &kept, cell_bytes: 8192 })?;
+        let places =
+            area.begin(&Beginning { name: name(stripe), what: &[], kept: &kept, cell_bytes: 8192 })?;
         Ok(places.iter().flatten().map(|place| place.offset_bytes).collect())
     }
 
+    fn name(stripe: u64) -> StripeName {
+        StripeName { session: 1, stripe }
+    }
+
+    const PART: Place = Place { device: DeviceIndex(0), offset_bytes: 4096, length_bytes: 5 * 8192 };
+
     #[test]
     fn an_area_goes_round_and_refuses_what_never_fits() {
-        let part = Place { device: DeviceIndex(0), offset_bytes: 4096, length_bytes: 5 * 8192 };
-        let mut area = Area::new(part).unwrap();
-        assert_eq!(begin(&mut area, 3).unwrap(), [4096, 12288, 20480]);
-        assert_eq!(begin(&mut area, 2).unwrap(), [28672, 36864]);
-        assert_eq!(begin(&mut area, 1).unwrap(), [4096]);
-        assert!(begin(&mut area, 6).is_err());
-        assert!(Area::new(Place { offset_bytes: 512, ..part }).is_err());
+        let mut area = Area::new(PART).unwrap();
+        assert_eq!(begin(&mut area, 0, 3).unwrap(), [4096, 12288, 20480]);
+        area.stored(name(0), &[]).unwrap();
+        assert_eq!(begin(&mut area, 1, 2).unwrap(), [28672, 36864]);
+        assert_eq!(begin(&mut area, 2, 1).unwrap(), [4096]);
+        assert!(begin(&mut area, 3, 6).is_err());
+        assert!(Area::new(Place { offset_bytes: 512, ..PART }).is_err());
+    }
+
+    #[test]
+    fn an_area_gives_no_place_twice_while_a_stripe_is_under_way_there() {
+        let mut area = Area::new(PART).unwrap();
+        begin(&mut area, 0, 2).unwrap();
+        begin(&mut area, 1, 2).unwrap();
+        let refused = begin(&mut area, 2, 2).unwrap_err().to_string();
+        assert!(refused.contains("2 stripes under way"), "{refused}");
+        area.given_up(name(1));
+        assert!(begin(&mut area, 2, 2).is_err(), "the first one is where it would begin");
+        area.stored(name(0), &[]).unwrap();
+        assert_eq!(begin(&mut area, 2, 2).unwrap(), [4096, 12288]);
+        assert_eq!(begin(&mut area, 3, 0).unwrap(), [0; 0], "a node that keeps nothing needs no place");
     }
 }

@@ -43,8 +43,12 @@ pub const SCAN_MEMORY_BYTES_MIN: u64 = 256 << 10;
 pub const SCAN_MEMORY_SHARE: usize = 2;
 /// Memory for stripes that pass, if the configuration has relays and does not say how much.
 pub const RELAY_BYTES_DEFAULT: u64 = 64 << 20;
-/// The least of it.
-pub const RELAY_BYTES_MIN: u64 = 1 << 20;
+/// The least of it for each address that stripes are relayed at: a session of three nodes, with short slices.
+pub const RELAY_BYTES_MIN: u64 = 4 << 20;
+/// The most of it.
+pub const RELAY_BYTES_MAX: u64 = 1 << 38;
+/// Links of a relay that have not said what they are for, beside one for each peer: clients, and whoever comes by mistake.
+pub const RELAY_LINKS_SPARE: usize = 16;
 /// Device operations of a relay in flight.
 pub const RELAY_DEPTH: u32 = 128;
 /// A relay that has nothing to do looks at least so often whether the node stops.
@@ -248,7 +252,13 @@ const _: () = assert!(IO_THREADS_MAX as usize <= rackscan_device::limits::IO_THR
 // A part of a raw request is staged whole.
 const _: () = assert!(RAW_BYTES_MAX as usize <= BUFFER_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES_MAX <= rackscan_device::limits::BUFFER_BYTES_MAX);
-const _: () = assert!(RELAY_BYTES_MIN <= RELAY_BYTES_DEFAULT && RELAY_DEPTH <= IO_DEPTH_MAX);
+const _: () = assert!(
+    RELAY_BYTES_MIN * rackscan_format::limits::NODE_RELAYS_MAX as u64 <= RELAY_BYTES_DEFAULT
+        && RELAY_BYTES_DEFAULT <= RELAY_BYTES_MAX
+        && RELAY_DEPTH <= IO_DEPTH_MAX
+);
+// A connection is a connection, whoever it belongs to.
+const _: () = assert!(rackscan_relay::limits::LINK_BYTES == CONNECTION_BYTES);
 // A reactor watches its connections, its bell and the listeners.
 const _: () = assert!(
     CONNECTIONS_PER_REACTOR_MAX + LISTENERS_MAX < rackscan_device::limits::WATCHES_PER_RING_MAX as usize

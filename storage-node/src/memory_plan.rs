@@ -9,7 +9,8 @@
 //! metadata   2/16   directories of the tables, twice: parsed and as the catalog
 //! wires      1/16   the inboxes of the reactors, and what each connection has of its own
 //!
-//! relays     as configured, for stripes that pass; nothing without relays
+//! relays     as configured, for stripes that pass: rings, sums, checksums and links of their sessions; beside it links that belong to no session
+//!            yet, as many for each address as there may be; nothing without relays
 //!
 //! transactions      as configured, or a sixteenth of the budget if cache and rest can spare it, taken before the rest is divided:
 //!   copies   1/8    where nodes know each other: pieces of logs on their way to copies and from homes, at most 4 MiB; of what is left:
@@ -58,7 +59,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) budget_bytes: u64,
     /// The page cache of the node, its book-keeping included; 0 if there is none.
     pub(crate) cache_bytes: u64,
-    /// Stripes that pass; 0 if there are no relays.
+    /// Stripes that pass, and links that have not said what they are for; 0 if there are no relays.
     pub(crate) relay_bytes: u64,
     /// The home of transactions, if the node keeps keys.
     pub(crate) home: Option<HomePlan>,
@@ -146,7 +147,7 @@ impl MemoryPlan {
         let least_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
         // What is asked for comes before what is taken where there is some to spare.
         let asked_bytes = config.transactions.map_or(0, |asked| asked.0);
-        let relay_bytes = config.relay_bytes();
+        let relay_bytes = config.relay_bytes() + relay_links_bytes(config);
         let cache_bytes = cache_bytes(config, least_bytes + asked_bytes + relay_bytes);
         let home_bytes = home_bytes(config, least_bytes + cache_bytes + relay_bytes);
         let taken_bytes = cache_bytes + home_bytes + relay_bytes;
@@ -178,6 +179,11 @@ impl MemoryPlan {
             connections: (part(WIRE_PARTS) - inbox_bytes) / CONNECTION_BYTES,
         })
     }
+}
+
+/// Links to relays that belong to no session.
+fn relay_links_bytes(config: &Config) -> u64 {
+    (config.relay.len() * config.relay_links()) as u64 * CONNECTION_BYTES
 }
 
 /// What the page cache takes.
@@ -322,6 +328,19 @@ mod tests {
         assert_eq!(shared.staging_bytes, 2 * BUFFER_BYTES_MAX);
         assert!(both.staging_bytes > 256 << 20);
         assert_eq!(shared, MemoryPlan { staging_bytes: shared.staging_bytes, ..both });
+    }
+
+    #[test]
+    fn relays_take_what_is_configured_and_their_links_and_leave_the_rest_to_the_others() {
+        let alone = MemoryPlan::of(&config(512 << 20, 1, 1)).unwrap();
+        let mut relaying = config(512 << 20, 1, 1);
+        (relaying.cache, relaying.transactions) = (Some(ByteSize(0)), Some(ByteSize(0)));
+        relaying.relay = vec!["shm:a".parse().unwrap(), "shm:b".parse().unwrap()];
+        relaying.relay_memory = Some(ByteSize(100 << 20));
+        let plan = MemoryPlan::of(&relaying).unwrap();
+        assert_eq!(alone.relay_bytes, 0);
+        assert_eq!(plan.relay_bytes, (100 << 20) + 2 * 16 * CONNECTION_BYTES);
+        assert_eq!(plan.metadata_bytes, ((512 << 20) - plan.relay_bytes) / PARTS * METADATA_PARTS);
     }
 
     #[test]

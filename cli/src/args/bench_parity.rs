@@ -44,7 +44,7 @@ pub(crate) struct BenchParity {
     /// Where the nodes and their devices go; removed again
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,
-    /// Bytes of each node's device that cells go round in
+    /// Bytes of each node's device that cells go round in, for each wire
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes)]
     pub(crate) file_size: u64,
     /// Where the nodes listen for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side

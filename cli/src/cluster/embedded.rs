@@ -6,7 +6,7 @@
 
 use super::ClusterFile;
 use crate::failure::{Failure, at_path};
-use rackscan_fabric::ClusterKey;
+use rackscan_fabric::{ClusterKey, limits::SOCKET_PATH_BYTES_MAX};
 use std::{
     fmt::Write as _,
     fs::{self, File},
@@ -16,8 +16,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longer paths do not fit the address of a Unix socket (`sun_path`, 108 bytes) with a file name behind them.
-const SOCKET_FOLDER_BYTES_MAX: usize = 90;
+/// What the socket of a relay has behind the name of its node's.
+pub(super) const RELAY_SUFFIX: &str = ".relay";
+/// The longest name of a socket that is put into a folder.
+const SOCKET_LONGEST: &str = "/node65535/socket.relay";
+/// Longer paths do not fit the address of a Unix socket (`sun_path`) with such a name behind them.
+const SOCKET_FOLDER_BYTES_MAX: usize = SOCKET_PATH_BYTES_MAX - SOCKET_LONGEST.len();
+
+// `sun_path` has 108 bytes, and the last is 0.
+const _: () = assert!(SOCKET_PATH_BYTES_MAX < 108);
+// The number of a node has five digits at most; where sockets lie elsewhere their name is as long.
+const _: () = assert!(SOCKET_LONGEST.len() == "/node".len() + 5 + "/socket".len() + RELAY_SUFFIX.len());
+const _: () = assert!(SOCKET_LONGEST.len() == "/node65535.socket.relay".len());
 
 /// A node takes its memory when it starts. Half of the default halves the start of a command, and at scale factor 1 the
 /// queries do not tell the difference.
@@ -107,6 +117,14 @@ pub(super) fn socket_folder(folder: &Path, cluster: u64) -> Result<Option<PathBu
     }
     let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let elsewhere = base.join(format!("rackscan-{cluster:x}"));
+    if elsewhere.as_os_str().len() > SOCKET_FOLDER_BYTES_MAX {
+        return Err(Failure::Runtime(format!(
+            "{}: {} bytes are too long for the folder of sockets, at most {SOCKET_FOLDER_BYTES_MAX} are possible; let \
+             XDG_RUNTIME_DIR name a shorter one",
+            elsewhere.display(),
+            elsewhere.as_os_str().len()
+        )));
+    }
     fs::create_dir_all(&elsewhere).map_err(at_path(&elsewhere))?;
     fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o700)).map_err(at_path(&elsewhere))?;
     Ok(Some(elsewhere))
@@ -137,5 +155,14 @@ mod tests {
         let address = file.members[0].config.listen[0].to_string();
         assert!(address.len() < 108 && !address.contains("ddd"), "{address}");
         fs::remove_dir_all(Path::new(address.trim_start_matches("shm:")).parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_not_called_too_long_holds_every_socket() {
+        let root = "/".to_owned() + &"f".repeat(SOCKET_FOLDER_BYTES_MAX - 1);
+        assert_eq!(socket_folder(Path::new(&root), 1).unwrap(), None);
+        let socket = format!("{root}{SOCKET_LONGEST}");
+        assert!(std::os::unix::net::SocketAddr::from_pathname(&socket).is_ok(), "{socket}");
+        assert_eq!(socket.len(), SOCKET_PATH_BYTES_MAX);
     }
 }

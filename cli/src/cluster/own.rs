@@ -50,6 +50,11 @@ impl OwnNodes {
         self.lifelines.iter().flat_map(Lifelines::pids).collect()
     }
 
+    /// A node that has ended by itself, and how; nothing while all run.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        self.lifelines.as_mut()?.ended(&self.file)
+    }
+
     /// Ends a node at once.
     pub(crate) fn kill(&mut self, node: u16) -> Result<(), Failure> {
         self.lifelines.as_mut().map_or(Ok(()), |lifelines| lifelines.kill(node))

@@ -36,6 +36,15 @@ impl Lifelines {
         self.children.iter().map(|(_, child)| child.id())
     }
 
+    /// A node that has ended by itself, and how; nothing while all run.
+    pub(crate) fn ended(&mut self, file: &ClusterFile) -> Option<String> {
+        let ended = |(id, child): &mut (u16, Child)| Some((*id, child.try_wait().ok().flatten()?));
+        let (id, status) = self.children.iter_mut().find_map(ended)?;
+        let member = file.members_here().find(|member| member.config.node.0 == id);
+        let last = member.map_or_else(String::new, |member| format!(": {}", last_logged(member)));
+        Some(format!("node {id} has ended ({status}){last}"))
+    }
+
     /// Ends a node at once, as a crash would, and waits for its end.
     pub(crate) fn kill(&mut self, node: u16) -> Result<(), Failure> {
         let Some((_, child)) = self.children.iter_mut().find(|(id, _)| *id == node) else {
@@ -172,6 +181,13 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
         .map_err(|error| Failure::Runtime(format!("cannot start node {}: {error}", node.config.node.0)))
 }
 
+/// The last line that a node logged.
+fn last_logged(node: &Member) -> String {
+    let text = fs::read_to_string(log_path(node)).unwrap_or_default();
+    let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it logged nothing");
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
+}
+
 fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
     let filling_s = node.config.scratch.map_or(0, |scratch| scratch.0 / SCRATCH_BYTES_PER_S);
     let start_time_max = START_TIME_MAX + Duration::from_secs(filling_s);
@@ -182,13 +198,8 @@ fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
         }
         let log = log_path(node);
         if let Ok(Some(status)) = child.try_wait() {
-            let text = fs::read_to_string(&log).unwrap_or_default();
-            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it logged nothing");
-            let last = last.strip_prefix("error: ").unwrap_or(last);
-            return Err(Failure::Runtime(format!(
-                "node {} did not start ({status}): {last}",
-                node.config.node.0
-            )));
+            let (id, last) = (node.config.node.0, last_logged(node));
+            return Err(Failure::Runtime(format!("node {id} did not start ({status}): {last}")));
         }
         if Instant::now() > deadline {
             let seconds = start_time_max.as_secs();

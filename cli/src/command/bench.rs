@@ -2,8 +2,9 @@
 
 use crate::{
     failure::{Failure, at_path},
-    output::print_text,
+    output::{TextTable, print_text},
 };
+use rackscan_figures::Report;
 use serde::Serialize;
 use std::{fmt::Display, fs::File, io::Write, path::Path};
 
@@ -26,4 +27,34 @@ pub(super) fn write_lines<L: Serialize>(
     let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
     writeln!(file, "{text}").map_err(at_path(path))?;
     print_text(&table.to_string())
+}
+
+/// What a measurement of many conditions prints: lines and table, and a page of figures if a folder is named. Nothing if there are no lines.
+pub(super) fn publish<L: Serialize>(
+    lines: &[L],
+    table: &dyn Fn() -> TextTable,
+    (json, folder): (Option<&Path>, Option<&Path>),
+    page: &dyn Fn() -> Report,
+) -> Result<(), Failure> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    write_lines(lines, json, &table())?;
+    if let Some(folder) = folder {
+        eprintln!("figures: {}", page().write(folder)?.display());
+    }
+    Ok(())
+}
+
+/// The error of a measurement of which something failed (`what`), or that was stopped.
+pub(super) fn ended(failures: &[String], what: &str, stopped: bool) -> Result<(), Failure> {
+    if let Some(first) = failures.first() {
+        let count = failures.len();
+        return Err(Failure::Runtime(format!("{count} {what}; the first: {first}")));
+    }
+    if stopped {
+        let text = "stopped before everything was measured; the figures above are partial";
+        return Err(Failure::Runtime(text.to_owned()));
+    }
+    Ok(())
 }

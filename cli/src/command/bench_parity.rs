@@ -3,7 +3,10 @@
 //! Invariants
 //! - Whatever fails in one condition, what was measured in the others is printed before the error.
 
-use super::{bench::write_lines, bench_ramp::stop_on_signals};
+use super::{
+    bench::{ended, publish},
+    bench_ramp::stop_on_signals,
+};
 use crate::{
     args::{BenchParity, CellsTo, LabWire, ParityArgument},
     cluster::{ClientLink, OwnNodes, RelayOptions},
@@ -15,9 +18,10 @@ use rackscan_client::NodeEndpoint;
 use rackscan_fabric::{Address, Wire};
 use rackscan_lab::{
     Provenance, WireKind,
-    parity::{Case, ParityLine, ParityOutcome, Plan, RelayHost, Relays, measure, parity_report},
+    parity::{Case, ParityLine, Plan, RelayHost, Relays, measure, parity_report, relay_bytes},
 };
 use rackscan_relay::Member;
+use rackscan_storage_node::limits::RELAY_BYTES_MIN;
 use rackscan_stripe::Parity;
 use std::time::Duration;
 
@@ -43,7 +47,8 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
         provenance: provenance.clone(),
         stop: &stop,
     };
-    let mut host = Host { asked, link, running: None };
+    let relay_bytes = relay_bytes(&plan).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut host = Host { asked, link, relay_bytes, running: None };
     let bar = progress::turns();
     let outcome = measure(&plan, &mut host, &mut |step| {
         bar.set_length(step.total as u64);
@@ -52,14 +57,10 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
-    if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
-        if let Some(folder) = &asked.report {
-            let page = parity_report(&outcome, &provenance).write(folder)?;
-            eprintln!("figures: {}", page.display());
-        }
-    }
-    ended(&outcome)
+    let files = (asked.json.as_deref(), asked.report.as_deref());
+    let page = || parity_report(&outcome, &provenance);
+    publish(&outcome.lines, &|| figures(&outcome.lines), files, &page)?;
+    ended(&outcome.failures, "conditions could not be measured", outcome.stopped)
 }
 
 /// The link of this command to its nodes. This process begins anew before that.
@@ -69,20 +70,6 @@ fn narrow_link(asked: &BenchParity, mb_per_s: u32) -> Result<ClientLink, Failure
         return Err(Failure::Usage(text.to_owned()));
     }
     ClientLink::enter(mb_per_s).map_err(|text| Failure::Runtime(format!("--client-link: {text}")))
-}
-
-fn ended(outcome: &ParityOutcome) -> Result<(), Failure> {
-    if let Some(first) = outcome.failures.first() {
-        let count = outcome.failures.len();
-        return Err(Failure::Runtime(format!(
-            "{count} conditions could not be measured; the first: {first}"
-        )));
-    }
-    if outcome.stopped {
-        let text = "stopped before everything was measured; the figures above are partial";
-        return Err(Failure::Runtime(text.to_owned()));
-    }
-    Ok(())
 }
 
 fn cases(asked: &BenchParity) -> Vec<Case> {
@@ -110,6 +97,8 @@ fn cases(asked: &BenchParity) -> Vec<Case> {
 struct Host<'a> {
     asked: &'a BenchParity,
     link: Option<ClientLink>,
+    /// Memory of each relay: what the largest session of the grid needs.
+    relay_bytes: u64,
     running: Option<(usize, OwnNodes)>,
 }
 
@@ -120,9 +109,11 @@ impl Host<'_> {
             let options = RelayOptions {
                 folder: self.asked.folder.clone(),
                 nodes: u16::try_from(nodes).unwrap_or(u16::MAX),
-                scratch_bytes: self.asked.to.contains(&CellsTo::Disk).then_some(self.asked.file_size),
-                verbs: self.asked.verbs.clone().filter(|_| self.asked.wires.contains(&LabWire::Verbs)),
                 link: self.link.as_ref(),
+                wires: self.asked.wires.iter().map(|wire| (*wire).into()).collect(),
+                relay_bytes: self.relay_bytes.max(RELAY_BYTES_MIN),
+                area_bytes: self.asked.to.contains(&CellsTo::Disk).then_some(self.asked.file_size),
+                verbs: self.asked.verbs.clone(),
             };
             self.running = Some((nodes, options.start()?));
         }
@@ -148,6 +139,10 @@ impl RelayHost for Host<'_> {
         let endpoints: Vec<NodeEndpoint> = nodes.file().endpoints();
         let key = nodes.file().key().map_err(|failure| failure.to_string())?;
         Ok(Relays { members, nodes: endpoints, key })
+    }
+
+    fn gone(&mut self) -> Option<String> {
+        self.running.as_mut()?.1.ended()
     }
 }
 

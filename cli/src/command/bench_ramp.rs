@@ -4,7 +4,7 @@
 //! - Whatever ends a measurement early, what was measured is printed before the error.
 //! - A history that breaks a promise is an error, whatever the figures are.
 
-use super::bench::write_lines;
+use super::bench::{ended, publish};
 use crate::{
     args::{BenchRamp, BenchRampStress, HomesArguments},
     cluster::{HomeOptions, OwnNodes},
@@ -70,34 +70,23 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| Failure::Usage(error.to_string()))?;
-    if !outcome.lines.is_empty() {
-        write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
-        if let Some(folder) = &asked.report {
-            let page = report(&outcome, &provenance).write(folder)?;
-            eprintln!("figures: {}", page.display());
-        }
-    }
-    ended(&outcome)
+    let files = (asked.json.as_deref(), asked.report.as_deref());
+    publish(&outcome.lines, &|| figures(&outcome.lines), files, &|| report(&outcome, &provenance))?;
+    check(&outcome)?;
+    ended(&outcome.failures, "turns failed", outcome.stopped)
 }
 
-fn ended(outcome: &SweepOutcome) -> Result<(), Failure> {
-    if outcome.violated() > 0 {
-        let first = outcome.lines.iter().filter_map(|line| line.checked.as_ref()?.first.first()).next();
-        return Err(Failure::Runtime(format!(
-            "{} violations of read atomicity; the first: {}",
-            outcome.violated(),
-            first.map_or("", String::as_str)
-        )));
+/// Whether every history kept its promise.
+fn check(outcome: &SweepOutcome) -> Result<(), Failure> {
+    if outcome.violated() == 0 {
+        return Ok(());
     }
-    if let Some(first) = outcome.failures.first() {
-        let count = outcome.failures.len();
-        return Err(Failure::Runtime(format!("{count} turns failed; the first: {first}")));
-    }
-    if outcome.stopped {
-        let text = "stopped before everything was measured; the figures above are partial";
-        return Err(Failure::Runtime(text.to_owned()));
-    }
-    Ok(())
+    let first = outcome.lines.iter().filter_map(|line| line.checked.as_ref()?.first.first()).next();
+    Err(Failure::Runtime(format!(
+        "{} violations of read atomicity; the first: {}",
+        outcome.violated(),
+        first.map_or("", String::as_str)
+    )))
 }
 
 fn axes(asked: &BenchRamp) -> Axes {

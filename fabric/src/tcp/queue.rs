@@ -358,6 +358,27 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_comes_in_parts_is_stored_whole() {
+        let (mut queue, mut peer) = hostile();
+        let region = Region::allocate(4096).unwrap();
+        queue.grant(7, &region, Access::Write).unwrap();
+        let word = 0x0102_0304_0506_0708_u64.to_le_bytes();
+        let bodies = [
+            Body::Write { key: 7, address: 16, length: 8 },
+            Body::WriteImmediate { key: 7, address: 24, length: 8, immediate: 1 },
+        ];
+        for (sequence, body) in (0..).zip(bodies) {
+            peer.write_all(&[&Frame { sequence, body }.encode()[..], &word[..5]].concat()).unwrap();
+            // The first half is taken in some time; that nothing is stored cannot be waited for.
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(region.load_u64(16 + 8 * usize::try_from(sequence).unwrap()).unwrap(), 0);
+            peer.write_all(&word[5..]).unwrap();
+            assert_eq!(next_frame(&mut peer), Frame { sequence, body: Body::Acknowledge });
+        }
+        assert_eq!(region.to_vec(8, 32).unwrap(), [&[0; 8][..], &word, &word, &[0; 8]].concat());
+    }
+
+    #[test]
     fn reads_do_not_wait_for_each_other_and_nothing_waits_for_atomics() {
         let (mut queue, mut peer) = hostile();
         let region = Region::allocate(4096).unwrap();

@@ -23,7 +23,7 @@ use crate::{
     error::{Ending, OperationError},
     inbox::{Membership, Sent},
     limits::{TCP_ROUND_BYTES, TCP_STAGING_BYTES},
-    memory::RawSlice,
+    memory::{RawSlice, WORD_BYTES},
     operation::RemoteSpan,
     region::Access,
 };
@@ -43,6 +43,8 @@ pub(super) enum Pause {
 #[derive(Debug)]
 enum Sink {
     Shared(RawSlice),
+    /// One aligned word of a write: gathered here, and stored when it is whole.
+    Word(RawSlice, [u8; WORD_BYTES]),
     Message(Vec<u8>),
     Inbox(Message),
     Nowhere,
@@ -298,8 +300,8 @@ impl Receiver {
                         let rest = &mut bytes[incoming.filled..];
                         rustix::net::recv(&link.socket, rest, RecvFlags::DONTWAIT).map(|(count, _)| count)
                     }),
-                    Sink::Nowhere if self.stage(link)? => continue,
-                    Sink::Nowhere | Sink::Inbox(_) => return Ok(Filled::Hungry),
+                    Sink::Nowhere | Sink::Word(..) if self.stage(link)? => continue,
+                    Sink::Nowhere | Sink::Word(..) | Sink::Inbox(_) => return Ok(Filled::Hungry),
                 };
                 match received(count)? {
                     Some(count) => {
@@ -312,6 +314,12 @@ impl Receiver {
             }
             match &mut incoming.sink {
                 Sink::Shared(slice) => slice.copy_in(incoming.filled, staged).map_err(violation)?,
+                Sink::Word(slice, word) => {
+                    word[incoming.filled..incoming.filled + staged.len()].copy_from_slice(staged);
+                    if staged.len() == left {
+                        slice.copy_in(0, word).map_err(violation)?;
+                    }
+                }
                 Sink::Message(bytes) => {
                     bytes[incoming.filled..incoming.filled + staged.len()].copy_from_slice(staged);
                 }
@@ -374,10 +382,8 @@ impl Receiver {
             Ok((slice, at.wakes))
         });
         let (sink, finish) = match (target, immediate) {
-            (Ok((slice, wakes)), None) => (Sink::Shared(slice), Finish::Written { wakes }),
-            (Ok((slice, _)), Some(immediate)) => {
-                (Sink::Shared(slice), Finish::WrittenWithImmediate { immediate })
-            }
+            (Ok((slice, wakes)), None) => (sink_of(slice), Finish::Written { wakes }),
+            (Ok((slice, _)), Some(immediate)) => (sink_of(slice), Finish::WrittenWithImmediate { immediate }),
             (Err(error), _) => (Sink::Nowhere, Finish::Refuse(Refusal::of(&error))),
         };
         self.incoming = Some(Incoming { sink, filled: 0, length, finish });
@@ -454,6 +460,11 @@ impl Receiver {
         self.acknowledged = self.next_request;
         push_answer(link, Frame { sequence, body }, payload)
     }
+}
+
+/// Where the bytes of a write go.
+fn sink_of(slice: RawSlice) -> Sink {
+    if slice.is_word() { Sink::Word(slice, [0; WORD_BYTES]) } else { Sink::Shared(slice) }
 }
 
 /// What a receiving call has brought: a count, nothing for now, or the end.

@@ -1,6 +1,9 @@
 //! Promises about one-sided operations: what is moved, and that nothing else is.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use rackscan_fabric::{Access, Connection, Done, Event, Operation, Region, RemoteRegion};
 
@@ -69,6 +72,34 @@ pub(crate) fn a_write_of_plain_bytes_takes_them_at_post(wire: TestWire) {
             "round {round}"
         );
     }
+}
+
+pub(crate) fn a_written_word_is_never_seen_in_part(wire: TestWire) {
+    const WORDS: [u64; 2] = [0, u64::MAX];
+    let (mut ours, theirs, region, remote) = shared(wire, 4096);
+    let local = Region::allocate(4096).expect("allocate");
+    let (stop, seen) = (AtomicBool::new(false), region.clone());
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let word = seen.load_u64(4088).expect("load");
+                assert!(WORDS.contains(&word), "{word:#x}");
+            }
+        });
+        for round in 0..5000 {
+            let word = WORDS[round % 2].to_le_bytes();
+            local.copy_in(round % 9, &word).expect("copy in");
+            let source = local.slice(round % 9, 8).expect("slice");
+            let write = match round % 3 {
+                0 => Operation::Write { source, target: remote, target_offset: 4088 },
+                _ => Operation::WriteBytes { bytes: &word, target: remote, target_offset: 4088 },
+            };
+            assert!(run(&mut ours, write).is_ok());
+        }
+        stop.store(true, Ordering::Relaxed);
+        looks.join().expect("who looks");
+    });
+    drop(theirs);
 }
 
 pub(crate) fn atomics_find_and_change_the_word(wire: TestWire) {

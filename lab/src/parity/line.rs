@@ -10,7 +10,10 @@ use rackscan_format::message::RelayStatus;
 use rackscan_stripe::Parity;
 use serde::Serialize;
 
-use super::{Case, Plan, Protection, turn::Turn};
+use super::{
+    Case, Plan, Protection,
+    turn::{Turn, slots},
+};
 use crate::{
     experiment::WireKind,
     latency::{Latencies, LatencySummary},
@@ -38,6 +41,8 @@ pub struct ParityLine {
     pub cell_bytes: usize,
     /// Stripes under way at once.
     pub lanes: usize,
+    /// Blocks that a ring holds.
+    pub slots: usize,
     /// Whether cells were written to disks and flushed.
     pub on_disk: bool,
     /// What the client's link was limited to, in megabits a second; null if it was not.
@@ -64,8 +69,10 @@ pub struct ParityLine {
     pub node_kept: Vec<f64>,
     /// Bytes that each node read to compute sums, likewise.
     pub node_xored: Vec<f64>,
-    /// How often a slice waited for room at its receiver, for each stripe.
-    pub waits_per_stripe: f64,
+    /// How often a slice of the client's waited for room at its receiver, for each stripe.
+    pub client_waits_per_stripe: f64,
+    /// How often a slice of any node's did, likewise.
+    pub node_waits_per_stripe: f64,
     /// How many times as fast as each other way.
     pub over: BTreeMap<&'static str, f64>,
 }
@@ -131,6 +138,7 @@ fn line<'t>(
         block_bytes: case.slice_bytes,
         cell_bytes: plan.cell_bytes,
         lanes: plan.lanes,
+        slots: slots(plan, case),
         on_disk: case.on_disk,
         link_mbit: plan.link_mbit,
         spread: (most - least) / median_mb_per_s,
@@ -144,7 +152,14 @@ fn line<'t>(
         node_received: of_nodes(|node| node.received_bytes),
         node_kept: of_nodes(|node| node.kept_bytes),
         node_xored: of_nodes(|node| node.xored_bytes),
-        waits_per_stripe: turns.iter().map(|turn| turn.client.waits_for_credit).sum::<u64>() as f64 / stripes,
+        client_waits_per_stripe: turns.iter().map(|turn| turn.client.waits_for_credit).sum::<u64>() as f64
+            / stripes,
+        node_waits_per_stripe: turns
+            .iter()
+            .flat_map(|turn| &turn.nodes)
+            .map(|node| node.waits_for_credit)
+            .sum::<u64>() as f64
+            / stripes,
         over,
     }
 }
@@ -186,7 +201,8 @@ pub(super) mod tests {
         let mut latencies = Latencies::default();
         latencies.record(Duration::from_millis(3));
         let client = Counters { sent_bytes, waits_for_credit: 4, ..Counters::default() };
-        let nodes = vec![RelayStatus { kept_bytes: 500_000, ..RelayStatus::default() }; 5];
+        let node = RelayStatus { kept_bytes: 500_000, waits_for_credit: 3, ..RelayStatus::default() };
+        let nodes = vec![node; 5];
         Turn { data_bytes: 1_000_000, seconds, latencies, client, nodes }
     }
 
@@ -205,7 +221,9 @@ pub(super) mod tests {
         assert!((lines[0].over["naive"] - 3.0).abs() < 1e-9, "the median of 2 and 4");
         assert!((lines[1].client_sent - 1.7).abs() < 1e-9, "bytes of all turns for each byte of theirs");
         assert_eq!(lines[1].node_kept, [0.5; 5]);
-        assert!((lines[1].waits_per_stripe - 4.0).abs() < 1e-9);
+        assert!((lines[1].client_waits_per_stripe - 4.0).abs() < 1e-9);
+        assert!((lines[1].node_waits_per_stripe - 15.0).abs() < 1e-9, "those of all five");
+        assert_eq!(lines[0].slots, 64, "a ring of 512 KiB would hold more blocks of 4 KiB than a ring may");
         assert!((lines[0].provenance.scale - 0.002).abs() < 1e-12);
     }
 }

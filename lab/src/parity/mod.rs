@@ -24,7 +24,7 @@ use std::{
 
 use rackscan_fabric::{ClusterKey, Region, RegionError};
 use rackscan_relay::{
-    Member,
+    Member, ShapeError,
     limits::{SECTOR_BYTES, SLICE_BYTES_MAX},
 };
 use rackscan_stripe::{Geometry, Parity, StripeError, Way};
@@ -36,6 +36,8 @@ use turn::Turn;
 
 /// The most data that is held for the stripes under way, in bytes.
 const DATA_BYTES_MAX: usize = 8 << 30;
+/// The most memory that a relay of a node is given, in bytes.
+const RELAY_BYTES_MAX: u64 = 2 << 30;
 
 /// How stripes are written, as people call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,6 +114,9 @@ pub trait RelayHost {
     /// # Errors
     /// Why not, in words.
     fn start(&mut self, nodes: usize, wire: WireKind) -> Result<Relays, String>;
+
+    /// What became of nodes that should run and do not, in words.
+    fn gone(&mut self) -> Option<String>;
 }
 
 /// Conditions under which ways are compared.
@@ -203,6 +208,30 @@ pub enum ParityError {
         /// The cell.
         cell_bytes: usize,
     },
+    /// What cannot be told apart afterwards.
+    #[error("{what} is asked for twice; name each value of an option once")]
+    Twice {
+        /// A way, or a case.
+        what: String,
+    },
+    /// A session cannot be like this.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// Rings that are larger than is sensible.
+    #[error(
+        "{case}, {way}: the relay of each node needs {bytes} bytes for {lanes} stripes at once, at most {RELAY_BYTES_MAX}; \
+         give shorter blocks, smaller rings or fewer lanes"
+    )]
+    RelayMemory {
+        /// Under which conditions.
+        case: String,
+        /// By which way.
+        way: Protection,
+        /// Bytes.
+        bytes: u64,
+        /// Stripes.
+        lanes: usize,
+    },
     /// More data than is sensible to hold.
     #[error(
         "{lanes} stripes of {cells} cells of {cell_bytes} bytes: the data of all stripes under way is held in memory, \
@@ -218,15 +247,34 @@ pub enum ParityError {
     },
 }
 
-/// Measures; what fails in one case leaves the others as they are.
+/// Memory that a relay needs for any session of a plan, in bytes: that of the largest.
 ///
 /// # Errors
-/// [`ParityError`], before anything is measured.
-pub fn measure(
-    plan: &Plan<'_>,
-    host: &mut dyn RelayHost,
-    on_step: &mut dyn FnMut(Step<'_>),
-) -> Result<ParityOutcome, ParityError> {
+/// [`ParityError`] of a plan that cannot be measured.
+pub fn relay_bytes(plan: &Plan<'_>) -> Result<u64, ParityError> {
+    let mut most = 0;
+    for case in &plan.cases {
+        for way in &plan.ways {
+            let bytes = turn::shape(plan, case, *way).node_bytes(case.nodes)?;
+            if bytes > RELAY_BYTES_MAX {
+                let (case, way, lanes) = (case.to_string(), *way, plan.lanes);
+                return Err(ParityError::RelayMemory { case, way, bytes, lanes });
+            }
+            most = most.max(bytes);
+        }
+    }
+    Ok(most)
+}
+
+/// Whether a plan can be measured at all.
+fn check(plan: &Plan<'_>) -> Result<(), ParityError> {
+    let twice = |what: String| Err(ParityError::Twice { what });
+    if let Some(way) = repeated(&plan.ways) {
+        return twice(format!("the way {way}"));
+    }
+    if let Some(case) = repeated(&plan.cases) {
+        return twice(format!("'{case}'"));
+    }
     for case in &plan.cases {
         let (slice_bytes, cell_bytes, lanes) = (case.slice_bytes, plan.cell_bytes, plan.lanes);
         let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(SECTOR_BYTES);
@@ -239,10 +287,28 @@ pub fn measure(
             return Err(ParityError::Data { lanes, cells, cell_bytes });
         }
     }
+    relay_bytes(plan).map(drop)
+}
+
+/// A value that is there twice.
+fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
+    values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)).map(|(_, value)| value)
+}
+
+/// Measures; what fails in one case, or by one way, leaves the others as they are. When nodes are gone that is the end, and said.
+///
+/// # Errors
+/// [`ParityError`], before anything is measured.
+pub fn measure(
+    plan: &Plan<'_>,
+    host: &mut dyn RelayHost,
+    on_step: &mut dyn FnMut(Step<'_>),
+) -> Result<ParityOutcome, ParityError> {
+    check(plan)?;
     let mut outcome = ParityOutcome::default();
     let (mut done, total) = (0, plan.cases.len() * plan.ways.len() * (plan.rounds as usize + 1));
     let mut data: Option<(usize, Region)> = None;
-    for case in &plan.cases {
+    for (number, case) in plan.cases.iter().enumerate() {
         let cells = Geometry::with_parity(case.nodes, case.parity)?.data().len();
         let region = match data.take().filter(|(of, _)| *of == cells) {
             Some((_, region)) => region,
@@ -259,11 +325,15 @@ pub fn measure(
             on_step(Step { done, total, doing: &doing });
             done += 1;
         };
-        match one_case(plan, case, &region, host, &mut count) {
-            Ok(lines) => outcome.lines.extend(lines),
-            Err(why) => outcome.failures.push(format!("{case}: {why}")),
-        }
+        one_case(plan, case, &region, host, &mut count, &mut outcome);
         data = Some((cells, region));
+        if let Some(why) = host.gone() {
+            let left = plan.cases.len() - number - 1;
+            // First, because it is why the others failed.
+            let text = format!("{why}: nothing more is measured, {left} conditions are left out");
+            outcome.failures.insert(0, text);
+            break;
+        }
         if plan.stop.load(Ordering::Relaxed) {
             outcome.stopped = true;
             break;
@@ -272,29 +342,52 @@ pub fn measure(
     Ok(outcome)
 }
 
-/// All turns of a case. The first of each way does not count.
+/// All turns of a case. The first of each way does not count, and a way that fails has no further ones.
 fn one_case(
     plan: &Plan<'_>,
     case: &Case,
     region: &Region,
     host: &mut dyn RelayHost,
     count: &mut dyn FnMut(Protection),
-) -> Result<Vec<ParityLine>, String> {
-    let relays = host.start(case.nodes, case.wire)?;
-    let mut turns: Vec<Vec<Turn>> = plan.ways.iter().map(|_| Vec::new()).collect();
+    outcome: &mut ParityOutcome,
+) {
+    let relays = match host.start(case.nodes, case.wire) {
+        Ok(relays) => relays,
+        Err(why) => return outcome.failures.push(format!("{case}: {why}")),
+    };
+    let take = |way: Protection| turn::turn(plan, case, way, &relays, region);
+    let turns = take_turns(plan, count, &take, &mut |way, why| {
+        outcome.failures.push(format!("{case}, {way}: {why}"));
+    });
+    outcome.lines.extend(line::lines(plan, case, &turns));
+}
+
+/// The turns of each way that count; none of a way that failed, of which `failed` is told once.
+fn take_turns(
+    plan: &Plan<'_>,
+    count: &mut dyn FnMut(Protection),
+    take: &dyn Fn(Protection) -> Result<Turn, String>,
+    failed: &mut dyn FnMut(Protection, String),
+) -> Vec<Vec<Turn>> {
+    let mut turns: Vec<Option<Vec<Turn>>> = plan.ways.iter().map(|_| Some(Vec::new())).collect();
     for round in 0..=plan.rounds {
         for (way, turns) in plan.ways.iter().zip(&mut turns) {
             if plan.stop.load(Ordering::Relaxed) {
                 break;
             }
             count(*way);
-            let turn = turn::turn(plan, case, *way, &relays, region)?;
-            if round > 0 {
-                turns.push(turn);
+            let Some(before) = turns else { continue };
+            match take(*way) {
+                Ok(turn) if round > 0 => before.push(turn),
+                Ok(_) => {}
+                Err(why) => {
+                    failed(*way, why);
+                    *turns = None;
+                }
             }
         }
     }
-    Ok(line::lines(plan, case, &turns))
+    turns.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 /// Bytes for all lanes, which nobody can make smaller.
@@ -319,5 +412,86 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = if self.on_disk { "disk" } else { "memory" };
         write!(f, "{} nodes, {}, blocks of {} bytes, {place}", self.nodes, self.wire, self.slice_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        line::tests::{case, plan, turn},
+        *,
+    };
+
+    /// Never has nodes, and says at some time that they are gone.
+    struct Nobody {
+        asked: usize,
+        gone_after: usize,
+    }
+
+    impl RelayHost for Nobody {
+        fn start(&mut self, _nodes: usize, _wire: WireKind) -> Result<Relays, String> {
+            self.asked += 1;
+            Err("no nodes".to_owned())
+        }
+
+        fn gone(&mut self) -> Option<String> {
+            (self.asked >= self.gone_after).then(|| "node 1 has ended".to_owned())
+        }
+    }
+
+    fn measured(cases: Vec<Case>, gone_after: usize) -> Result<(ParityOutcome, usize), ParityError> {
+        let stop = AtomicBool::new(false);
+        let plan = Plan { cases, ..plan(&stop) };
+        let mut host = Nobody { asked: 0, gone_after };
+        measure(&plan, &mut host, &mut |_| {}).map(|outcome| (outcome, host.asked))
+    }
+
+    #[test]
+    fn a_run_whose_nodes_are_gone_says_so_and_ends() {
+        let cases = vec![case(3, 4096), case(3, 8192), case(3, 16384)];
+        let (outcome, asked) = measured(cases.clone(), 2).unwrap();
+        assert_eq!((asked, outcome.failures.len(), outcome.stopped), (2, 3, false));
+        assert!(outcome.failures[0].contains("node 1 has ended"), "{:?}", outcome.failures);
+        assert!(outcome.failures[0].contains("1 conditions are left out"), "{:?}", outcome.failures);
+        let (outcome, asked) = measured(cases, 99).unwrap();
+        assert_eq!((asked, outcome.failures.len()), (3, 3), "a case that fails leaves the others");
+    }
+
+    #[test]
+    fn what_is_asked_for_twice_or_needs_too_much_is_refused_before_anything_is_measured() {
+        let twice = measured(vec![case(3, 4096), case(5, 4096), case(3, 4096)], 99).unwrap_err();
+        assert!(
+            twice.to_string().contains("'3 nodes, shm, blocks of 4096 bytes, memory' is asked for twice"),
+            "{twice}"
+        );
+        let stop = AtomicBool::new(false);
+        let mut asked = Plan { cases: vec![case(3, 4096)], ..plan(&stop) };
+        asked.ways.push(Protection::Relay);
+        assert!(matches!(check(&asked), Err(ParityError::Twice { .. })));
+        asked.ways.pop();
+        let least = relay_bytes(&asked).unwrap();
+        asked.cases.push(case(5, 1 << 20));
+        let more = relay_bytes(&asked).unwrap();
+        assert!(least > 0 && more > least, "the largest session counts: {least} {more}");
+        (asked.lanes, asked.ring_bytes) = (16, 64 << 20);
+        assert!(matches!(check(&asked), Err(ParityError::RelayMemory { .. })));
+    }
+
+    #[test]
+    fn a_way_that_fails_leaves_the_turns_of_the_others() {
+        let stop = AtomicBool::new(false);
+        let plan = plan(&stop);
+        let take = |way: Protection| match way {
+            Protection::Naive => Err("refused".to_owned()),
+            _ => Ok(turn(1.0, 1_000_000)),
+        };
+        let (mut failed, mut counted) = (Vec::new(), 0);
+        let turns = take_turns(&plan, &mut |_| counted += 1, &take, &mut |way, why| failed.push((way, why)));
+        assert_eq!(failed, [(Protection::Naive, "refused".to_owned())]);
+        let counts: Vec<usize> = turns.iter().map(Vec::len).collect();
+        assert_eq!((counts, counted), (vec![2, 0, 2], 9));
+        let lines = line::lines(&plan, &case(5, 4096), &turns);
+        assert_eq!(lines.iter().map(|line| line.way).collect::<Vec<_>>(), ["none", "relay"]);
+        assert_eq!(lines[0].over.keys().collect::<Vec<_>>(), [&"relay"], "there is no ratio to what failed");
     }
 }

@@ -45,14 +45,7 @@ pub(super) fn turn(
     region: &Region,
 ) -> Result<Turn, String> {
     let before = statuses(relays)?;
-    let shape = Shape {
-        parity: case.parity,
-        way: way.way(),
-        cell_bytes_max: plan.cell_bytes as u64,
-        slice_bytes: case.slice_bytes,
-        lanes: plan.lanes,
-        slots: (plan.ring_bytes / case.slice_bytes).clamp(2, SLOTS_MAX),
-    };
+    let shape = shape(plan, case, way);
     let deadline = Instant::now() + PATIENCE;
     let reach = |address: &rackscan_fabric::Address| connect(address, &relays.key, deadline);
     let mut writer =
@@ -66,6 +59,23 @@ pub(super) fn turn(
         Geometry::with_parity(case.nodes, case.parity).map_err(|error| error.to_string())?.data().len();
     let data_bytes = stripes * (cells * plan.cell_bytes) as u64;
     Ok(Turn { data_bytes, seconds, latencies, client, nodes })
+}
+
+/// The session of a turn.
+pub(super) fn shape(plan: &Plan<'_>, case: &Case, way: Protection) -> Shape {
+    Shape {
+        parity: case.parity,
+        way: way.way(),
+        cell_bytes_max: plan.cell_bytes as u64,
+        slice_bytes: case.slice_bytes,
+        lanes: plan.lanes,
+        slots: slots(plan, case),
+    }
+}
+
+/// How many slices a ring holds.
+pub(super) fn slots(plan: &Plan<'_>, case: &Case) -> usize {
+    (plan.ring_bytes / case.slice_bytes.max(1)).clamp(2, SLOTS_MAX)
 }
 
 /// What a turn has written.

@@ -4,13 +4,13 @@
 //!
 //! Invariants
 //! - A call that was asked for is answered once.
-//! - As many threads as calls are under way: at most the links of the sessions that open.
+//! - Threads are bounded, and joined before their owner is gone.
 
-use std::{collections::VecDeque, fmt, sync::mpsc, time::Instant};
+use std::{collections::VecDeque, fmt, sync::mpsc, thread::JoinHandle, time::Instant};
 
 use rackscan_fabric::{Address, ClusterKey, ConnectError, Connection, connect};
 
-use crate::limits::DIAL_TIME_MAX;
+use crate::limits::{CALL_THREADS_MAX, DIAL_TIME_MAX, HANG_UPS_WAITING_MAX};
 
 /// What came of a call.
 pub type Answered = (u64, Result<Connection, ConnectError>);
@@ -23,18 +23,36 @@ pub trait Calls {
     /// An answer, if there is one.
     fn answered(&mut self) -> Option<Answered>;
 
-    /// Whether answers are missing.
+    /// Whether something is to be looked for soon: an answer, or room for what waits.
     fn is_waiting(&self) -> bool;
 
     /// Ends a connection, once what was said over it is handed over.
     fn hang_up(&mut self, connection: Connection);
+
+    /// Whether so much waits to be hung up on that nobody should be let in.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Gives up calls, and returns when all connections have ended that were to be.
+    fn finish(&mut self) {}
 }
 
-/// A thread for each call.
+/// What a thread is for.
+#[derive(Debug)]
+enum Job {
+    Call(u64, Address),
+    HangUp(Box<Connection>),
+}
+
+/// A thread for each call, up to [`CALL_THREADS_MAX`]; what else is asked for waits. None of them outlives this.
 #[derive(Debug)]
 pub struct Threads {
     key: ClusterKey,
-    waiting: usize,
+    /// Calls without an answer.
+    calls: usize,
+    waiting: VecDeque<Job>,
+    running: Vec<JoinHandle<()>>,
     sender: mpsc::Sender<Answered>,
     answers: mpsc::Receiver<Answered>,
 }
@@ -44,39 +62,104 @@ impl Threads {
     #[must_use]
     pub fn new(key: ClusterKey) -> Self {
         let (sender, answers) = mpsc::channel();
-        Self { key, waiting: 0, sender, answers }
+        Self { key, calls: 0, waiting: VecDeque::new(), running: Vec::new(), sender, answers }
+    }
+
+    /// Lets go of threads that have ended, and begins what waits for one.
+    fn go_on(&mut self) {
+        for ended in self.running.extract_if(.., |thread| thread.is_finished()) {
+            join(ended);
+        }
+        while self.running.len() < CALL_THREADS_MAX
+            && let Some(job) = self.waiting.pop_front()
+        {
+            self.begin(job);
+        }
+    }
+
+    fn begin(&mut self, job: Job) {
+        let started = match job {
+            Job::HangUp(connection) => {
+                // If there is no thread the closure is dropped here, and the connection with it.
+                std::thread::Builder::new().name("relay-hang-up".to_owned()).spawn(move || drop(connection))
+            }
+            Job::Call(call, to) => {
+                let (key, sender, peer) = (self.key.clone(), self.sender.clone(), to.to_string());
+                let dial = move || {
+                    let answer = connect(&to, &key, Instant::now() + DIAL_TIME_MAX);
+                    // Nobody listens any more if the node has gone.
+                    let _ = sender.send((call, answer));
+                };
+                let started = std::thread::Builder::new().name("relay-call".to_owned()).spawn(dial);
+                started.inspect_err(|source| {
+                    let action = "start a thread";
+                    let why = std::io::Error::new(source.kind(), source.to_string());
+                    let _ = self.sender.send((call, Err(ConnectError::Os { action, peer, source: why })));
+                })
+            }
+        };
+        match started {
+            Ok(thread) => self.running.push(thread),
+            Err(error) => tracing::warn!(%error, "a relay has no thread to call or to hang up"),
+        }
+    }
+}
+
+/// Waits for a thread.
+fn join(thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        tracing::error!("a thread that called for a relay panicked; this is a bug, please report it");
     }
 }
 
 impl Calls for Threads {
     fn call(&mut self, call: u64, address: &Address) {
-        self.waiting += 1;
-        let (key, sender, to) = (self.key.clone(), self.sender.clone(), address.clone());
-        let dial = move || {
-            let answer = connect(&to, &key, Instant::now() + DIAL_TIME_MAX);
-            // Nobody listens any more if the node has gone.
-            let _ = sender.send((call, answer));
-        };
-        if let Err(source) = std::thread::Builder::new().name("relay-call".to_owned()).spawn(dial) {
-            let peer = address.to_string();
-            let _ =
-                self.sender.send((call, Err(ConnectError::Os { action: "start a thread", peer, source })));
-        }
+        self.calls += 1;
+        self.waiting.push_back(Job::Call(call, address.clone()));
+        self.go_on();
     }
 
     fn answered(&mut self) -> Option<Answered> {
+        if !self.running.is_empty() || !self.waiting.is_empty() {
+            self.go_on();
+        }
         let answered = self.answers.try_recv().ok()?;
-        self.waiting -= 1;
+        self.calls -= 1;
         Some(answered)
     }
 
     fn is_waiting(&self) -> bool {
-        self.waiting > 0
+        self.calls > 0 || !self.waiting.is_empty()
     }
 
     fn hang_up(&mut self, connection: Connection) {
-        // If there is no thread the closure is dropped here, and the connection with it.
-        let _ = std::thread::Builder::new().name("relay-hang-up".to_owned()).spawn(move || drop(connection));
+        self.waiting.push_back(Job::HangUp(Box::new(connection)));
+        self.go_on();
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= HANG_UPS_WAITING_MAX
+    }
+
+    fn finish(&mut self) {
+        self.waiting.retain(|job| matches!(job, Job::HangUp(_)));
+        loop {
+            while let Ok((_, answer)) = self.answers.try_recv() {
+                self.waiting.extend(answer.ok().map(|connection| Job::HangUp(Box::new(connection))));
+            }
+            self.go_on();
+            match self.running.pop() {
+                Some(thread) => join(thread),
+                None => break,
+            }
+        }
+        self.calls = 0;
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
@@ -116,5 +199,55 @@ impl<F: FnMut(&Address) -> Result<Connection, ConnectError>> Calls for Direct<F>
 
     fn hang_up(&mut self, connection: Connection) {
         drop(connection);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::net::UnixListener, time::Duration};
+
+    use rackscan_fabric::Listener;
+
+    use super::*;
+
+    fn threads(name: &str) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let named = |task: &std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("comm")).is_ok_and(|found| found.trim() == name)
+        };
+        tasks.filter(named).count()
+    }
+
+    #[test]
+    fn calls_are_bounded_and_no_thread_is_left_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = ClusterKey::from_bytes([1; 32]);
+        // It accepts nothing and says nothing, so each call takes as long as one may.
+        let silent = folder.path().join("silent");
+        let held = UnixListener::bind(&silent).unwrap();
+        let mut calls = Threads::new(key.clone());
+        let address = Address::Shm { path: silent };
+        (0..CALL_THREADS_MAX as u64 + 10).for_each(|call| calls.call(call, &address));
+        assert!(calls.is_waiting() && calls.answered().is_none());
+        assert_eq!((calls.running.len(), calls.waiting.len()), (CALL_THREADS_MAX, 10));
+        drop(held);
+        drop(calls);
+        assert_eq!(threads("relay-call"), 0, "they are joined");
+        let listening = folder.path().join("listening");
+        let mut listener = Listener::bind(&Address::Shm { path: listening.clone() }, &key).unwrap();
+        let mut calls = Threads::new(key);
+        calls.call(7, &Address::Shm { path: listening });
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let (mut accepted, mut answer) = (None, None);
+        while accepted.is_none() || answer.is_none() {
+            assert!(Instant::now() < deadline);
+            accepted = accepted.or_else(|| listener.accept().unwrap());
+            answer = answer.or_else(|| calls.answered());
+        }
+        let (call, connection) = answer.unwrap();
+        assert_eq!(call, 7);
+        calls.hang_up(connection.unwrap());
+        calls.finish();
+        assert_eq!((calls.running.len(), calls.waiting.len(), threads("relay-hang-up")), (0, 0, 0));
     }
 }

@@ -1,6 +1,7 @@
 //! Which connections does a node have, and what is each for?
 //!
 //! Invariants
+//! - Links that belong to no session are bounded by a bound of their own; those of sessions are part of what a session takes.
 //! - A link's place is not used again before everything that names it is gone: sessions end before their links do.
 
 use std::time::Instant;
@@ -46,14 +47,25 @@ struct Entry {
 }
 
 /// All connections of a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Links {
     entries: Vec<Option<Entry>>,
+    /// How many may belong to no session.
+    early_max: usize,
 }
 
 impl Links {
+    /// None, of which so many may belong to no session.
+    pub(super) fn new(early_max: usize) -> Self {
+        Self { entries: Vec::new(), early_max }
+    }
+
     /// Takes a connection in, if there is room.
     pub(super) fn add(&mut self, connection: Connection, role: Role) -> Result<usize, Box<Connection>> {
+        let unclaimed = self.entries.iter().flatten().filter(|entry| entry.role.session().is_none());
+        if role.session().is_none() && unclaimed.count() >= self.early_max {
+            return Err(Box::new(connection));
+        }
         let free = self.entries.iter().position(Option::is_none);
         if free.is_none() && self.entries.len() >= LINKS_MAX {
             return Err(Box::new(connection));
@@ -132,7 +144,7 @@ impl Links {
     pub(super) fn arm(&mut self, io: &mut dyn DeviceIo) -> Result<bool, SubmitError> {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };
-            if !entry.link.connection().arm() {
+            if !entry.link.arm() {
                 return Ok(false);
             }
             if entry.watch.is_none() {

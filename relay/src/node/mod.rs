@@ -36,7 +36,7 @@ use self::{
 use crate::{
     counters::Counters,
     error::{Failure, NodeError, SessionEnd},
-    limits::{DIAL_LOOK, EARLY_TIME_MAX, MEMORY_BYTES, SLEEP_MAX, SPIN},
+    limits::{DIAL_LOOK, EARLY_MAX, EARLY_TIME_MAX, MEMORY_BYTES, SESSION_IDLE_MAX, SLEEP_MAX, SPIN},
     link::Happened,
     message::{Cause, Message},
     shape::{Layouts, Member},
@@ -55,21 +55,25 @@ pub struct NodeConfig {
     pub node: NodeId,
     /// All nodes that it may forward to, with every address that they may be called at; itself, too.
     pub peers: Vec<Member>,
-    /// Registered memory for all sessions, in bytes.
+    /// Memory for all sessions, in bytes: their rings, sums, checksums and links.
     pub memory_bytes: u64,
+    /// Links that belong to no session (yet), each of which takes [`crate::limits::LINK_BYTES`] beside that memory. A session needs one for each of its nodes.
+    pub early_max: usize,
+    /// How long a session may do nothing.
+    pub idle_max: Duration,
 }
 
 impl NodeConfig {
-    /// With [`MEMORY_BYTES`] of memory.
+    /// With [`MEMORY_BYTES`] of memory, and sessions that may do nothing for [`SESSION_IDLE_MAX`].
     #[must_use]
     pub fn new(node: NodeId, peers: Vec<Member>) -> Self {
-        Self { node, peers, memory_bytes: MEMORY_BYTES }
+        Self { node, peers, memory_bytes: MEMORY_BYTES, early_max: EARLY_MAX, idle_max: SESSION_IDLE_MAX }
     }
 }
 
 /// A relay.
 pub struct Node<I, S> {
-    config: NodeConfig,
+    pub(crate) config: NodeConfig,
     listener: Listener,
     calls: Box<dyn Calls>,
     io: I,
@@ -105,12 +109,12 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let (interest, repeat) = (Interest::Readable, Repeat::EveryChange);
         io.watch(Watch { fd: listener.wait_fd(), interest, repeat, token })?;
         Ok(Self {
+            links: Links::new(config.early_max),
             config,
             listener,
             calls,
             io,
             store,
-            links: Links::default(),
             disk: Disk::default(),
             sessions: BTreeMap::new(),
             called: BTreeMap::new(),
@@ -124,7 +128,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         })
     }
 
-    /// Serves until `stop` is set, which is seen within a second.
+    /// Serves until `stop` is set, which is seen within a second, and stops then.
     ///
     /// # Errors
     /// [`NodeError`] if its devices cannot be waited for.
@@ -140,7 +144,20 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
                 last_work = Instant::now();
             }
         }
+        self.stop();
         Ok(())
+    }
+
+    /// Ends all sessions, tells everybody in them, and hangs up on all. No thread of its calls is left afterwards: that takes as long as a call that is under way
+    /// ([`crate::limits::DIAL_TIME_MAX`]), or as peers take that do not let go.
+    pub fn stop(&mut self) {
+        while let Some((number, me)) =
+            self.sessions.values().next().map(|session| (session.number, session.me))
+        {
+            self.end(number, Failure::new(Some(me), Cause::Closed, "it stops"));
+        }
+        (0..self.links.places()).for_each(|index| self.drop_link(index));
+        self.calls.finish();
     }
 
     /// Looks at everything once, without waiting. Whether anything happened.
@@ -155,7 +172,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         moved |= self.advance();
         self.turns += 1;
         if self.turns.is_multiple_of(TURNS_PER_LOOK) {
-            self.drop_idle_links();
+            self.drop_idle();
         }
         Ok(moved)
     }
@@ -165,7 +182,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
     /// # Errors
     /// [`NodeError`].
     pub fn sleep(&mut self, time: Duration) -> Result<(), NodeError> {
-        self.drop_idle_links();
+        self.drop_idle();
         if !self.links.arm(&mut self.io)? || self.hear_credit() {
             return Ok(());
         }
@@ -236,7 +253,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
 
     fn accept(&mut self) -> bool {
         let mut any = false;
-        loop {
+        while !self.calls.is_full() {
             match self.listener.accept() {
                 Ok(Some(connection)) => {
                     if let Err(connection) = self.links.add(connection, Role::New) {
@@ -249,6 +266,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
             }
             any = true;
         }
+        any
     }
 
     fn poll_links(&mut self) -> bool {
@@ -284,6 +302,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
                 }
             }
             Happened::Refused(why) => self.fault(index, Cause::Violation, &why),
+            Happened::Unposted(why) => self.unposted(index, &why),
             Happened::Closed(ending) => {
                 let cause = match ending {
                     Ending::Orderly => Cause::Closed,
@@ -322,6 +341,15 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         }
     }
 
+    /// We could not do what the session of a link needs.
+    fn unposted(&mut self, index: usize, why: &str) {
+        let session = self.links.role(index).and_then(Role::session);
+        match session.and_then(|(session, _)| self.sessions.get(&session)) {
+            Some(session) => self.end(session.number, Failure::new(Some(session.me), Cause::Violation, why)),
+            None => self.drop_link(index),
+        }
+    }
+
     fn drop_link(&mut self, index: usize) {
         if let Some(connection) = self.links.remove(index, &mut self.io) {
             let counters = connection.counters();
@@ -331,11 +359,18 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         }
     }
 
-    fn drop_idle_links(&mut self) {
-        let Some(before) = Instant::now().checked_sub(EARLY_TIME_MAX) else { return };
-        for index in self.links.idle_since(before) {
-            self.fault(index, Cause::Violation, "it has not said in time what it is for");
+    /// Ends links and sessions that have done nothing for too long.
+    fn drop_idle(&mut self) {
+        let now = Instant::now();
+        if let Some(before) = now.checked_sub(EARLY_TIME_MAX) {
+            for index in self.links.idle_since(before) {
+                self.fault(index, Cause::Violation, "it has not said in time what it is for");
+            }
         }
+        let limit = self.config.idle_max;
+        let idle = |session: &mut Session| session.idle(now, limit).map(|failure| (session.number, failure));
+        let idle: Vec<(u64, Failure)> = self.sessions.values_mut().filter_map(idle).collect();
+        idle.into_iter().for_each(|(session, failure)| self.end(session, failure));
     }
 
     /// Ends a session: everybody in it is told who is to blame, then the links close.
@@ -348,7 +383,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let ends = Message::Ends(failure.to_message());
         for index in self.links.with(|role| role.session().is_some_and(|(of, _)| of == session.number)) {
             if let Some(link) = self.links.get_mut(index) {
-                link.say(&ends);
+                link.say_last(&ends);
             }
             self.drop_link(index);
         }

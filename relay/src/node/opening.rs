@@ -11,7 +11,7 @@ use rackscan_fabric::Address;
 use super::{Node, links::Role, session::Session};
 use crate::{
     error::Failure,
-    limits::{EARLY_MAX, SESSIONS_MAX},
+    limits::SESSIONS_MAX,
     message::{Cause, Join, Message, Open},
     shape::{Member, Shape},
     store::Store,
@@ -78,7 +78,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
             Err(failure) => {
                 tracing::warn!(why = failure.why, "a session was refused");
                 if let Some(link) = self.links.get_mut(index) {
-                    link.say(&Message::Ends(failure.to_message()));
+                    link.say_last(&Message::Ends(failure.to_message()));
                 }
                 self.drop_link(index);
             }
@@ -136,9 +136,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         if self.sessions.contains_key(&join.session) {
             return self.join(index, &join);
         }
-        if self.links.with(|role| matches!(role, Role::Early(_))).len() >= EARLY_MAX {
-            return self.fault(index, Cause::Refused, "too many links wait for their sessions");
-        }
+        // How many of these there may be was asked when the link came.
         self.links.set_role(index, Role::Early(join));
     }
 

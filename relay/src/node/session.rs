@@ -10,7 +10,10 @@
 //! - Registered memory is taken when the session opens, and never more.
 //! - Whatever goes wrong with a stripe ends its session: nothing is left in rings that the next one would find.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rackscan_device::DeviceIo;
 use rackscan_fabric::{RegionError, RegisterError, RemoteRegion};
@@ -95,6 +98,9 @@ pub(super) struct Session {
     zeros_of_slice: u32,
     lanes: Vec<Option<Underway>>,
     is_ready: bool,
+    /// Whether anything has happened since it was asked, and when that was.
+    has_moved: bool,
+    moved: Instant,
 }
 
 impl Session {
@@ -124,6 +130,8 @@ impl Session {
             zeros_of_slice: checksum::of_zeros(layout.shape.slice_bytes),
             lanes: (0..layout.shape.lanes).map(|_| None).collect(),
             is_ready: false,
+            has_moved: false,
+            moved: Instant::now(),
             layout,
         };
         session.receive(None, client, credits, links)?;
@@ -168,6 +176,7 @@ impl Session {
             link.say(&Message::Rings(answer));
         }
         self.incoming[in_index(member)] = Some(Arriving { link, member, rings });
+        self.has_moved = true;
         Ok(())
     }
 
@@ -197,6 +206,7 @@ impl Session {
             return Err(violation("it gave rings twice".to_owned()));
         }
         leaving.rings.found(rings).map_err(|error| violation(error.to_string()))?;
+        self.has_moved = true;
         self.look_whether_ready(links);
         Ok(())
     }
@@ -239,6 +249,7 @@ impl Session {
             refused(why)
         })?;
         self.lanes[lane] = Some(underway);
+        self.has_moved = true;
         Ok(())
     }
 
@@ -267,7 +278,42 @@ impl Session {
                 moved = true;
             }
         }
+        self.has_moved |= moved;
         Ok(moved)
+    }
+
+    /// Who is to blame that nothing has happened for so long, if that is so.
+    pub(super) fn idle(&mut self, now: Instant, limit: Duration) -> Option<Failure> {
+        if std::mem::take(&mut self.has_moved) {
+            self.moved = now;
+        }
+        if now.saturating_duration_since(self.moved) < limit {
+            return None;
+        }
+        let (member, what) = self.awaited();
+        Some(Failure::new(member, Cause::Idle, format!("{what} for {:.1} s", limit.as_secs_f64())))
+    }
+
+    /// Whom the session waits for, and why: who has not come, or else whoever the first stripe waits for.
+    fn awaited(&self) -> (Option<usize>, &'static str) {
+        let members = 0..self.members.len();
+        let is_missing = |member: &usize| {
+            self.layout.rings(Some(*member), self.me) > 0 && self.incoming[in_index(Some(*member))].is_none()
+        };
+        let gives_no_rings = |member: &usize| {
+            self.layout.rings(Some(self.me), *member) > 0
+                && self.outgoing[*member].as_ref().is_none_or(|leaving| !leaving.rings.is_found())
+        };
+        if let Some(missing) = members.clone().find(is_missing) {
+            return (Some(missing), "it has not joined the session");
+        }
+        if let Some(silent) = members.clone().find(gives_no_rings) {
+            return (Some(silent), "it has given no rings");
+        }
+        match self.stripes().next() {
+            Some(underway) => underway.awaited(&self.layout, self.me),
+            None => (None, "no stripe was begun"),
+        }
     }
 
     fn stored(&mut self, lane: usize, counters: &mut Counters, hands: &mut Hands<'_>) -> Result<(), Failure> {

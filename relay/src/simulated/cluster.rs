@@ -1,6 +1,6 @@
 //! Nodes, a writer, and what they should end with.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use rackscan_device::{
     DeviceIndex,
@@ -183,6 +183,11 @@ impl Cluster {
         let io = SimIo::new(disk, vec![SimDisk::zeroed(2 << 20)]);
         let config = NodeConfig::new(self.members[node].node, self.members.clone());
         Node::new(config, listener, Box::new(calls), io, Ledger::default()).unwrap()
+    }
+
+    /// Sessions may do nothing for so long.
+    pub(super) fn idle_after(&mut self, time: Duration) {
+        self.nodes.iter_mut().flatten().for_each(|node| node.config.idle_max = time);
     }
 
     pub(super) fn turn(&mut self) {

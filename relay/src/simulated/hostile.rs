@@ -86,13 +86,21 @@ fn open_of(cluster: &Cluster, you: u8, credits: RemoteRegion) -> Open {
 
 /// A client of all nodes that does by hand what it likes: its links, the credits, and where each node's rings are.
 fn client(cluster: &mut Cluster) -> (Vec<Mallory>, Vec<Region>, Vec<(RemoteRegion, RemoteRegion)>) {
+    client_with(cluster, |credits| credits)
+}
+
+/// The same, who says of his credits what he likes.
+fn client_with(
+    cluster: &mut Cluster,
+    say: impl Fn(RemoteRegion) -> RemoteRegion,
+) -> (Vec<Mallory>, Vec<Region>, Vec<(RemoteRegion, RemoteRegion)>) {
     let nodes = cluster.members.len();
     let (mut links, mut credits) = (Vec::new(), Vec::new());
     for node in 0..nodes {
         let mut link = Mallory::to(cluster, node);
         let words = Region::allocate(4096).unwrap();
         let name = link.connection.register(&words, Access::Write).unwrap();
-        let open = open_of(cluster, u8::try_from(node).unwrap(), name);
+        let open = open_of(cluster, u8::try_from(node).unwrap(), say(name));
         link.say(&Message::Open(open));
         links.push(link);
         credits.push(words);
@@ -215,6 +223,8 @@ fn links_that_wait_for_a_session_are_bounded() {
     }
     assert_eq!(many.iter().filter(|mallory| mallory.is_hung_up_on()).count(), 20);
     drop(many);
+    // Until the node has seen that they are gone it takes in nobody else.
+    (0..500).for_each(|_| cluster.turn());
     assert_others_go_on(&mut cluster);
 }
 
@@ -274,7 +284,18 @@ fn beginning(lane: u8, cell_bytes: u64) -> Message {
 }
 
 impl Mallory {
+    /// Zeros, with a checksum that is not theirs.
     fn slice(&mut self, slots: RemoteRegion, journal: RemoteRegion, position: u64, name: SliceName) {
+        self.zeros((slots, journal), position, name, 5);
+    }
+
+    fn zeros(
+        &mut self,
+        (slots, journal): (RemoteRegion, RemoteRegion),
+        position: u64,
+        name: SliceName,
+        immediate: u32,
+    ) {
         let word = name.to_word().to_le_bytes();
         let target_offset = 8 * position;
         self.connection
@@ -282,7 +303,7 @@ impl Mallory {
             .unwrap();
         let bytes = Region::allocate(4096).unwrap();
         let source = bytes.whole();
-        let write = Operation::WriteWithImmediate { source, target: slots, target_offset: 0, immediate: 5 };
+        let write = Operation::WriteWithImmediate { source, target: slots, target_offset: 0, immediate };
         self.connection.post(3, write).unwrap();
     }
 }
@@ -313,6 +334,37 @@ fn bytes_that_are_not_what_their_checksum_says_are_never_stored() {
         assert!(node.store().stored.is_empty());
     }
     drop(credits);
+    assert_others_go_on(&mut cluster);
+}
+
+#[test]
+fn a_client_whose_credits_lie_where_no_memory_can_be_is_named() {
+    let mut cluster = Cluster::new(Seed::new(6), 3, shape());
+    let (mut links, credits, rings) = client_with(&mut cluster, |credits| RemoteRegion {
+        address: u64::MAX - 4,
+        length: 1 << 40,
+        ..credits
+    });
+    // Credit of the second lane lies behind that of the first, so it cannot even be posted, and nothing of it ever completes.
+    let ring = crate::shape::Layout::new(shape(), 3).unwrap().rings(None, 1);
+    links[1].say(&beginning(1, 16384));
+    for position in 0..2 {
+        let name = SliceName {
+            ring: u16::try_from(ring).unwrap(),
+            slice: u32::try_from(position).unwrap(),
+            stripe: 7,
+        };
+        links[1].zeros(rings[1], position, name, crate::checksum::of_zeros(4096));
+    }
+    for _ in 0..1000 {
+        cluster.turn();
+        links.iter_mut().for_each(|link| {
+            link.connection.poll(&mut link.events);
+        });
+    }
+    let ends = cluster.nodes[1].as_mut().unwrap().take_ended();
+    assert!(ends.iter().any(|end| end.who == Who::Client && end.cause == Cause::Violation), "{ends:?}");
+    drop((links, credits));
     assert_others_go_on(&mut cluster);
 }
 

@@ -1,12 +1,14 @@
 //! Somebody dies, at any step of a run: whoever is left learns who it was, nothing waits for ever, and no stripe is reported as stored that is not on all its disks.
 
+use std::time::{Duration, Instant};
+
 use rackscan_device::sim::FaultRates;
 use rackscan_fabric::sim::{Fault, Moment, Seed, SimConfig};
 use rackscan_format::ids::NodeId;
 use rackscan_stripe::{Parity, Way};
 
-use super::cluster::{CLIENT, Cluster, Ledger, TURNS_MAX, place_of};
-use crate::{Cause, SessionEnd, Shape, Who};
+use super::cluster::{CLIENT, Cluster, Filled, Ledger, TURNS_MAX, place_of};
+use crate::{Cause, SessionEnd, Shape, Stripe, Who};
 
 const STRIPES: [(u64, u64); 2] = [(0, 8192), (1, 4096)];
 
@@ -229,4 +231,47 @@ fn whatever_goes_wrong_by_chance_every_stripe_ends_and_none_lies() {
     .unwrap();
     let is_one_seed = Seed::from_environment().unwrap().is_some();
     assert!(is_one_seed || ended_badly > 5, "{ended_badly}");
+}
+
+#[test]
+fn a_client_that_does_nothing_loses_its_session_and_one_that_writes_does_not() {
+    let mut cluster = Cluster::new(Seed::new(3), 3, shape(Way::Relay));
+    cluster.idle_after(Duration::from_millis(300));
+    // As many stripes as there is time for; the disks are small.
+    cluster.nodes.iter_mut().flatten().for_each(|node| node.store().in_memory = true);
+    let (mut idle, mut busy) = (cluster.open(), cluster.open());
+    let begun = Instant::now();
+    for stripe in 0.. {
+        cluster.write(&mut busy, &[(stripe, 8192)]);
+        idle.turn();
+        if begun.elapsed() > Duration::from_millis(900) {
+            break;
+        }
+    }
+    cluster.assert_all_stored();
+    let end = idle.end().expect("it has done nothing for long enough");
+    assert_eq!((&end.who, end.cause), (&Who::Client, Cause::Idle), "{end}");
+    assert!(end.why.contains("no stripe was begun"), "{end}");
+    assert!(busy.is_open(), "{:?}", busy.end());
+}
+
+#[test]
+fn a_stripe_that_nobody_sends_ends_its_session_and_the_sender_is_named() {
+    let mut cluster = Cluster::new(Seed::new(4), 3, shape(Way::Relay));
+    cluster.idle_after(Duration::from_millis(100));
+    let mut writer = cluster.open();
+    // Node 1 is there and does nothing any more.
+    let asleep = cluster.nodes[1].take();
+    let filled = Filled::new(&cluster.geometry, Way::Relay, 0, 8192);
+    let what = vec![Vec::new(); 3];
+    writer.write(&Stripe { number: 0, cell_bytes: 8192, what: &what, data: &filled.data }).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while writer.end().is_none() {
+        assert!(Instant::now() < deadline, "it hangs");
+        cluster.turn();
+        writer.turn();
+    }
+    let end = writer.end().unwrap();
+    assert!(matches!(end.who, Who::Node { node: NodeId(10), .. }) && end.cause == Cause::Idle, "{end}");
+    drop((writer, asleep));
 }

@@ -305,7 +305,7 @@ impl Writer {
 
     /// Sleeps until a link has something, at most for so long.
     fn sleep(&mut self, time: Duration) {
-        let armed = self.reached.iter_mut().all(|reached| reached.link.connection().arm());
+        let armed = self.reached.iter_mut().all(|reached| reached.link.arm());
         if !armed || self.hear_credit() {
             return;
         }
@@ -340,6 +340,7 @@ impl Writer {
             }
             Happened::Arrived(_) => Err(violation(&"it sent a slice to a client")),
             Happened::Refused(why) => Err(violation(&why)),
+            Happened::Unposted(why) => Err(Failure::new(None, Cause::Violation, why)),
             Happened::Sent { lane, send } => {
                 if let Some(flight) = self.lanes.get_mut(lane).and_then(Option::as_mut) {
                     flight.sent(send);
@@ -435,7 +436,7 @@ impl Writer {
         }
         let ends = Message::Ends(failure.to_message());
         for reached in &mut self.reached {
-            reached.link.say(&ends);
+            reached.link.say_last(&ends);
         }
         let end = failure.named(&self.members);
         for flight in self.lanes.iter_mut().filter_map(Option::take) {

@@ -188,10 +188,13 @@ impl Config {
         if most > NODE_RELAYS_MAX {
             return fault("relay", format!("{most} addresses"), format!("at most {NODE_RELAYS_MAX}"));
         }
+        // Each address has its part.
+        let (least, most) =
+            (limits::RELAY_BYTES_MIN * self.relay.len().max(1) as u64, limits::RELAY_BYTES_MAX);
         if let Some(bytes) = self.relay_memory
-            && bytes.0 < limits::RELAY_BYTES_MIN
+            && !(least..=most).contains(&bytes.0)
         {
-            let expected = format!("at least {} bytes", limits::RELAY_BYTES_MIN);
+            let expected = format!("at least {least} bytes, at most {most}");
             return fault("relay_memory", bytes.to_string(), expected);
         }
         Ok(())
@@ -343,7 +346,14 @@ mod tests {
             ("scratch = 4096", ["scratch is 4KiB", "at least"]),
             ("bridge = \"static\"\npollers = 64\nio_threads = 200", ["io_threads is 200", "12800"]),
             ("bridge = \"dynamic\"\npollers = 64\nreactor_depth = 512", ["reactor_depth is 512", "32768"]),
-            ("relay_memory = 4096", ["relay_memory is 4KiB", "at least"]),
+            ("relay_memory = 4096", ["relay_memory is 4KiB", "at least 4194304"]),
+            (
+                "relay = [\"shm:a\", \"shm:b\"]\nrelay_memory = \"7MiB\"",
+                ["relay_memory is 7MiB", "at least 8388608"],
+            ),
+            ("relay_memory = \"257GiB\"", ["relay_memory is 257GiB", "at most 274877906944"]),
+            ("relay_memory = 18446744073709551615", ["relay_memory", "at most 274877906944"]),
+            ("relay = [\"shm:a\"]\nrelay_memory = \"470MiB\"", ["memory_budget is 512MiB", "of relays"]),
             (
                 "relay = [\"shm:a\", \"shm:b\", \"shm:c\", \"shm:d\", \"shm:e\"]",
                 ["relay is 5 addresses", "at most 4"],

@@ -112,7 +112,8 @@ pub struct Config {
     /// Where it relays stripes, each address with a thread of its own; nowhere if empty. Other nodes find it by their `peers`.
     #[serde(default, with = "load::addresses", skip_serializing_if = "Vec::is_empty")]
     pub relay: Vec<Address>,
-    /// The part of the memory budget that stripes may take while they pass; none without `relay`.
+    /// The part of the memory budget that stripes may take while they pass, divided among the addresses: from `RELAY_BYTES_MIN` for each to `RELAY_BYTES_MAX`; none without
+    /// `relay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_memory: Option<ByteSize>,
     /// The file of the cluster's key.
@@ -283,6 +284,12 @@ impl Config {
             true => 0,
             false => self.relay_memory.map_or(limits::RELAY_BYTES_DEFAULT, |asked| asked.0),
         }
+    }
+
+    /// Links of each relay that may belong to no session: nodes that forward come before the client does, or behind it.
+    #[must_use]
+    pub fn relay_links(&self) -> usize {
+        (self.peers.len() + limits::RELAY_LINKS_SPARE).min(rackscan_relay::limits::EARLY_MAX)
     }
 
     /// Threads that serve connections.

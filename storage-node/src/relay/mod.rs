@@ -8,7 +8,8 @@
 //! Invariants
 //! - Relays have listeners, connections, memory and a thread of their own: a stripe that passes takes nothing from requests but processor time and the device's.
 //! - Nodes that may be called are those of the configuration; a client cannot have a node call anybody else.
-//! - What a relay holds is bounded by the configuration (`relay_memory`), taken when a session opens.
+//! - What a relay holds is bounded by the configuration (`relay_memory`) and part of the memory plan: sessions, and links that belong to none.
+//! - A relay that stops tells everybody in its sessions, and leaves no thread behind.
 
 mod store;
 
@@ -93,7 +94,11 @@ pub(crate) fn start(
     for (number, listener) in listeners.into_iter().enumerate() {
         let (address, report) = (listener.address().clone(), Arc::new(Mutex::default()));
         let thread = RelayThread {
-            config: NodeConfig { node: config.node, peers: members.clone(), memory_bytes },
+            config: NodeConfig {
+                memory_bytes,
+                early_max: config.relay_links(),
+                ..NodeConfig::new(config.node, members.clone())
+            },
             listener,
             key: key.clone(),
             devices: devices.to_vec(),
@@ -151,6 +156,9 @@ impl RelayThread {
                     if let Err(error) = serve(&mut node, &report, &lifecycle) {
                         lifecycle.fail(&error.to_string());
                     }
+                    // Everybody in its sessions is told, and whoever calls or hangs up for it is waited for.
+                    node.stop();
+                    say(&node, &report);
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));

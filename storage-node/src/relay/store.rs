@@ -35,11 +35,16 @@ impl Store for CellStore {
         }
     }
 
-    fn stored(&mut self, _name: StripeName, _cells: &[StoredCell]) -> Result<(), Refusal> {
-        Ok(())
+    fn stored(&mut self, name: StripeName, cells: &[StoredCell]) -> Result<(), Refusal> {
+        // The area knows which stripes lie in it.
+        self.scratch.as_mut().map_or(Ok(()), |area| area.stored(name, cells))
     }
 
-    fn given_up(&mut self, _name: StripeName) {}
+    fn given_up(&mut self, name: StripeName) {
+        if let Ok(area) = &mut self.scratch {
+            area.given_up(name);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -48,9 +53,11 @@ mod tests {
 
     use super::*;
 
+    const NAME: StripeName = StripeName { session: 1, stripe: 0 };
+
     fn begin(store: &mut CellStore, what: &[u8]) -> Result<Vec<Vec<Place>>, Refusal> {
         let kept = [Cell { column: Column(0), slot: 0 }, Cell { column: Column(0), slot: 1 }];
-        let name = StripeName { session: 1, stripe: 0 };
+        let name = NAME;
         store.begin(&Beginning { name, what, kept: &kept, cell_bytes: 8192 })
     }
 
@@ -65,5 +72,20 @@ mod tests {
         assert!(begin(&mut store, b"").is_err() && begin(&mut store, &[77]).is_err());
         let refused = begin(&mut CellStore::new(None), &RelayedTo::Scratch.encode().unwrap());
         assert!(refused.unwrap_err().to_string().contains("scratch ="));
+    }
+
+    #[test]
+    fn the_area_is_free_again_when_a_stripe_has_ended() {
+        let area = ScratchArea { offset_bytes: 0, length_bytes: 16384 };
+        let mut store = CellStore::new(Some(area));
+        let scratch = RelayedTo::Scratch.encode().unwrap();
+        for round in 0..4 {
+            begin(&mut store, &scratch).unwrap();
+            assert!(begin(&mut store, &scratch).is_err(), "the first stripe lies there");
+            match round % 2 {
+                0 => store.stored(NAME, &[]).unwrap(),
+                _ => store.given_up(NAME),
+            }
+        }
     }
 }

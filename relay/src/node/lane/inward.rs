@@ -1,0 +1,85 @@
+//! How does a stripe come in: slices are taken out of rings and summed, and their senders are told what is free again?
+//!
+//! Invariants
+//! - A slice that is not the next one of its ring and stripe ends the session.
+//! - A sender is told of a slot when nobody here needs it any more.
+
+use rackscan_fabric::Region;
+
+use super::Underway;
+use crate::{
+    checksum,
+    error::Failure,
+    message::Cause,
+    node::session::{Hands, Parts},
+    plan::Plan,
+};
+
+impl Underway {
+    pub(super) fn take_arrivals(&mut self, lane: usize, parts: &mut Parts<'_>) -> Result<bool, Failure> {
+        let mut moved = false;
+        for (source, (from, ring)) in self.inputs.iter().enumerate() {
+            let Some(arriving) = &mut parts.incoming[*from] else { continue };
+            let inlet = arriving.rings.inlet(lane, *ring);
+            while self.progress.there(source) < self.progress.slices() {
+                let Some(arrived) = inlet.take() else { break };
+                let expected = self.progress.there(source);
+                let of_this = u64::from(arrived.name.stripe) == self.name.stripe & 0xFFFF;
+                if arrived.name.slice != expected || !of_this {
+                    let why = format!(
+                        "slice {} of a stripe that ends in {:#06x} came where slice {expected} of stripe {} was due",
+                        arrived.name.slice, arrived.name.stripe, self.name.stripe
+                    );
+                    return Err(Failure::new(arriving.member, Cause::Violation, why));
+                }
+                let slots = &mut self.checksums[source];
+                let slot = expected as usize % slots.len();
+                slots[slot] = arrived.checksum;
+                self.progress.arrived(source);
+                parts.counters.received_bytes += parts.layout.slice_length(self.cell_bytes, expected) as u64;
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    pub(super) fn sum(&mut self, lane: usize, plan: &Plan, parts: &mut Parts<'_>) -> Result<bool, Failure> {
+        let mut moved = false;
+        for (sum, inputs) in plan.sums.iter().enumerate() {
+            while let Some(slice) = self.progress.next_sum(plan, sum) {
+                let length = parts.layout.slice_length(self.cell_bytes, slice);
+                let places: Option<Vec<(&Region, usize)>> =
+                    inputs.iter().map(|input| self.place(lane, *input, slice, parts)).collect();
+                let target = self.place(lane, plan.origins.len() + sum, slice, parts);
+                let (Some(places), Some((region, offset))) = (places, target) else { break };
+                region.xor_from(offset, &places, length).map_err(|error| parts.broken(&error))?;
+                let slot = slice as usize % parts.layout.shape.slots;
+                let of_inputs = inputs.iter().map(|input| self.checksums[*input][slot]);
+                let checksum = checksum::of_sum(parts.zeros(length), of_inputs);
+                let source = plan.origins.len() + sum;
+                self.checksums[source][slot] = checksum;
+                self.progress.arrived(source);
+                parts.counters.xored_bytes += (length * inputs.len()) as u64;
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    pub(super) fn give_credits(
+        &mut self,
+        lane: usize,
+        plan: &Plan,
+        parts: &mut Parts<'_>,
+        hands: &mut Hands<'_>,
+    ) -> bool {
+        let mut moved = false;
+        for (source, (from, ring)) in self.inputs.iter().enumerate() {
+            let Some(arriving) = &mut parts.incoming[*from] else { continue };
+            let Some(link) = hands.links.get_mut(arriving.link) else { continue };
+            let tail = self.progress.tail(plan, source);
+            moved |= arriving.rings.give_credit(link, lane, *ring, tail);
+        }
+        moved
+    }
+}
