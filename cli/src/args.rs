@@ -9,6 +9,7 @@ mod bench_ramp;
 mod bench_scan;
 mod bench_tpch;
 mod kv;
+mod load;
 mod refresh;
 mod replay;
 mod stripe;
@@ -25,6 +26,7 @@ pub(crate) use bench_ramp::{BenchRamp, BenchRampStress, HomesArguments};
 pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
+pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
 pub(crate) use refresh::{BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
@@ -70,6 +72,9 @@ pub(crate) struct Global {
     /// Memory in which the engine keeps pages that it has fetched, beside what the nodes keep (`64MiB`) [default: none]
     #[arg(long, global = true, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = bytes)]
     pub(crate) engine_cache: u64,
+    /// How many nodes may be away, at most 2: tables that were loaded with parity are read without them
+    #[arg(long, global = true, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) away: u8,
     /// What to log on standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,
@@ -151,69 +156,6 @@ pub(crate) enum Command {
     Replay(Box<Replay>),
     /// Show where the cells of a stripe lie and, with --schedule, by which transfers they get there
     Stripe(Stripe),
-}
-
-/// Where a load's rows go, whatever they come from.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct LoadShape {
-    /// Target bytes of a page, 4KiB to 1MiB
-    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = page_size)]
-    pub(crate) page_size: u32,
-    /// Rows of a segment, a multiple of 1024
-    #[arg(long, value_name = "N", default_value_t = rackscan_format::limits::SEGMENT_ROWS_DEFAULT, value_parser = segment_rows)]
-    pub(crate) segment_rows: u32,
-}
-
-/// What to load.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Load {
-    /// Generate and load the eight tables of TPC-H
-    #[command(after_help = "Examples:\n  rackscan load tpch --scale 1\n  \
-                            rackscan load tpch --scale 0.1 --page-size 16KiB --sort-by lineitem.l_shipdate")]
-    Tpch {
-        /// The scale factor: 1 is about 1 GB of raw data
-        #[arg(long, default_value_t = 0.1, value_parser = scale)]
-        scale: f64,
-        #[command(flatten)]
-        shape: LoadShape,
-        /// Sort a table's rows by a column within each node, so that zone maps skip more; may be repeated
-        #[arg(long, value_name = "TABLE.COLUMN")]
-        sort_by: Vec<String>,
-    },
-    /// Load a Parquet file as a table
-    #[command(
-        after_help = "Example:\n  rackscan load parquet trips.parquet --table trips --partition-by trip_id"
-    )]
-    Parquet(FileLoad),
-    /// Load a CSV file with a header line as a table
-    #[command(
-        after_help = "Example:\n  rackscan load csv cities.csv --table cities --partition-by id --delimiter ';'"
-    )]
-    Csv {
-        #[command(flatten)]
-        file: FileLoad,
-        /// The character between fields
-        #[arg(long, default_value = ",", value_parser = delimiter)]
-        delimiter: u8,
-    },
-}
-
-/// A file to load.
-#[derive(Debug, Args)]
-pub(crate) struct FileLoad {
-    /// The file
-    pub(crate) file: PathBuf,
-    /// The table's name; a table of that name is replaced
-    #[arg(long, value_name = "NAME")]
-    pub(crate) table: String,
-    /// The column whose hash decides the node of a row
-    #[arg(long, value_name = "COLUMN")]
-    pub(crate) partition_by: String,
-    /// Sort the rows by a column within each node
-    #[arg(long, value_name = "COLUMN")]
-    pub(crate) sort_by: Option<String>,
-    #[command(flatten)]
-    pub(crate) shape: LoadShape,
 }
 
 /// How to run queries and print their rows.

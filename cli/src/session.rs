@@ -163,7 +163,7 @@ impl Drop for Nodes {
 
 /// An engine over every node of the file.
 async fn engine(global: &Global, file: &ClusterFile) -> Result<Engine, Failure> {
-    let cluster = connect(file, global.wire.map(Into::into), global.engine_cache).await?;
+    let cluster = connect(file, global.wire.map(Into::into), global.engine_cache, global.away).await?;
     let options = EngineOptions {
         threads: threads(global),
         calibration: calibration(file)?,
@@ -172,15 +172,17 @@ async fn engine(global: &Global, file: &ClusterFile) -> Result<Engine, Failure> 
     Ok(Engine::open(cluster, options).await?)
 }
 
-/// Connects to every node of the file, with so much memory for pages of our own.
+/// Connects to every node of the file, but for as many as may be away, with so much memory for pages of our own.
 pub(crate) async fn connect(
     file: &ClusterFile,
     wire: Option<rackscan_fabric::Wire>,
     page_cache_bytes: u64,
+    away_max: u8,
 ) -> Result<Cluster, Failure> {
     let mut options = ClusterOptions::new(file.endpoints(), file.key()?);
     options.wire = wire;
     options.page_cache_bytes = page_cache_bytes;
+    options.away_max = away_max.into();
     Ok(Cluster::connect(options).await?)
 }
 

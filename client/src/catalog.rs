@@ -10,11 +10,12 @@ use std::{
     sync::Arc,
 };
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use rackscan_format::{
     codec::{self, Envelope},
     ids::{NodeId, TableId},
-    message::{Answer, NodeCatalog, NodeSegment, NodeTable, Request},
+    limits::NODE_DEVICES_MAX,
+    message::{Answer, NodeCatalog, NodeSegment, NodeTable, Request, Target},
     schema::TableDefinition,
     segment::SegmentDirectory,
     withheld::WithheldRows,
@@ -126,22 +127,50 @@ impl Cluster {
 
     /// What nodes have, and which tables those are, node by node. Commits that were interrupted are completed.
     async fn look(&self) -> Result<(ClusterCatalog, Vec<Vec<TableId>>), ClientError> {
-        let mut catalogs = self.node_catalogs().await?;
+        let (mut catalogs, mut away) = self.catalogs_there().await?;
         let unfinished = half_committed(&catalogs);
         if !unfinished.is_empty() {
             for (node, load) in unfinished {
                 tracing::info!(%node, table = %load, "completing a commit that was interrupted");
-                self.ask_done(node, Request::CommitPublish { load }).await?;
+                match self.ask_done(node, Request::CommitPublish { load }).await {
+                    // The next answers leave it out, or do not come.
+                    Err(error) if self.shared.away_max > 0 && error.is_node_lost() => {}
+                    done => drop(done?),
+                }
             }
-            catalogs = self.node_catalogs().await?;
+            (catalogs, away) = self.catalogs_there().await?;
         }
         let committed = |catalog: &NodeCatalog| {
             let tables = catalog.tables.iter().filter(|table| table.committed);
             tables.map(|table| table.definition.id).collect()
         };
         let found = catalogs.iter().map(committed).collect();
+        let mut missing = self.add_parts_away(&mut catalogs, &away).await?;
         let devices = self.statuses().iter().map(|status| (status.node, status.devices.len())).collect();
-        Ok((assemble(catalogs, &devices), found))
+        let mut catalog = assemble(catalogs, &devices);
+        for broken in &mut catalog.broken {
+            if let Some(error) = broken.ids.iter().find_map(|id| missing.remove(id)) {
+                broken.error = error;
+            }
+        }
+        Ok((catalog, found))
+    }
+
+    /// What each node that is there keeps, and which nodes are away; no more than may be.
+    async fn catalogs_there(&self) -> Result<(Vec<NodeCatalog>, Vec<NodeId>), ClientError> {
+        if self.shared.away_max == 0 {
+            return Ok((self.node_catalogs().await?, Vec::new()));
+        }
+        let (mut catalogs, mut away) = (Vec::new(), Vec::new());
+        let asked = self.nodes().map(|node| async move { (node, self.node_catalog(node).await) });
+        for (node, outcome) in join_all(asked).await {
+            match outcome {
+                Ok(catalog) => catalogs.push(catalog),
+                Err(error) if error.is_node_lost() && away.len() < self.shared.away_max => away.push(node),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((catalogs, away))
     }
 
     /// What each node keeps, as it says.
@@ -151,7 +180,8 @@ impl Cluster {
 
     async fn node_catalog(&self, node: NodeId) -> Result<NodeCatalog, ClientError> {
         for _ in 0..CATALOG_ATTEMPTS_MAX {
-            let Some(bytes) = self.catalog_bytes(node).await? else { continue };
+            let wanted = |from_bytes, target| Request::Catalog { from_bytes, target };
+            let Some(bytes) = self.sealed_bytes(node, DURING, wanted).await? else { continue };
             let what = "catalog";
             let catalog: NodeCatalog = codec::unseal(Envelope::CatalogReply, what, &bytes)
                 .map_err(|source| ClientError::Codec { node, during: DURING, source })?;
@@ -164,19 +194,24 @@ impl Cluster {
         Err(ClientError::CatalogUnstable { node, attempts: CATALOG_ATTEMPTS_MAX })
     }
 
-    /// A whole encoded catalog, or `None` if it changed on the way.
-    async fn catalog_bytes(&self, node: NodeId) -> Result<Option<Vec<u8>>, ClientError> {
+    /// A whole sealed catalog or map, or `None` if it changed on the way.
+    pub(crate) async fn sealed_bytes(
+        &self,
+        node: NodeId,
+        during: &'static str,
+        wanted: impl Fn(u64, Target) -> Request,
+    ) -> Result<Option<Vec<u8>>, ClientError> {
         let mut bytes: Vec<u8> = Vec::new();
         let mut first = None;
         loop {
             let span = self.shared.memory.take(CATALOG_TARGET_BYTES, "a catalog").await?;
-            let request = Request::Catalog { from_bytes: bytes.len() as u64, target: target_in(&span) };
+            let request = wanted(bytes.len() as u64, target_in(&span));
             let mut reply = self.ask(node, request, Some(span)).await?;
-            let (written, total, generation) = match taken(node, DURING, &mut reply)? {
+            let (written, total, generation) = match taken(node, during, &mut reply)? {
                 Answer::Catalog { written_bytes, total_bytes, generation } => {
                     (written_bytes, total_bytes, generation)
                 }
-                other => return Err(unexpected(node, DURING, &other, "a part of a catalog")),
+                other => return Err(unexpected(node, during, &other, "a part of a catalog or map")),
             };
             if *first.get_or_insert((total, generation)) != (total, generation) {
                 return Ok(None);
@@ -301,7 +336,8 @@ fn assemble_table(
     let mut ids = BTreeSet::new();
     let mut rows_by_node: Vec<(NodeId, u64)> = Vec::new();
     for (node, table) in parts {
-        let devices = devices.get(&node).copied().unwrap_or(0);
+        // Of a node that was away, nobody has heard how many it has.
+        let devices = devices.get(&node).copied().unwrap_or(NODE_DEVICES_MAX);
         let mut found = table.segments;
         found.sort_by_key(|found| found.directory.segment);
         rows_by_node.push((node, found.iter().map(|found| u64::from(found.directory.rows)).sum()));
@@ -361,6 +397,7 @@ mod tests {
             source: "a test".to_owned(),
             succeeds: None,
             derived: Vec::new(),
+            protection: None,
         }
     }
 
@@ -374,7 +411,12 @@ mod tests {
     fn part(id: u32, rows: u64, committed: bool, segments: Vec<SegmentDirectory>) -> NodeTable {
         let segments =
             segments.into_iter().map(|directory| NodeSegment { directory, withheld: WithheldRows::NONE });
-        NodeTable { definition: definition(id, rows), committed, segments: segments.collect() }
+        NodeTable {
+            definition: definition(id, rows),
+            committed,
+            segments: segments.collect(),
+            sets: Vec::new(),
+        }
     }
 
     fn catalogs(one: Vec<NodeTable>, two: Vec<NodeTable>) -> Vec<NodeCatalog> {

@@ -1,7 +1,7 @@
 //! How is a whole cluster reached?
 //!
 //! Invariants
-//! - A [`Cluster`] exists only if every configured node was reached, holds our key, speaks our version, says that it is
+//! - A [`Cluster`] exists only if every configured node was reached, but for as many as may be away, holds our key, speaks our version, says that it is
 //!   the node configured and belongs to the same cluster as the others.
 //! - Clones share connections, memory and the thread that drives them; the last one closes them.
 
@@ -22,14 +22,17 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     LinesOptions,
+    away::Away,
     cache::{OwnPages, RemoteCache},
     dial::{Dial, Line},
     driver::{Driver, Job, Reply},
     error::ClientError,
     limits::{
-        MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, REQUEST_TIMEOUT_DEFAULT, REQUESTS_PER_NODE_MAX, SLOT_BYTES,
+        MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, RECONSTRUCTIONS_MAX, REQUEST_TIMEOUT_DEFAULT,
+        REQUESTS_PER_NODE_MAX, SLOT_BYTES,
     },
     page_buffer::PagePool,
+    protected::KnownMaps,
     target::{Span, TargetPool},
 };
 
@@ -59,6 +62,8 @@ pub struct ClusterOptions {
     pub reads_caches: bool,
     /// Memory for pages that this process keeps itself; 0 for none.
     pub page_cache_bytes: u64,
+    /// How many nodes may be away: tables that are protected are read without them.
+    pub away_max: usize,
 }
 
 impl ClusterOptions {
@@ -73,6 +78,7 @@ impl ClusterOptions {
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             reads_caches: true,
             page_cache_bytes: 0,
+            away_max: 0,
         }
     }
 }
@@ -96,12 +102,18 @@ pub(crate) struct Shared {
     endpoints: Vec<NodeEndpoint>,
     key: ClusterKey,
     wire: Option<Wire>,
+    pub(crate) away_max: usize,
+    /// Stripes of protected tables.
+    pub(crate) maps: KnownMaps,
+    /// Pages of lost nodes that are being reconstructed.
+    pub(crate) reconstructions: Semaphore,
 }
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    id: NodeId,
-    address: Address,
+    pub(crate) id: NodeId,
+    pub(crate) address: Address,
+    pub(crate) away: Away,
     /// Requests that may still be sent before earlier ones are answered.
     pub(crate) permits: Arc<Semaphore>,
     /// What is known of its page cache.
@@ -137,27 +149,37 @@ impl Cluster {
             let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None, posts: false };
             dialling.push((dial.clone(), dial_apart(dial)?));
         }
-        let mut lines: Vec<(Dial, Line)> = Vec::new();
-        for (dial, line) in dialling {
-            let line = line.await.map_err(|_| ClientError::Closed)??;
-            check_same_cluster(lines.first(), &dial, &line)?;
-            lines.push((dial, line));
-        }
-        let statuses = lines.iter().map(|(_, line)| line.status.clone()).collect();
-        let node = |dial: &Dial| Node {
+        let lines = reach(dialling, options.away_max).await?;
+        let statuses = lines.iter().filter_map(|(_, line)| Some(line.as_ref()?.status.clone())).collect();
+        let node = |(dial, line): &(Dial, Option<Line>)| Node {
             id: dial.node,
             address: dial.address.clone(),
+            away: Away::new(line.is_none()),
             permits: Arc::new(Semaphore::new(REQUESTS_PER_NODE_MAX)),
             cache: Arc::clone(&dial.cache),
         };
-        let nodes = lines.iter().map(|(dial, _)| node(dial)).collect();
+        let nodes = lines.iter().map(node).collect();
         let driver = Driver::start(lines, options.request_timeout)?;
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
-        let ClusterOptions { nodes: endpoints, key, wire, .. } = options;
-        let shared =
-            Shared { nodes, statuses, request_timeout, driver, memory, pages, own, endpoints, key, wire };
+        let ClusterOptions { nodes: endpoints, key, wire, away_max, .. } = options;
+        let (maps, reconstructions) = (KnownMaps::default(), Semaphore::new(RECONSTRUCTIONS_MAX));
+        let shared = Shared {
+            nodes,
+            statuses,
+            request_timeout,
+            driver,
+            memory,
+            pages,
+            own,
+            endpoints,
+            key,
+            wire,
+            away_max,
+            maps,
+            reconstructions,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -188,7 +210,7 @@ impl Cluster {
         (cached, all)
     }
 
-    /// What each node said of itself when it was connected to, by id. See [`Cluster::status`] for now.
+    /// What each node that was there said of itself when it was connected to, by id. See [`Cluster::status`] for now.
     #[must_use]
     pub fn statuses(&self) -> &[NodeStatus] {
         &self.shared.statuses
@@ -214,13 +236,15 @@ impl Cluster {
         request: Request,
         span: Option<Span>,
     ) -> Result<Reply, ClientError> {
-        let position = self.position(node)?;
-        let permits = Arc::clone(&self.shared.nodes[position].permits);
+        let (position, during) = (self.position(node)?, kind_of(&request));
+        let node = &self.shared.nodes[position];
+        self.check_away(node, &request, during)?;
+        let permits = Arc::clone(&node.permits);
         let permit = permits.acquire_owned().await.map_err(|_| ClientError::Closed)?;
         let (answer, answered) = oneshot::channel();
         let job = Job {
             node: position,
-            during: kind_of(&request),
+            during,
             request,
             span,
             permit,
@@ -230,7 +254,9 @@ impl Cluster {
         if !self.shared.driver.submit(job) {
             return Err(ClientError::Closed);
         }
-        answered.await.map_err(|_| ClientError::Closed)?
+        let outcome = answered.await.map_err(|_| ClientError::Closed)?;
+        self.note_away(node, &outcome);
+        outcome
     }
 
     /// Sends a request whose outcome is only logged. False if the node has as many requests as it may.
@@ -269,6 +295,8 @@ pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, ex
         Answer::Cache(_) => "a page cache",
         Answer::Processed { .. } => "the result of a scan",
         Answer::Appended { .. } => "a stored segment",
+        Answer::ParityAppended { .. } => "stored parity",
+        Answer::LoadHeld { .. } => "what a load holds",
         Answer::Home(_) => "a home of transactions",
         Answer::Posts { .. } => "boxes",
         Answer::Transacted { .. } => "messages of a transaction",
@@ -290,6 +318,10 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::Keep { .. } => "keep",
         Request::ReadRaw { .. } => "raw read",
         Request::WriteRaw { .. } => "raw write",
+        Request::AppendParity(_) => "append parity",
+        Request::LoadHeld(_) => "load held",
+        Request::KeepMap(_) => "keep map",
+        Request::ReadMap(_) => "read map",
         Request::PreparePublish { .. } => "prepare",
         Request::CommitPublish { .. } => "commit",
         Request::AbortLoad { .. } => "abort",
@@ -372,8 +404,38 @@ fn dial_apart(dial: Dial) -> Result<oneshot::Receiver<Result<Line, ClientError>>
     Ok(line)
 }
 
-fn check_same_cluster(first: Option<&(Dial, Line)>, dial: &Dial, line: &Line) -> Result<(), ClientError> {
-    let Some((_, first)) = first.filter(|(_, first)| first.status.cluster != line.status.cluster) else {
+/// Waits for all connections. As many may not come about, for want of an answer, as may be away; but not all.
+async fn reach(
+    dialling: Vec<(Dial, oneshot::Receiver<Result<Line, ClientError>>)>,
+    away_max: usize,
+) -> Result<Vec<(Dial, Option<Line>)>, ClientError> {
+    let mut lines: Vec<(Dial, Option<Line>)> = Vec::new();
+    let mut away: Vec<ClientError> = Vec::new();
+    for (dial, line) in dialling {
+        let line = match line.await.map_err(|_| ClientError::Closed)? {
+            Ok(line) => Some(line),
+            Err(error) if error.is_node_lost() && away.len() < away_max => {
+                tracing::warn!(node = %dial.node, %error, "a node is away");
+                away.push(error);
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(line) = &line {
+            check_same_cluster(lines.iter().find_map(|(_, line)| line.as_ref()), &dial, line)?;
+        }
+        lines.push((dial, line));
+    }
+    let cluster = lines.iter().find_map(|(_, line)| Some(line.as_ref()?.status.cluster));
+    if cluster.is_none() {
+        return Err(away.into_iter().next().unwrap_or(ClientError::Closed));
+    }
+    lines.iter_mut().for_each(|(dial, _)| dial.cluster = cluster);
+    Ok(lines)
+}
+
+fn check_same_cluster(first: Option<&Line>, dial: &Dial, line: &Line) -> Result<(), ClientError> {
+    let Some(first) = first.filter(|first| first.status.cluster != line.status.cluster) else {
         return Ok(());
     };
     Err(ClientError::WrongNode {

@@ -195,6 +195,40 @@ pub enum ClientError {
         /// What to do.
         advice: &'static str,
     },
+    /// Nodes with parts of a table cannot be reached, and nothing makes up for them.
+    #[error(
+        "table {table:?} has parts on nodes {nodes}, which cannot be reached, and {protection}: start them (`rackscan cluster start`)"
+    )]
+    PartsAway {
+        /// The table.
+        table: String,
+        /// The nodes.
+        nodes: String,
+        /// Why it cannot be read without them.
+        protection: String,
+    },
+    /// Pages of lost nodes do not come back.
+    #[error(
+        "table {table:?}: {pages} cannot be reconstructed without nodes {nodes}: {problem}; start them (`rackscan cluster start`)"
+    )]
+    LostPages {
+        /// The table.
+        table: String,
+        /// Which pages, and where they lie.
+        pages: String,
+        /// The nodes that are lost.
+        nodes: String,
+        /// Why.
+        problem: String,
+    },
+    /// The parity or the map of a load cannot be made.
+    #[error("the parity of load {set} cannot be made: {problem}; the load was not published")]
+    Unprotectable {
+        /// The load, or its stripe set.
+        set: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// No table has this name.
     #[error("no table is named {name:?}; tables: {known}")]
     UnknownTable {

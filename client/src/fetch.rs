@@ -1,6 +1,7 @@
 //! How do raw pages come from a node?
 //!
-//! First out of our own memory, then out of the node's cache without asking it, and what is left by a request.
+//! First out of our own memory, then out of the node's cache without asking it, and what is left by a request; if the node is lost, out of what others have
+//! (`protected`).
 //!
 //! Invariants
 //! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan` opens them).
@@ -40,6 +41,10 @@ pub struct FetchedPages {
     pub one_sided_pages: u32,
     /// Pages that were here already.
     pub own_pages: u32,
+    /// Pages of a lost node that were reconstructed.
+    pub reconstructed_pages: u32,
+    /// Bytes that other nodes read for them.
+    pub survivor_bytes: u64,
     /// From asking to having, over all requests and reads of the node's cache.
     pub waited: Duration,
     /// How busy the node was at the end; `None` when no page was asked for.
@@ -48,10 +53,10 @@ pub struct FetchedPages {
 
 impl Cluster {
     /// Pages of one segment as they are stored, named by the table under which it was written (its directory says which). Of the
-    /// extents only the lengths matter.
+    /// extents only the lengths matter, as long as the node is there. If it is lost, may be away and the table is protected, pages are reconstructed from what other nodes have.
     ///
     /// # Errors
-    /// A lost or refusing node; see [`ClientError`].
+    /// A lost node that nothing makes up for, or a refusing one; see [`ClientError`].
     pub async fn fetch(
         &self,
         node: NodeId,
@@ -95,7 +100,12 @@ impl Cluster {
         let mut read_at = vec![None; pages.len()];
         if !missing.is_empty() {
             let asked: Vec<PageWanted> = missing.iter().map(|index| pages[*index]).collect();
-            let came = self.request_pages(node, table, segment, &asked, fetched).await?;
+            let came = match self.request_pages(node, table, segment, &asked, fetched).await {
+                Err(lost) if self.shared.away_max > 0 && lost.is_node_lost() && lost.node() == Some(node) => {
+                    self.without(node, (table, segment), &asked, lost, fetched).await?
+                }
+                came => came?,
+            };
             for (index, (page, at)) in missing.into_iter().zip(came) {
                 (found[index], read_at[index]) = (Some(page), at);
             }
@@ -108,6 +118,23 @@ impl Cluster {
             });
         }
         Ok(())
+    }
+
+    /// Has pages of a lost node reconstructed, if they are protected.
+    async fn without(
+        &self,
+        node: NodeId,
+        (table, segment): (TableId, SegmentId),
+        pages: &[PageWanted],
+        lost: ClientError,
+        fetched: &mut FetchedPages,
+    ) -> Result<Vec<(PageBuffer, Option<Instant>)>, ClientError> {
+        let asked_at = Instant::now();
+        let before = fetched.survivor_bytes;
+        let came = self.reconstruct(node, table, segment, pages, lost, fetched).await?;
+        fetched.wire_bytes += fetched.survivor_bytes - before;
+        fetched.waited += asked_at.elapsed();
+        Ok(came.into_iter().map(|page| (page, Some(asked_at))).collect())
     }
 
     /// Asks the node for pages; with each, when, if it was read from a device.

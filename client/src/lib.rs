@@ -22,6 +22,7 @@
 //! ```
 //!
 //! A `Follower` reads what transactions write out of the feeds of all homes, one-sidedly.
+//! `protected` has the pages of lost nodes back, and loads tables so that this can be done.
 //! `direct` is one connection driven by one thread, for the laboratory and for replay.
 //! `local` reads the devices of nodes on the same host without asking them.
 //!
@@ -32,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod away;
 mod cache;
 mod catalog;
 mod cluster;
@@ -41,12 +43,14 @@ mod doorbell;
 mod driver;
 mod error;
 mod fetch;
+mod forget;
 pub mod limits;
 mod lines;
 mod load;
 mod local;
 mod page_buffer;
 mod process;
+mod protected;
 mod status;
 mod target;
 mod transaction;

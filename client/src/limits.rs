@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use rackscan_format::limits::{FETCH_PAGES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES};
+use rackscan_format::limits::{
+    CELL_BYTES_MAX, FETCH_PAGES_MAX, MAP_PIECE_BYTES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES,
+};
 
 /// Target memory unless the caller asks for another amount.
 pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
@@ -27,6 +29,27 @@ pub const CATALOG_TARGET_BYTES: usize = 1 << 20;
 pub const CATALOG_BYTES_MAX: u64 = 1 << 30;
 /// How often a catalog that changes while it is read is read again.
 pub const CATALOG_ATTEMPTS_MAX: u32 = 8;
+
+/// Nodes that are away are asked for again so often by who looks what there is.
+pub const AWAY_LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// And so often by who reads pages, which he can do elsewhere.
+pub const AWAY_DATA_PERIOD: Duration = Duration::from_secs(5);
+/// Maps of tables whose stripes are remembered.
+pub const MAPS_KNOWN_MAX: usize = 16;
+/// What a node holds of a load comes in parts of the catalog's size; one of a single large segment has at most so many bytes.
+pub const LOAD_HELD_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the parity of one stripe while it is computed.
+pub const PARITY_BYTES_PER_STRIPE_MAX: usize = 32 << 20;
+/// Stripes whose parity is computed at a time.
+pub const PARITY_STRIPES_MAX: usize = 2;
+/// Cells of each that are being read.
+pub const CELLS_READ_MAX: usize = 4;
+/// Bytes of parity that one request appends.
+pub const PARITY_APPEND_BYTES_MAX: usize = 2 << 20;
+/// Pages that are reconstructed at a time.
+pub const RECONSTRUCTIONS_MAX: usize = 8;
+/// Ranges of cells that are being read for each.
+pub const RANGES_READ_MAX: usize = 8;
 
 /// Requests outstanding at one node; further callers wait for their turn.
 pub const REQUESTS_PER_NODE_MAX: usize = 64;
@@ -113,6 +136,10 @@ const _: () =
 const _: () = assert!(FETCH_BYTES_MAX >= PAGE_BYTES_MAX as usize && FETCH_BYTES_MAX <= MEMORY_BYTES_MIN);
 const _: () = assert!(PROCESS_TARGET_BYTES <= MEMORY_BYTES_MIN && CATALOG_TARGET_BYTES <= MEMORY_BYTES_MIN);
 const _: () = assert!(FETCH_PAGES_MAX >= 1);
+const _: () = assert!(PARITY_APPEND_BYTES_MAX <= MEMORY_BYTES_MIN && LOAD_HELD_BYTES_MAX <= MEMORY_BYTES_MIN);
+const _: () = assert!(PARITY_APPEND_BYTES_MAX >= CELL_BYTES_MAX as usize);
+const _: () =
+    assert!(MAP_PIECE_BYTES_MAX <= MEMORY_BYTES_MIN as u64 && CELL_BYTES_MAX as usize <= MEMORY_BYTES_MIN);
 // The connection's queue holds every outstanding request, its abandoned ones included.
 const _: () =
     assert!(2 * REQUESTS_PER_NODE_MAX + READS_POSTED_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);

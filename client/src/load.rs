@@ -1,7 +1,7 @@
 //! How does a table get into the cluster, wholly or not at all?
 //!
 //! ```text
-//! begin --> append, keep, ... --> publish: prepare on every node --> commit on the first --> commit on the others
+//! begin --> append, keep, ... --> publish: parity, map (if protected), prepare on every node --> commit on the first --> commit on the others
 //!                    \                            |                          |
 //!                     drop, abort: forget         fails: forget              from here on the table exists
 //! ```
@@ -13,7 +13,7 @@
 //! - A table that succeeds another one takes its place, or is not published: whoever is first there wins.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -22,7 +22,7 @@ use rackscan_format::{
     codec::{self, Envelope},
     ids::{NodeId, TableId},
     limits::SECTOR_BYTES,
-    message::{Answer, NodeCatalog, Request, Target},
+    message::{Answer, Request, Target},
     schema::TableDefinition,
     segment::SegmentDirectory,
     withheld::WithheldRows,
@@ -31,6 +31,8 @@ use rackscan_format::{
 use crate::{
     ClientError, Cluster,
     cluster::{taken, unexpected},
+    forget::forget_left,
+    protected::Sets,
     status::target_in,
     target::Span,
 };
@@ -38,9 +40,11 @@ use crate::{
 /// A load in progress.
 #[derive(Debug)]
 pub struct LoadSession {
-    cluster: Cluster,
+    pub(crate) cluster: Cluster,
     definition: TableDefinition,
     stored: Mutex<Stored>,
+    /// Its stripe sets, if it is protected.
+    pub(crate) sets: tokio::sync::Mutex<Sets>,
     /// Nothing is left to abort.
     is_over: bool,
 }
@@ -78,7 +82,8 @@ impl LoadSession {
         // Completes interrupted commits first, so that what is only prepared after it was never committed.
         cluster.catalog().await?;
         forget_left(cluster, &definition).await?;
-        Ok(Self { cluster: cluster.clone(), definition, stored: Mutex::default(), is_over: false })
+        let (cluster, stored, sets) = (cluster.clone(), Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { cluster, definition, stored, sets, is_over: false })
     }
 
     /// Begins to load a table that succeeds another one: it has an id of its own, and nothing yet of what the other one has. Who wants something else to be derived from its
@@ -211,7 +216,7 @@ impl LoadSession {
     ) -> Result<(), ClientError> {
         let shared = self.share(node, directory, self.definition.id, withheld).await;
         if let Err(error) = &shared {
-            self.stored().failed.get_or_insert_with(|| error.clone());
+            self.fail(error);
         }
         shared
     }
@@ -261,6 +266,11 @@ impl LoadSession {
         }
     }
 
+    /// The load cannot be published any more.
+    pub(crate) fn fail(&self, error: &ClientError) {
+        self.stored().failed.get_or_insert_with(|| error.clone());
+    }
+
     fn bad_segment(&self, directory: &SegmentDirectory, problem: String) -> ClientError {
         ClientError::BadSegment { table: self.definition.id, segment: directory.segment, problem }
     }
@@ -275,7 +285,7 @@ impl LoadSession {
     /// # Errors
     /// A segment that could not be stored or a node that could not prepare, or a table to succeed that is not there any more
     /// (`RefusalCode::Replaced`): the load is aborted everywhere. The loss of
-    /// the first node while it commits: then nobody knows until it is back.
+    /// the first node while it commits, or of a protected table the loss of so many that it might not be known: then nobody knows until they are back.
     pub async fn publish(mut self) -> Result<TableDefinition, ClientError> {
         let (failed, rows) = {
             let stored = self.stored();
@@ -294,6 +304,7 @@ impl LoadSession {
     }
 
     async fn prepare(&self) -> Result<(), ClientError> {
+        self.keep_map().await?;
         let segments = self.stored().segments.clone();
         let prepare = |node: &NodeId| {
             let segments = segments.get(node).copied().unwrap_or(0);
@@ -308,6 +319,8 @@ impl LoadSession {
     async fn commit(&mut self) -> Result<(), ClientError> {
         let commit = Request::CommitPublish { load: self.definition.id };
         let Some((first, others)) = self.definition.nodes.split_first() else { return Ok(()) };
+        // From here on it may exist: whoever gives up waiting must not forget it elsewhere, which would leave half a table.
+        self.is_over = true;
         let mut decision = self.cluster.ask_done(*first, commit.clone()).await;
         if matches!(decision, Err(ClientError::NodeLost { .. } | ClientError::TimedOut { .. })) {
             // Perhaps only the reply was lost; asking again does no harm.
@@ -318,19 +331,23 @@ impl LoadSession {
                 self.forget().await?;
                 return Err(error);
             }
-            Err(error) => {
-                // It may have been committed there: forgetting it elsewhere would leave half a table.
-                self.is_over = true;
-                return Err(error);
-            }
+            // It may have been committed there.
+            Err(error) => return Err(error),
             Ok(_) => {}
         }
         let others = others.iter().map(|node| self.cluster.ask_done(*node, commit.clone()));
-        for error in join_all(others).await.into_iter().filter_map(Result::err) {
-            tracing::warn!(table = self.definition.name, %error, "published; the next reader completes the commit");
+        let (mut committed, mut failed) = (1, None);
+        for outcome in join_all(others).await {
+            match outcome {
+                Ok(_) => committed += 1,
+                Err(error) => {
+                    tracing::warn!(table = self.definition.name, %error, "published; the next reader completes the commit");
+                    failed.get_or_insert(error);
+                }
+            }
         }
-        self.is_over = true;
-        Ok(())
+        // Of a protected table, whichever nodes are lost next, one that knows must be left.
+        failed.filter(|_| committed < Cluster::commits_needed(self.definition.protection)).map_or(Ok(()), Err)
     }
 
     /// Forgets the load everywhere.
@@ -370,40 +387,6 @@ pub fn new_table_id() -> Result<TableId, ClientError> {
     Ok(TableId(id))
 }
 
-/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the background: first at the node that would decide for it, after which nobody does. If that one has decided
-/// meanwhile it refuses, and nothing is forgotten.
-async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {
-    let gives_way = |other: &TableDefinition| {
-        other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
-    };
-    forget_prepared(cluster, gives_way).await.map(drop)
-}
-
-/// Forgets what is prepared and chosen, in the order that [`forget_left`] needs; of how many tables.
-async fn forget_prepared(
-    cluster: &Cluster,
-    is_chosen: impl Fn(&TableDefinition) -> bool,
-) -> Result<usize, ClientError> {
-    let mut left: BTreeMap<TableId, Vec<NodeId>> = BTreeMap::new();
-    for catalog in cluster.node_catalogs().await? {
-        let prepared = catalog.tables.into_iter().filter(|table| !table.committed);
-        for table in prepared.map(|table| table.definition).filter(&is_chosen) {
-            let first = table.nodes.first().copied().filter(|first| cluster.address(*first).is_some());
-            let nodes = left.entry(table.id).or_insert_with(|| first.into_iter().collect());
-            if !nodes.contains(&catalog.node) {
-                nodes.push(catalog.node);
-            }
-        }
-    }
-    let tables = left.len();
-    for (load, nodes) in left {
-        for node in nodes {
-            cluster.ask_done(node, Request::AbortLoad { load }).await?;
-        }
-    }
-    Ok(tables)
-}
-
 impl Drop for LoadSession {
     fn drop(&mut self) {
         if self.is_over {
@@ -432,66 +415,4 @@ fn fill<P: AsRef<[u8]>>(
         offset += page.as_ref().len();
     }
     Ok(())
-}
-
-impl Cluster {
-    /// Forgets a published table and frees its pages, wherever a part of it is; nothing if it is not there.
-    ///
-    /// # Errors
-    /// A lost or refusing node.
-    pub async fn drop_published(&self, table: TableId) -> Result<(), ClientError> {
-        let has_it = |catalog: &NodeCatalog| {
-            catalog.tables.iter().any(|known| known.committed && known.definition.id == table)
-        };
-        let catalogs = self.node_catalogs().await?;
-        let nodes = catalogs.iter().filter(|catalog| has_it(catalog)).map(|catalog| catalog.node);
-        for outcome in join_all(nodes.map(|node| self.ask_done(node, Request::Drop { table }))).await {
-            match outcome {
-                // Somebody else was faster.
-                Err(error) if error.is_not_found() => {}
-                outcome => outcome.map(drop)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Names of tables that some node has prepared and none has committed.
-    ///
-    /// # Errors
-    /// A lost node.
-    pub async fn prepared_loads(&self) -> Result<BTreeSet<String>, ClientError> {
-        // Completes interrupted commits first.
-        self.catalog().await?;
-        let tables = self.node_catalogs().await?.into_iter().flat_map(|catalog| catalog.tables);
-        Ok(tables.filter(|table| !table.committed).map(|table| table.definition.name).collect())
-    }
-
-    /// Forgets loads that some node has prepared and none has committed, of tables with these names; of how many. Who chooses has to know that nobody is about to commit them.
-    ///
-    /// # Errors
-    /// A lost node, or one that refuses because it has committed meanwhile.
-    pub async fn forget_loads(&self, names: &BTreeSet<String>) -> Result<usize, ClientError> {
-        forget_prepared(self, |table| names.contains(&table.name)).await
-    }
-
-    /// Forgets a table and frees its pages, also if a part of it is missing.
-    ///
-    /// # Errors
-    /// No table of that name, or a lost or refusing node.
-    pub async fn drop_table(&self, name: &str) -> Result<(), ClientError> {
-        let known = self.catalog().await?;
-        if !known.tables.iter().any(|table| table.definition.name == name)
-            && !known.broken.iter().any(|broken| broken.name == name)
-        {
-            return known.table(name).map(drop);
-        }
-        let mut drops: Vec<(NodeId, TableId)> = Vec::new();
-        for catalog in self.node_catalogs().await? {
-            let named =
-                catalog.tables.iter().filter(|table| table.definition.name == name && table.committed);
-            drops.extend(named.map(|table| (catalog.node, table.definition.id)));
-        }
-        let drops = drops.into_iter().map(|(node, table)| self.ask_done(node, Request::Drop { table }));
-        join_all(drops).await.into_iter().try_for_each(|outcome| outcome.map(drop))
-    }
 }

@@ -293,6 +293,7 @@ mod tests {
             source: String::new(),
             succeeds: None,
             derived: Vec::new(),
+            protection: None,
         }
     }
 

@@ -219,5 +219,6 @@ fn definition_of(
         source: table.source.clone(),
         succeeds: None,
         derived: Vec::new(),
+        protection: options.protection,
     })
 }

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use rackscan_format::limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT};
+use rackscan_format::{
+    limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT},
+    schema::Protection,
+};
 
 use crate::{
     LoadError,
@@ -30,6 +33,8 @@ pub struct LoadOptions {
     pub threads: usize,
     /// Rows held in memory while a table is sorted, in bytes, for all nodes together; more are spilled.
     pub sort_memory_bytes: usize,
+    /// What gives back the part of a lost node; `None` if nothing does.
+    pub protection: Option<Protection>,
     /// Where sorted rows are spilled, into files without names that are gone when the load ends, however it ends.
     pub spill_folder: PathBuf,
 }
@@ -41,6 +46,7 @@ impl Default for LoadOptions {
             segment_rows: SEGMENT_ROWS_DEFAULT,
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX),
             sort_memory_bytes: SORT_MEMORY_BYTES_DEFAULT,
+            protection: None,
             spill_folder: std::env::temp_dir(),
         }
     }

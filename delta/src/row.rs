@@ -213,6 +213,7 @@ mod tests {
             source: "a test".to_owned(),
             succeeds: None,
             derived: Vec::new(),
+            protection: None,
         }
     }
 

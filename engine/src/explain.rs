@@ -288,5 +288,10 @@ fn write_work(f: &mut fmt::Formatter<'_>, indent: &str, figures: &Figures) -> fm
     ] {
         field(f, &format!("{indent}{name}"), value)?;
     }
+    if figures.pages_reconstructed > 0 {
+        let (pages, from) = (figures.pages_reconstructed, Bytes(figures.survivor_bytes));
+        let text = format!("{pages} {} of lost nodes, from {from} of others", plural(pages, "page"));
+        field(f, &format!("{indent}reconstructed"), text)?;
+    }
     Ok(())
 }

@@ -60,6 +60,9 @@ pub enum ScanReason {
     /// Its node was lost, and its devices can be read without it.
     #[serde(rename = "node lost")]
     NodeLost,
+    /// Its node was lost, and its pages are reconstructed from what other nodes have.
+    #[serde(rename = "degraded")]
+    Degraded,
     /// It took more CPU time than its node gives to a scan.
     #[serde(rename = "bounced: CPU quota")]
     BouncedCpuQuota,
@@ -99,6 +102,7 @@ impl fmt::Display for ScanReason {
             Self::Explored => Reason::Explored.fmt(f),
             Self::Kept => Reason::Kept.fmt(f),
             Self::NodeLost => Reason::NodeLost.fmt(f),
+            Self::Degraded => f.write_str("degraded"),
             Self::BouncedQueue => write!(f, "bounced: {}", BounceReason::Queue),
             Self::BouncedMemory => write!(f, "bounced: {}", BounceReason::Memory),
             Self::BouncedCpuQuota => write!(f, "bounced: {}", BounceReason::CpuQuota),
@@ -178,6 +182,10 @@ pub struct Figures {
     pub disk_bytes: u64,
     /// Bytes that crossed the wire as pages or rows.
     pub wire_bytes: u64,
+    /// Pages of lost nodes that were reconstructed.
+    pub pages_reconstructed: u64,
+    /// Bytes that other nodes sent for them; among those on the wire.
+    pub survivor_bytes: u64,
     /// Bytes of the values that came out.
     pub useful_bytes: u64,
     /// Rows that reached the filter.
@@ -214,6 +222,8 @@ impl Figures {
         self.pages_skipped_by_selection += other.pages_skipped_by_selection;
         self.disk_bytes += other.disk_bytes;
         self.wire_bytes += other.wire_bytes;
+        self.pages_reconstructed += other.pages_reconstructed;
+        self.survivor_bytes += other.survivor_bytes;
         self.useful_bytes += other.useful_bytes;
         self.rows_scanned += other.rows_scanned;
         self.rows_selected += other.rows_selected;

@@ -199,6 +199,8 @@ impl Sealer {
         work.written.rewritten = rewritten;
         // What is too much for a base is too much before anybody has to wait.
         self.bases(succession, work.load.definition()).await?;
+        // Nobody has to wait for the parity of what is stored by now.
+        work.load.protect().await.map_err(EngineError::Catalog)?;
         let closed = Instant::now();
         self.changes.close(id, Closing::Closed).await?;
         let Some(ended) = self.changes.ended_rows(&self.tables, id, ENDINGS_WAIT_MAX).await? else {

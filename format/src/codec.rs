@@ -30,8 +30,14 @@ pub enum Envelope {
     HomeLife = 5,
     /// The tables and segments a node keeps, as its metadata file was before tables said what is derived from their rows.
     SucceedingCatalog = 6,
+    /// The tables and segments a node keeps, as its metadata file was before tables were protected.
+    DerivingCatalog = 7,
     /// The tables and segments a node keeps, as its metadata file.
-    Catalog = 7,
+    Catalog = 8,
+    /// The map of a protected table.
+    Map = 9,
+    /// What a node holds of a load, on its way to whoever loads.
+    LoadHeld = 10,
 }
 
 /// Why bytes are not the structure they should be.
@@ -163,6 +169,31 @@ pub fn unseal<T: DeserializeOwned>(
         return Err(CodecError::Checksum { what, found, expected });
     }
     decode(what, body)
+}
+
+/// As [`unseal`], where nothing may follow.
+///
+/// # Errors
+/// As [`unseal`], and for bytes after the structure.
+pub fn unseal_all<T: DeserializeOwned>(
+    kind: Envelope,
+    what: &'static str,
+    bytes: &[u8],
+) -> Result<T, CodecError> {
+    if let Some([l0, l1, l2, l3]) = bytes.get(8..12) {
+        let left = (bytes.len() as u64)
+            .saturating_sub(ENVELOPE_BYTES as u64 + u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3])));
+        if left > 0 {
+            return Err(CodecError::Malformed { what, reason: format!("{left} bytes after its end") });
+        }
+    }
+    unseal(kind, what, bytes)
+}
+
+/// The checksum of bytes that have no envelope: CRC-32C.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
 }
 
 fn first_bytes(kind: Envelope) -> [u8; 8] {

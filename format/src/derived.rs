@@ -264,6 +264,7 @@ mod tests {
             source: "a test".to_owned(),
             succeeds: None,
             derived,
+            protection: None,
         }
     }
 

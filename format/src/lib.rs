@@ -10,6 +10,7 @@
 //! derived    what is written with rows: indexes, keys, sums   (derived)
 //! key filter the keys that a join above a scan still wants    (key_filter)
 //! withheld   the rows of a segment that are not there any more (withheld)
+//! stripe set streams of nodes and the parity over them; map of a table (stripe_set)
 //! program    what a scan computes, sent to where the pages are (program)
 //! message    requests and replies between client and node      (message)
 //! ```
@@ -35,5 +36,6 @@ pub mod row_place;
 pub mod schema;
 pub mod segment;
 pub mod simd;
+pub mod stripe_set;
 pub mod withheld;
 pub mod zone;

@@ -39,6 +39,21 @@ pub const NODE_RELAYS_MAX: usize = 4;
 /// Nodes of a cluster.
 pub const CLUSTER_NODES_MAX: usize = 256;
 
+/// Nodes of a protected table: as many as a stripe may have.
+pub const PROTECTED_NODES_MAX: usize = 64;
+/// Bytes of the smallest cell of a stripe.
+pub const CELL_BYTES_MIN: u32 = SECTOR_BYTES;
+/// Bytes of the largest cell of a stripe.
+pub const CELL_BYTES_MAX: u32 = 1 << 20;
+/// Parity cells that one request appends.
+pub const PARITY_CELLS_MAX: usize = 64;
+/// Stripe sets in which the segments of one table lie.
+pub const STRIPE_SETS_MAX: usize = 4096;
+/// Bytes of the map of a table.
+pub const MAP_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of a map that one request brings.
+pub const MAP_PIECE_BYTES_MAX: u64 = 1 << 20;
+
 /// Expression nodes of a scan program.
 pub const PROGRAM_NODES_MAX: usize = 512;
 /// Columns a scan program may name.
@@ -89,6 +104,9 @@ const _: () = assert!(PAGE_SIZE_MAX <= PAGE_BYTES_MAX && PAGE_BYTES_MAX.is_multi
 // One page per block at worst, so every segment has room in its chunks.
 const _: () = assert!(SEGMENT_ROWS_MAX as usize / BLOCK_ROWS <= CHUNK_PAGES_MAX);
 const _: () = assert!(CHUNK_PAGES_MAX <= u16::MAX as usize + 1);
+// A cell of parity is written and read as a page is. Its place and checksum travel in messages.
+const _: () = assert!(CELL_BYTES_MAX <= PAGE_BYTES_MAX && CELL_BYTES_MIN.is_multiple_of(SECTOR_BYTES));
+const _: () = assert!(PARITY_CELLS_MAX * 32 <= MESSAGE_BYTES_MAX / 8);
 // Derivations are numbered in 16 bits, and with their tables' definitions they travel in messages: of each two names, and less than 64 bytes.
 const _: () = assert!(DERIVED_MAX <= u16::MAX as usize);
 const _: () = assert!(DERIVED_MAX * (2 * NAME_BYTES_MAX + 64) <= MESSAGE_BYTES_MAX / 8);

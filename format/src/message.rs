@@ -16,6 +16,7 @@ mod bridge;
 mod copies;
 mod cost;
 mod page_read;
+mod protect;
 mod raw;
 mod refusal;
 mod relay;
@@ -26,6 +27,7 @@ pub use bridge::{BridgeKind, BridgeStatus, IoKind};
 pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
 pub use page_read::PageRead;
+pub use protect::{AppendParity, KeepMap, LoadHeld, ReadMap};
 pub use raw::{RawRead, RawWrite, ScratchArea};
 pub use refusal::{BounceReason, Refusal, RefusalCode};
 pub use relay::{RelayStatus, RelayedTo};
@@ -38,7 +40,8 @@ use crate::{
     limits::{MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
     program::ScanProgram,
     schema::TableDefinition,
-    segment::SegmentDirectory,
+    segment::{Extent, SegmentDirectory},
+    stripe_set::NodeSet,
     withheld::WithheldRows,
 };
 use serde::{Deserialize, Serialize};
@@ -49,7 +52,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 10;
+pub const PROTOCOL_VERSION: u16 = 11;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,7 +152,15 @@ pub enum Request {
         /// The requester's memory that holds them.
         source: Target,
     },
-    /// Make a load's segments durable and its table ready to publish. [`Answer::Done`].
+    /// Store cells of parity of a load that is not published yet. [`Answer::ParityAppended`].
+    AppendParity(AppendParity),
+    /// What do you hold of this load? [`Answer::LoadHeld`].
+    LoadHeld(LoadHeld),
+    /// Keep this piece of the map of a load's table; with the last one the map is made durable. [`Answer::Done`].
+    KeepMap(KeepMap),
+    /// The map of a protected table, in pieces. [`Answer::Catalog`]; its generation tells maps apart.
+    ReadMap(ReadMap),
+    /// Make a load's segments durable and its table ready to publish. [`Answer::Done`]. A protected table needs its map here before that.
     PreparePublish {
         /// The table, whose id is the load's.
         definition: TableDefinition,
@@ -234,7 +245,7 @@ pub enum Request {
 pub enum Answer {
     /// To [`Request::Status`].
     Status(Box<NodeStatus>),
-    /// To [`Request::Catalog`].
+    /// To [`Request::Catalog`] and [`Request::ReadMap`].
     Catalog {
         /// Bytes written into the target.
         written_bytes: u64,
@@ -273,6 +284,18 @@ pub enum Answer {
     Appended {
         /// Stored bytes.
         stored_bytes: u64,
+    },
+    /// To [`Request::AppendParity`]: where the cells lie, in their order.
+    ParityAppended {
+        /// One for each cell.
+        extents: Vec<Extent>,
+    },
+    /// To [`Request::LoadHeld`].
+    LoadHeld {
+        /// Bytes written into the target: segments, sealed, as a list of [`NodeSegment`].
+        written_bytes: u64,
+        /// The last segment of the list, if there may be more behind it.
+        next: Option<SegmentId>,
     },
     /// To [`Request::OpenHome`]: the home's memory, if the node keeps keys.
     Home(Option<HomeRegion>),
@@ -336,6 +359,8 @@ pub struct NodeTable {
     pub committed: bool,
     /// The node's segments.
     pub segments: Vec<NodeSegment>,
+    /// What the node has of the stripe sets in which they lie; none of a table that is not protected.
+    pub sets: Vec<NodeSet>,
 }
 
 /// A segment as a table has it.

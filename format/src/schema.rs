@@ -3,6 +3,7 @@
 //! Invariants (held by [`TableDefinition::verify`], which every reader of a definition calls)
 //! - Column names are unique, non-empty and at most `NAME_BYTES_MAX` bytes.
 //! - A table does not succeed itself.
+//! - A protected table has as many nodes as its parity needs, each once.
 //! - What is derived from its rows fits it ([`crate::derived`]).
 //! - The partition key is a column of the table. Rows go to nodes by a hash of it, so every key has one home.
 //! - Every type but `Float64` and `Text` is stored as a 64-bit integer; decimals as their unscaled value.
@@ -12,11 +13,11 @@ use crate::{
     ids::{ColumnId, NodeId, TableId},
     limits::{
         BLOCK_ROWS, CLUSTER_NODES_MAX, COLUMNS_MAX, DECIMAL_DIGITS_MAX, NAME_BYTES_MAX, PAGE_SIZE_MAX,
-        PAGE_SIZE_MIN, SECTOR_BYTES, SEGMENT_ROWS_MAX,
+        PAGE_SIZE_MIN, PROTECTED_NODES_MAX, SECTOR_BYTES, SEGMENT_ROWS_MAX,
     },
 };
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 /// The type of a stored column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,6 +79,44 @@ pub struct ColumnDefinition {
     pub nullable: bool,
 }
 
+/// Which parities give back what lost nodes had of a table. The names are those that people write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Protection {
+    /// `xor`: one parity. Any one node may be lost.
+    Xor,
+    /// `2d-xor`: two parities. Any two nodes may be lost.
+    TwoD,
+}
+
+impl Protection {
+    /// The fewest nodes of a table.
+    #[must_use]
+    pub fn nodes_min(self) -> usize {
+        match self {
+            Self::Xor => 2,
+            Self::TwoD => 3,
+        }
+    }
+
+    /// How many nodes may be lost at once without losing anything.
+    #[must_use]
+    pub fn lost_max(self) -> usize {
+        match self {
+            Self::Xor => 1,
+            Self::TwoD => 2,
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Xor => "xor",
+            Self::TwoD => "2d-xor",
+        })
+    }
+}
+
 /// One load of a table: what its pages hold and how they were cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDefinition {
@@ -105,6 +144,8 @@ pub struct TableDefinition {
     pub succeeds: Option<TableId>,
     /// What is derived from its rows and written with them. A successor may derive something else.
     pub derived: Vec<DerivedDefinition>,
+    /// What gives back the part of a lost node; `None` if nothing does.
+    pub protection: Option<Protection>,
 }
 
 /// What is wrong with a table definition.
@@ -183,7 +224,24 @@ impl TableDefinition {
             return fault("the table that it succeeds", self.id.to_string(), "another one".into());
         }
         self.verify_sizes()?;
+        self.verify_protection()?;
         derived::verify(self)
+    }
+
+    fn verify_protection(&self) -> Result<(), DefinitionError> {
+        let Some(protection) = self.protection else { return Ok(()) };
+        let (what, table) = ("the nodes of a protected table", || self.name.clone());
+        let (fewest, found) = (protection.nodes_min(), self.nodes.len());
+        if !(fewest..=PROTECTED_NODES_MAX).contains(&found) {
+            let expected = format!("{fewest} to {PROTECTED_NODES_MAX} with parity {protection}");
+            return Err(DefinitionError { table: table(), what, found: found.to_string(), expected });
+        }
+        let different: BTreeSet<NodeId> = self.nodes.iter().copied().collect();
+        if different.len() != found {
+            let (found, expected) = (format!("{:?}", self.nodes), "each once".to_owned());
+            return Err(DefinitionError { table: table(), what, found, expected });
+        }
+        Ok(())
     }
 
     fn verify_sizes(&self) -> Result<(), DefinitionError> {

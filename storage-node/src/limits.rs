@@ -109,6 +109,8 @@ pub const COALESCED_BYTES_MAX: u32 = 1 << 20;
 pub const PAGES_PER_APPEND_MAX: usize = 32;
 /// Encoded bytes of a segment directory.
 pub const DIRECTORY_BYTES_MAX: usize = 4 << 20;
+/// Bytes of what a load has here that one reply tells.
+pub const LOAD_PART_BYTES_MAX: u64 = DIRECTORY_BYTES_MAX as u64;
 /// Bytes of a catalog that one reply carries.
 pub const CATALOG_PART_BYTES_MAX: u64 = 1 << 20;
 /// Memory behind the answers to echo, in bytes.

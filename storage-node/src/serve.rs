@@ -7,15 +7,15 @@ use std::sync::atomic::AtomicU64;
 
 use rackscan_format::{
     ids::{SegmentId, TableId},
-    message::{Refusal, Request},
+    message::{AppendParity, KeepMap, LoadHeld, ReadMap, Refusal, Request},
 };
 
 use crate::{
     bridge::Core,
     metrics::Metrics,
     request::{
-        append, cache, catalog, copy_of_log, drop, echo, fetch, home, keep, keep_log, posts, process,
-        publish, raw, status, stop, transact,
+        append, cache, catalog, copy_of_log, drop, echo, fetch, home, keep, keep_log, keep_map, posts,
+        process, publish, raw, status, stop, transact,
     },
     task::{Place, Work},
 };
@@ -66,6 +66,10 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::Keep { load, of, segment, withheld_bytes, source } => {
             keep::start(core, place, &keep::Wanted { load, of, segment, withheld_bytes, source })
         }
+        Request::AppendParity(request) => append::parity(core, place, request),
+        Request::LoadHeld(request) => catalog::load_held(core, &request),
+        Request::KeepMap(request) => keep_map::start(core, place, request),
+        Request::ReadMap(request) => catalog::map(core, &request),
         Request::PreparePublish { definition, segments } => publish::prepare(definition, segments),
         Request::CommitPublish { load } => publish::commit(load),
         Request::AbortLoad { load } => publish::abort(load),
@@ -95,6 +99,10 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::Process { table, segment, .. } => ("process", Some(*table), Some(*segment)),
         Request::Append { load, .. } => ("append", Some(*load), None),
         Request::Keep { load, segment, .. } => ("keep", Some(*load), Some(*segment)),
+        Request::AppendParity(AppendParity { load, .. }) => ("append parity", Some(*load), None),
+        Request::LoadHeld(LoadHeld { load, .. }) => ("load held", Some(*load), None),
+        Request::KeepMap(KeepMap { load, .. }) => ("keep map", Some(*load), None),
+        Request::ReadMap(ReadMap { table, .. }) => ("read map", Some(*table), None),
         Request::PreparePublish { definition, .. } => ("prepare", Some(definition.id), None),
         Request::CommitPublish { load } => ("commit", Some(*load), None),
         Request::AbortLoad { load } => ("abort", Some(*load), None),
@@ -114,7 +122,7 @@ pub(crate) fn kind(request: &Request) -> Kind {
     let counter: fn(&Metrics) -> &AtomicU64 = match request {
         Request::Fetch { .. } => |metrics| &metrics.fetch_requests,
         Request::Process { .. } => |metrics| &metrics.process_requests,
-        Request::Append { .. } => |metrics| &metrics.append_requests,
+        Request::Append { .. } | Request::AppendParity(_) => |metrics| &metrics.append_requests,
         Request::ReadRaw { .. } | Request::WriteRaw { .. } => |metrics| &metrics.raw_requests,
         _ => |metrics| &metrics.other_requests,
     };

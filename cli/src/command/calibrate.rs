@@ -23,7 +23,7 @@ pub(crate) fn run(session: &Session, asked: &Calibrate) -> Result<(), Failure> {
             let listening =
                 |addresses: &[rackscan_fabric::Address]| addresses.iter().any(|at| at.wire() == wire);
             if session.file().endpoints().iter().all(|endpoint| listening(&endpoint.addresses)) {
-                wires.push((wire, connect(session.file(), Some(wire), 0).await?));
+                wires.push((wire, connect(session.file(), Some(wire), 0, 0).await?));
             }
         }
         let catalog = session.cluster().catalog().await?;

@@ -1,7 +1,7 @@
 //! `rackscan load`: TPC-H, a Parquet file, a CSV file.
 
 use crate::{
-    args::{FileLoad, Load, LoadShape},
+    args::{FileLoad, Load, LoadParity, LoadShape},
     failure::Failure,
     output::{bytes, grouped},
     progress,
@@ -92,7 +92,7 @@ pub(crate) fn ensure_tpch_at(session: &Session, scale: f64) -> Result<(), Failur
 }
 
 fn default_shape() -> LoadShape {
-    LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT }
+    LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT, parity: LoadParity::None }
 }
 
 fn load_tpch(session: &Session, scale: f64, shape: &LoadShape, sort_by: &[SortBy]) -> Result<(), Failure> {
@@ -118,6 +118,7 @@ fn with_bar<E: Into<Failure>>(
     let options = LoadOptions {
         page_size: shape.page_size,
         segment_rows: shape.segment_rows,
+        protection: shape.parity.protection(),
         spill_folder: session.data().to_owned(),
         ..LoadOptions::default()
     };

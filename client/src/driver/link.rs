@@ -19,7 +19,10 @@ use rackscan_fabric::{Connection, Event, Operation, PostError, RemoteRegion};
 use rackscan_format::{
     codec::CodecError,
     ids::RequestId,
-    message::{CopyOfLog, KeepLog, LoadReport, Parcel, ReplyMessage, Request, RequestMessage, Target},
+    message::{
+        AppendParity, CopyOfLog, KeepLog, KeepMap, LoadHeld, LoadReport, Parcel, ReadMap, ReplyMessage,
+        Request, RequestMessage, Target,
+    },
 };
 
 use super::{
@@ -67,10 +70,11 @@ enum Peer {
 }
 
 impl Link {
-    pub(super) fn new(mut dial: Dial, line: Line, request_timeout: Duration) -> Self {
-        dial.cluster = Some(line.status.cluster);
-        dial.cache.connected(line.cache);
-        let state = State::Up { connection: Box::new(line.connection), target: line.target };
+    pub(super) fn new(dial: Dial, line: Option<Line>, request_timeout: Duration) -> Self {
+        let state = line.map_or(State::Down, |line| {
+            dial.cache.connected(line.cache);
+            State::Up { connection: Box::new(line.connection), target: line.target }
+        });
         Self {
             dial,
             state,
@@ -335,6 +339,12 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::ReadRaw { target, .. }
         | Request::CopyOfLog(CopyOfLog { target, .. })
         | Request::Echo { target, .. } => (Some(target), None, &mut []),
+        Request::LoadHeld(LoadHeld { target, .. }) | Request::ReadMap(ReadMap { target, .. }) => {
+            (Some(target), None, &mut [])
+        }
+        Request::AppendParity(AppendParity { source, .. }) | Request::KeepMap(KeepMap { source, .. }) => {
+            (Some(source), None, &mut [])
+        }
         Request::KeepLog(KeepLog { bytes, .. }) => (None, Some(bytes), &mut []),
         Request::Append { source, .. } | Request::Keep { source, .. } | Request::WriteRaw { source, .. } => {
             (Some(source), None, &mut [])

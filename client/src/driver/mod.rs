@@ -95,8 +95,11 @@ impl Loads {
 }
 
 impl Driver {
-    /// Starts the thread over connections that have been made.
-    pub(crate) fn start(lines: Vec<(Dial, Line)>, request_timeout: Duration) -> Result<Self, ClientError> {
+    /// Starts the thread over connections that have been made, and some to nodes that are away.
+    pub(crate) fn start(
+        lines: Vec<(Dial, Option<Line>)>,
+        request_timeout: Duration,
+    ) -> Result<Self, ClientError> {
         // Room for every permitted job, one dial result for each node, and the end.
         let (commands, received) = mpsc::channel(lines.len() * (REQUESTS_PER_NODE_MAX + 1) + 1);
         let bell = Arc::new(Doorbell::new()?);

@@ -58,6 +58,7 @@ fn definition(rows: u64) -> TableDefinition {
         source: "a test".to_owned(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     }
 }
 
@@ -342,7 +343,7 @@ async fn an_unreachable_node_is_named_with_its_address_and_a_way_out() {
 }
 
 fn sealed(committed: bool, definition: TableDefinition) -> Vec<u8> {
-    let table = NodeTable { definition, committed, segments: Vec::new() };
+    let table = NodeTable { definition, committed, segments: Vec::new(), sets: Vec::new() };
     seal(Envelope::CatalogReply, &NodeCatalog { node: NODE, tables: vec![table] }).expect("it is small")
 }
 
@@ -476,7 +477,7 @@ async fn a_table_of_which_a_node_has_no_part_whenever_it_is_asked_is_broken() {
 fn answer_catalog(request: &Request, node: u16, committed: bool) -> Act {
     let Request::Catalog { .. } = request else { return Act::Answer(Vec::new(), Answer::Done) };
     let definition = TableDefinition { nodes: vec![NodeId(1), NodeId(2)], ..definition(0) };
-    let table = NodeTable { definition, committed, segments: Vec::new() };
+    let table = NodeTable { definition, committed, segments: Vec::new(), sets: Vec::new() };
     answer_tables(node, vec![table])
 }
 

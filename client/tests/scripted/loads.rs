@@ -37,6 +37,7 @@ fn definition() -> TableDefinition {
         source: "a test".to_owned(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     }
 }
 
@@ -310,7 +311,8 @@ async fn what_an_interrupted_load_left_prepared_is_forgotten_by_the_next() {
     let folder = folder();
     let left = TableDefinition { id: TableId(6), ..definition() };
     let nodes = nodes(&folder, move |request| {
-        let table = NodeTable { definition: left.clone(), committed: false, segments: Vec::new() };
+        let table =
+            NodeTable { definition: left.clone(), committed: false, segments: Vec::new(), sets: Vec::new() };
         matches!(request, Request::Catalog { .. }).then(|| catalog(NODE, vec![table]))
     });
     let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
@@ -326,7 +328,8 @@ async fn what_is_left_prepared_is_forgotten_first_where_it_would_be_decided_and_
         // The second node would decide.
         let prepared = |request: &Request, node| {
             let left = TableDefinition { id: TableId(6), nodes: vec![NodeId(2), NODE], ..definition() };
-            let table = NodeTable { definition: left, committed: false, segments: Vec::new() };
+            let table =
+                NodeTable { definition: left, committed: false, segments: Vec::new(), sets: Vec::new() };
             matches!(request, Request::Catalog { .. }).then(|| catalog(node, vec![table]))
         };
         let decided = move |request: &Request| {
@@ -354,7 +357,8 @@ async fn what_is_left_prepared_is_forgotten_first_where_it_would_be_decided_and_
 async fn a_table_is_dropped_by_name_and_an_unknown_name_is_an_error() {
     let folder = folder();
     let nodes = nodes(&folder, |request| {
-        let table = NodeTable { definition: definition(), committed: true, segments: Vec::new() };
+        let table =
+            NodeTable { definition: definition(), committed: true, segments: Vec::new(), sets: Vec::new() };
         matches!(request, Request::Catalog { .. }).then(|| catalog(NODE, vec![table]))
     });
     let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();

@@ -35,6 +35,7 @@ fn table(name: &str) -> TableDefinition {
         source: tpch::source(SCALE),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     }
 }
 

@@ -40,6 +40,7 @@ fn table() -> Arc<TableDefinition> {
         source: "a test".to_owned(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     })
 }
 

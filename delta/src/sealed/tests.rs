@@ -30,6 +30,7 @@ fn successor() -> Arc<TableDefinition> {
         source: "a test".to_owned(),
         succeeds: Some(TableId(7)),
         derived: Vec::new(),
+        protection: None,
     })
 }
 

@@ -27,6 +27,7 @@ pub(super) fn table(name: &str, columns: &[(&str, ColumnType, bool)]) -> TableDe
         source: "a test".to_owned(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     }
 }
 

@@ -74,6 +74,11 @@ impl Meter {
         self.state().placed.is_some_and(|(now, _)| now == placement)
     }
 
+    /// Why it is scanned where it is now.
+    pub(super) fn reason(&self) -> Option<ScanReason> {
+        self.state().placed.map(|(_, reason)| reason)
+    }
+
     /// What was measured since the placement was chosen.
     pub(super) fn observed(&self) -> Observed {
         self.state().observed
@@ -108,6 +113,8 @@ impl Meter {
         figures.wire_bytes += fetched.wire_bytes;
         figures.requests += u64::from(fetched.round_trips);
         figures.round_trips += u64::from(fetched.round_trips) + u64::from(fetched.one_sided_pages > 0);
+        figures.pages_reconstructed += u64::from(fetched.reconstructed_pages);
+        figures.survivor_bytes += fetched.survivor_bytes;
         figures.node_elapsed_us += fetched.cost.elapsed_us;
         figures.node_cpu_us += fetched.cost.cpu_us;
         figures.node_queued_us += fetched.cost.queued_us;

@@ -27,6 +27,9 @@ pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) 
             }
             Err(error) => return Err(error.into()),
         };
+        if fetched.reconstructed_pages > 0 {
+            work.is_degraded("its pages are fetched from other nodes");
+        }
         work.meter.fetched(&fetched, &waiting);
         drop(waiting);
         if let Some(capture) = &work.capture {

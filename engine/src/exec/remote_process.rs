@@ -28,6 +28,11 @@ pub(super) enum Ended {
         /// The first block whose rows have not come.
         first_block: u32,
     },
+    /// The node was lost, and pages of the rest come from what other nodes have.
+    Degraded {
+        /// The first block whose rows have not come.
+        first_block: u32,
+    },
 }
 
 /// Asks the node for rows until the segment is done, or the rest of it must be scanned elsewhere.
@@ -55,6 +60,7 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, S
                 return Ok(Ended::Bounced { first_block, reason, text });
             }
             Err(error) if work.goes_on_without_node(&error) => return Ok(Ended::NodeLost { first_block }),
+            Err(error) if work.is_made_up_for(&error) => return Ok(Ended::Degraded { first_block }),
             Err(error) => return Err(error.into()),
         };
         work.query.loads.report(work.node, processed.load);

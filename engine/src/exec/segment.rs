@@ -75,6 +75,26 @@ impl SegmentWork {
         true
     }
 
+    /// Whether the segment goes on by what other nodes have after this error: the node was lost, and the table is protected. From then on it counts as fetched, and degraded.
+    pub(super) fn is_made_up_for(&self, error: &ClientError) -> bool {
+        let can = error.is_node_lost() && self.snapshot.definition.protection.is_some();
+        if can {
+            self.is_degraded(&error.to_string());
+        }
+        can
+    }
+
+    /// Pages of the segment come from what other nodes have, because its node is lost.
+    pub(super) fn is_degraded(&self, why: &str) {
+        if self.meter.reason() == Some(ScanReason::Degraded) {
+            return;
+        }
+        tracing::warn!(node = self.node.0, why, "a node is lost; its pages are reconstructed");
+        self.query.loads.lost(self.node);
+        self.tally.lost(self.node, why.to_owned());
+        self.meter.place(Placement::RemoteFetch, ScanReason::Degraded);
+    }
+
     /// Whether the segment goes on without its node after this error: the node was lost, its devices can be read here, and
     /// nobody forces another placement. From then on it counts as local.
     pub(super) fn goes_on_without_node(&self, error: &ClientError) -> bool {
@@ -151,10 +171,11 @@ async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
                 remote_fetch::scan(&work, first_block, &mut sink).await?;
             }
             Ended::NodeLost { first_block } => local::scan(&work, first_block, &mut sink).await?,
+            Ended::Degraded { first_block } => remote_fetch::scan(&work, first_block, &mut sink).await?,
         },
     }
     // Half a scan here and half there teaches nothing of either.
-    if work.meter.is_placed(decision.placement) {
+    if work.meter.is_placed(decision.placement) && work.meter.reason() != Some(ScanReason::Degraded) {
         work.steering.observe(&work, &placed, &work.meter);
     }
     Ok(())

@@ -51,6 +51,7 @@ fn definition() -> TableDefinition {
         source: "a test".to_owned(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     }
 }
 

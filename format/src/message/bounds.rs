@@ -1,11 +1,11 @@
 //! How many parts and bytes may a request have? Whoever decodes one looks here before anything is done with it.
 
-use super::{KeepLog, Parcel, Request};
+use super::{AppendParity, KeepLog, KeepMap, Parcel, Request};
 use crate::{
     codec::CodecError,
     limits::{
-        CACHE_USED_MAX, FETCH_PAGES_MAX, KEPT_BYTES_MAX, RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX,
-        WITHHELD_HERE_BYTES_MAX,
+        CACHE_USED_MAX, FETCH_PAGES_MAX, KEPT_BYTES_MAX, MAP_PIECE_BYTES_MAX, PARITY_CELLS_MAX,
+        RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
     },
 };
 
@@ -33,6 +33,13 @@ pub(super) fn check(request: &Request) -> Result<(), CodecError> {
         Request::KeepLog(KeepLog { bytes: Parcel::Beside(source), .. }) => {
             let length = usize::try_from(source.length_bytes).unwrap_or(usize::MAX);
             bytes("a log", length, KEPT_BYTES_MAX)
+        }
+        Request::AppendParity(AppendParity { checksums, .. }) => {
+            parts("an append of parity", checksums.len(), PARITY_CELLS_MAX)
+        }
+        Request::KeepMap(KeepMap { source, .. }) => {
+            let most = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
+            bytes("a map", usize::try_from(source.length_bytes).unwrap_or(usize::MAX), most)
         }
         Request::Process { withheld: Some(Parcel::Here(here)), .. } => {
             bytes("withheld rows", here.len(), WITHHELD_HERE_BYTES_MAX)

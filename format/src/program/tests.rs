@@ -27,6 +27,7 @@ fn table() -> TableDefinition {
         source: "test".into(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     }
 }
 

@@ -161,5 +161,6 @@ pub(super) fn definition(rows: u64) -> TableDefinition {
         source: "tpchgen".to_owned(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     }
 }

@@ -248,6 +248,7 @@ mod tests {
             source: String::new(),
             succeeds: None,
             derived: Vec::new(),
+            protection: None,
         }
     }
 

@@ -104,6 +104,7 @@ impl Table {
             source: "test".into(),
             succeeds: None,
             derived: Vec::new(),
+            protection: None,
         };
         Self { definition, directory: Arc::new(directory), pages, columns }
     }

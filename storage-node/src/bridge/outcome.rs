@@ -51,7 +51,12 @@ pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
         Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => bytes.len() as u64,
         Ok(Answer::Transacted { messages: Parcel::Beside(target) }) => target.length_bytes,
-        Ok(Answer::CopyOfLog { written_bytes, .. }) => *written_bytes,
+        Ok(Answer::CopyOfLog { written_bytes, .. } | Answer::LoadHeld { written_bytes, .. }) => {
+            *written_bytes
+        }
+        Ok(Answer::ParityAppended { extents }) => {
+            extents.iter().map(|extent| u64::from(extent.length_bytes)).sum()
+        }
         Ok(
             Answer::Status(_)
             | Answer::Cache(_)

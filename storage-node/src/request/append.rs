@@ -20,9 +20,10 @@ use std::sync::Arc;
 use rackscan_device::{Buffer, IoFault, IoMemory};
 use rackscan_fabric::{Access, OperationError, RawSlice};
 use rackscan_format::{
+    codec,
     ids::TableId,
-    limits::SECTOR_BYTES,
-    message::{Answer, Refusal, RefusalCode, Target},
+    limits::{CELL_BYTES_MAX, CELL_BYTES_MIN, SECTOR_BYTES},
+    message::{Answer, AppendParity, Refusal, RefusalCode, Target},
     page::PageView,
 };
 
@@ -31,7 +32,7 @@ use crate::{
     limits::PAGES_PER_APPEND_MAX,
     metrics::add,
     staging::Slot,
-    store::{Arrived, StoredSegment},
+    store::{Arrived, ParityPiece, StoredSegment, parity_directory, parity_lengths},
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 use directory::Page;
@@ -39,7 +40,16 @@ use directory::Page;
 /// The part of an append that is its directory; pages have the parts below.
 const DIRECTORY: u32 = u32::MAX;
 
+/// What is appended.
+enum What {
+    /// A segment: its pages say what they are.
+    Segment,
+    /// Cells of parity with these checksums.
+    Parity { set: u32, first_cell: u32, checksums: Vec<u32> },
+}
+
 struct Append {
+    what: What,
     load: TableId,
     directory_bytes: usize,
     source: Target,
@@ -65,6 +75,40 @@ pub(crate) fn start(
     source: Target,
 ) -> Result<Box<dyn Work>, Refusal> {
     let directory_bytes = directory::check_length(directory_bytes, &source)?;
+    begin(core, place, load, directory_bytes, source, What::Segment).map(|append| Box::new(append) as _)
+}
+
+/// Begins to store cells of parity, which have no directory: the request says what they are.
+pub(crate) fn parity(core: &mut Core, place: Place, request: AppendParity) -> Result<Box<dyn Work>, Refusal> {
+    let AppendParity { load, set, first_cell, cell_bytes, checksums, source } = request;
+    let (cells, found) = (checksums.len(), source.length_bytes);
+    let expected = cells as u64 * u64::from(cell_bytes);
+    if !(CELL_BYTES_MIN..=CELL_BYTES_MAX).contains(&cell_bytes)
+        || !cell_bytes.is_power_of_two()
+        || found != expected
+    {
+        return Err(malformed(format!(
+            "{cells} cells of parity of {cell_bytes} bytes in a source of {found}, expected a power of two from {CELL_BYTES_MIN} to \
+             {CELL_BYTES_MAX} and exactly the cells"
+        )));
+    }
+    let mut append = begin(core, place, load, 0, source, What::Parity { set, first_cell, checksums })?;
+    let directory = parity_directory(load, first_cell, &parity_lengths(cells, cell_bytes));
+    match core.node.store.allocate(directory) {
+        Ok(segment) => append.plan_pages(Arc::new(segment)),
+        Err(refusal) => append.fail(refusal),
+    }
+    Ok(Box::new(append))
+}
+
+fn begin(
+    core: &mut Core,
+    place: Place,
+    load: TableId,
+    directory_bytes: usize,
+    source: Target,
+    what: What,
+) -> Result<Append, Refusal> {
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
     let mapped = if link.maps_memory() {
         let mapped = link.map(&source, Access::Read);
@@ -79,7 +123,8 @@ pub(crate) fn start(
     };
     let from = link.id();
     core.node.store.begin_append(load, from)?;
-    Ok(Box::new(Append {
+    Ok(Append {
+        what,
         load,
         directory_bytes,
         source,
@@ -92,7 +137,7 @@ pub(crate) fn start(
         under_way: 0,
         stored_bytes: 0,
         failed: None,
-    }))
+    })
 }
 
 impl Append {
@@ -103,11 +148,14 @@ impl Append {
     /// Makes the plan from the directory's bytes and takes the extents.
     fn plan(&mut self, core: &Core, bytes: &[u8]) -> Result<(), Refusal> {
         let directory = directory::open(bytes, self.load, self.directory_bytes, &self.source)?;
-        let segment = Arc::new(core.node.store.allocate(directory)?);
+        self.plan_pages(Arc::new(core.node.store.allocate(directory)?));
+        Ok(())
+    }
+
+    fn plan_pages(&mut self, segment: Arc<StoredSegment>) {
         self.pages = directory::pages(segment.directory(), self.directory_bytes);
         self.pulling = self.pages.iter().map(|_| None).collect();
         self.segment = Some(segment);
-        Ok(())
     }
 
     /// Gets the directory: at once where the source is mapped, else by asking for it. False if there is no memory now.
@@ -195,7 +243,20 @@ impl Append {
     /// Whether the bytes are the page that the directory promises.
     fn check(&self, index: usize, bytes: &[u8]) -> Result<(), Refusal> {
         let page = &self.pages[index];
-        let view = PageView::open(&bytes[..page.extent.length_bytes as usize], &page.identity);
+        let bytes = &bytes[..page.extent.length_bytes as usize];
+        if let What::Parity { set, first_cell, checksums } = &self.what {
+            let (found, expected) = (codec::checksum(bytes), checksums.get(index).copied());
+            if Some(found) == expected {
+                return Ok(());
+            }
+            return Err(malformed(format!(
+                "cell {} of parity of set {}.{set} as appended has checksum {found:08x}, expected {:08x}",
+                *first_cell as usize + index,
+                self.load,
+                expected.unwrap_or(0)
+            )));
+        }
+        let view = PageView::open(bytes, &page.identity);
         view.and_then(|view| view.expect_rows(page.first_row, page.rows))
             .map_err(|fault| malformed(format!("{} as appended: {fault}", page.identity)))
     }
@@ -257,8 +318,19 @@ impl Append {
             let _ = core.node.store.end_append(self.load, None);
             return Err(refusal);
         }
-        core.node.store.end_append(self.load, segment.map(Arrived::appended))?;
-        Ok(Answer::Appended { stored_bytes: self.stored_bytes })
+        match (std::mem::replace(&mut self.what, What::Segment), segment) {
+            (What::Parity { set, first_cell, checksums }, Some(stored)) => {
+                let pages = stored.directory().chunks.iter().flat_map(|chunk| &chunk.pages);
+                let extents = pages.map(|page| page.extent).collect();
+                let piece = ParityPiece { stored, checksums };
+                core.node.store.end_parity(self.load, set, first_cell, piece)?;
+                Ok(Answer::ParityAppended { extents })
+            }
+            (_, segment) => {
+                core.node.store.end_append(self.load, segment.map(Arrived::appended))?;
+                Ok(Answer::Appended { stored_bytes: self.stored_bytes })
+            }
+        }
     }
 }
 

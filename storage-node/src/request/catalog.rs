@@ -1,19 +1,20 @@
-//! What tables does the node have? The sealed catalog, in parts that fit the target.
+//! What tables does the node have, what are the maps of those that are protected, and what does a load have here? Sealed, in parts that fit the target.
+
+use std::sync::Arc;
 
 use rackscan_fabric::OperationError;
-use rackscan_format::message::{Answer, Refusal, RefusalCode, Target};
+use rackscan_format::message::{Answer, LoadHeld, ReadMap, Refusal, RefusalCode, Target};
 
 use crate::{
     bridge::Core,
-    limits::CATALOG_PART_BYTES_MAX,
+    limits::{CATALOG_PART_BYTES_MAX, LOAD_PART_BYTES_MAX},
     staging::Slot,
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 
-struct Catalog {
+struct Told {
     part: Vec<u8>,
-    total_bytes: u64,
-    generation: u64,
+    answer: Option<Answer>,
     target: Target,
     slot: Option<Slot>,
     outcome: Option<Result<(), Refusal>>,
@@ -21,24 +22,52 @@ struct Catalog {
 
 /// Begins to serve it.
 pub(crate) fn start(core: &Core, from_bytes: u64, target: Target) -> Result<Box<dyn Work>, Refusal> {
-    let (encoded, generation) = core.node.store.catalog();
+    part("catalog", core.node.store.catalog(), from_bytes, target)
+}
+
+/// Begins to tell a part of a map.
+pub(crate) fn map(core: &Core, request: &ReadMap) -> Result<Box<dyn Work>, Refusal> {
+    part("map", core.node.store.map(request.table)?, request.from_bytes, request.target)
+}
+
+/// Begins to tell what a load has here.
+pub(crate) fn load_held(core: &Core, request: &LoadHeld) -> Result<Box<dyn Work>, Refusal> {
+    let LoadHeld { load, after, target } = *request;
+    let most = target.length_bytes.min(LOAD_PART_BYTES_MAX);
+    let (part, next) = core.node.store.load_held(load, after, most)?;
+    Ok(told(Answer::LoadHeld { written_bytes: part.len() as u64, next }, part, target))
+}
+
+fn part(
+    what: &str,
+    (encoded, generation): (Arc<Vec<u8>>, u64),
+    from_bytes: u64,
+    target: Target,
+) -> Result<Box<dyn Work>, Refusal> {
     let total_bytes = encoded.len() as u64;
     if from_bytes > total_bytes {
-        return Err(malformed(format!("catalog bytes from {from_bytes} on; there are {total_bytes}")));
+        return Err(malformed(format!("{what} bytes from {from_bytes} on; there are {total_bytes}")));
     }
     let length = (total_bytes - from_bytes).min(target.length_bytes).min(CATALOG_PART_BYTES_MAX);
     if length == 0 && from_bytes < total_bytes {
-        let mut refusal = Refusal::new(RefusalCode::TargetTooSmall, "the target of a catalog has no bytes");
+        let mut refusal =
+            Refusal::new(RefusalCode::TargetTooSmall, format!("the target of a {what} has no bytes"));
         refusal.needed_bytes = total_bytes - from_bytes;
         return Err(refusal);
     }
     let at = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let part = encoded.get(at(from_bytes)..at(from_bytes + length)).unwrap_or_default().to_vec();
-    let outcome = if part.is_empty() { Some(Ok(())) } else { None };
-    Ok(Box::new(Catalog { part, total_bytes, generation, target, slot: None, outcome }))
+    let written_bytes = part.len() as u64;
+    Ok(told(Answer::Catalog { written_bytes, total_bytes, generation }, part, target))
 }
 
-impl Catalog {
+/// Writes bytes into a target, and answers.
+fn told(answer: Answer, part: Vec<u8>, target: Target) -> Box<dyn Work> {
+    let outcome = if part.is_empty() { Some(Ok(())) } else { None };
+    Box::new(Told { part, answer: Some(answer), target, slot: None, outcome })
+}
+
+impl Told {
     fn begin(&mut self, core: &mut Core, place: Place, slot: &Slot) -> Result<(), Refusal> {
         let staged = core.staging.copy_in(slot, &self.part);
         let source = staged.and_then(|()| core.staging.slice(slot, self.part.len()));
@@ -47,7 +76,7 @@ impl Catalog {
     }
 }
 
-impl Work for Catalog {
+impl Work for Told {
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
         if self.outcome.is_none() && self.slot.is_none() {
             if core.link(place).is_none() {
@@ -63,9 +92,7 @@ impl Work for Catalog {
             }
         }
         let Some(outcome) = self.outcome.take() else { return Progress::Working };
-        let (written_bytes, total_bytes) = (self.part.len() as u64, self.total_bytes);
-        let generation = self.generation;
-        Progress::Finished(outcome.map(|()| Answer::Catalog { written_bytes, total_bytes, generation }))
+        Progress::Finished(outcome.map(|()| self.answer.take().unwrap_or(Answer::Done)))
     }
 
     fn wire_done(&mut self, core: &mut Core, place: Place, _part: u32, outcome: Result<(), OperationError>) {

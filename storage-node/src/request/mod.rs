@@ -10,6 +10,7 @@ pub(crate) mod fetch;
 pub(crate) mod home;
 pub(crate) mod keep;
 pub(crate) mod keep_log;
+pub(crate) mod keep_map;
 pub(crate) mod posts;
 pub(crate) mod process;
 pub(crate) mod publish;

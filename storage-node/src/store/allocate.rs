@@ -104,6 +104,12 @@ impl Space {
         Ok(())
     }
 
+    /// Takes memory for what is known of a table.
+    pub(super) fn share(self: &Arc<Self>, bytes: u64) -> Result<MetadataShare, MetadataFull> {
+        self.admit_metadata(bytes)?;
+        Ok(MetadataShare { bytes, space: Arc::clone(self) })
+    }
+
     fn return_metadata(&self, bytes: u64) {
         self.metadata_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.metrics.memory_returned(bytes);

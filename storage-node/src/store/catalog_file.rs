@@ -20,10 +20,11 @@ use std::{
 
 use rackscan_format::{
     codec::{self, CodecError, Envelope},
-    ids::NodeId,
+    ids::{NodeId, SegmentId, TableId},
     message::NodeCatalog,
     schema::TableDefinition,
     segment::SegmentDirectory,
+    stripe_set::{ParityCell, SetId},
     withheld::WithheldRows,
 };
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,16 @@ pub(crate) struct NodeTableRef<'c> {
     pub(crate) definition: &'c TableDefinition,
     pub(crate) committed: bool,
     pub(crate) segments: Vec<NodeSegmentRef<'c>>,
+    pub(crate) sets: Vec<NodeSetRef<'c>>,
+}
+
+/// As [`rackscan_format::stripe_set::NodeSet`], borrowed; encoded alike.
+#[derive(Debug, Serialize)]
+pub(crate) struct NodeSetRef<'c> {
+    pub(crate) id: SetId,
+    pub(crate) segments: Vec<(TableId, SegmentId)>,
+    pub(crate) beside: Vec<&'c SegmentDirectory>,
+    pub(crate) parity: &'c [ParityCell],
 }
 
 /// As [`rackscan_format::message::NodeSegment`], borrowed; encoded alike.
@@ -201,7 +212,7 @@ impl CatalogFile {
 mod tests {
     use super::*;
     use rackscan_format::{
-        ids::{ColumnId, SegmentId, TableId},
+        ids::ColumnId,
         message::NodeSegment,
         schema::{ColumnDefinition, ColumnType},
     };
@@ -318,6 +329,7 @@ mod tests {
             source: "a test".to_owned(),
             succeeds: Some(TableId(5)),
             derived: Vec::new(),
+            protection: None,
         };
         assert!(table.committed);
         assert_eq!(table.definition, expected);

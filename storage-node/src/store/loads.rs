@@ -4,21 +4,33 @@
 //! that appended to it is gone, so that a loader that dies does not keep the room it filled.
 //!
 //! Invariants
-//! - At most `LOADS_MAX` loads; each segment at most once, be it appended or kept.
+//! - At most `LOADS_MAX` loads; each segment at most once, be it appended or kept, and each cell of parity.
+//! - A map counts when its file is durable.
 //! - An aborted load takes nothing more, however late an append of it ends, and becomes no table: the last `ABORTED_LOADS_MAX` are remembered.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Bound,
     sync::Arc,
 };
 
 use rackscan_format::{
+    codec::{self, CodecError, Envelope},
     ids::{SegmentId, TableId},
+    limits::MAP_BYTES_MAX,
     message::{Refusal, RefusalCode},
 };
 
-use super::{allocate::StoredSegment, table::TableSegment};
+use super::{
+    allocate::{MetadataShare, Space, StoredSegment},
+    catalog_file::NodeSegmentRef,
+    protected::{KeptMap, Parity, ParityPiece},
+    table::TableSegment,
+};
 use crate::limits::{ABORTED_LOADS_MAX, LOADS_MAX};
+
+/// Bytes of a sealed list beside its elements, at most.
+const HELD_OVERHEAD_BYTES: u64 = codec::ENVELOPE_BYTES as u64 + 10;
 
 /// Names a connection for as long as the process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,9 +63,61 @@ struct Load {
     connections: BTreeSet<ConnectionId>,
     appending: usize,
     aborted: bool,
+    parity: Parity,
+    map: LoadMap,
+}
+
+/// How far the map of a load's table is here.
+#[derive(Debug, Default)]
+enum LoadMap {
+    #[default]
+    None,
+    /// So many bytes of it, of how many.
+    Arriving { bytes: Vec<u8>, total_bytes: u64, memory: MetadataShare },
+    /// Its file is durable.
+    Kept(Arc<KeptMap>),
 }
 
 impl Load {
+    fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.parity.is_empty() && matches!(self.map, LoadMap::None)
+    }
+
+    /// Takes a piece of the map; whether it was the last one.
+    fn take_piece(
+        &mut self,
+        load: TableId,
+        (from_bytes, total_bytes): (u64, u64),
+        piece: &[u8],
+        space: &Arc<Space>,
+    ) -> Result<bool, Refusal> {
+        let malformed = |text: String| Err(Refusal::new(RefusalCode::Malformed, text));
+        if from_bytes == 0 {
+            if total_bytes == 0 || total_bytes > MAP_BYTES_MAX {
+                return malformed(format!("a map of {total_bytes} bytes, expected 1 to {MAP_BYTES_MAX}"));
+            }
+            let memory = space.share(total_bytes);
+            let memory = memory.map_err(|full| Refusal::new(RefusalCode::Full, full.to_string()))?;
+            self.map = LoadMap::Arriving { bytes: Vec::new(), total_bytes, memory };
+        }
+        let LoadMap::Arriving { bytes, total_bytes: total, .. } = &mut self.map else {
+            return malformed(format!("a piece of the map of load {load}, of which no other has come"));
+        };
+        let end = from_bytes.checked_add(piece.len() as u64);
+        if *total != total_bytes
+            || bytes.len() as u64 != from_bytes
+            || end.is_none_or(|end| end > total_bytes)
+        {
+            return malformed(format!(
+                "bytes {from_bytes}..+{} of a map of {total_bytes}; {} of {total} have come",
+                piece.len(),
+                bytes.len()
+            ));
+        }
+        bytes.extend_from_slice(piece);
+        Ok(end == Some(total_bytes))
+    }
+
     /// Takes rows away from a segment that was appended.
     fn withhold(&mut self, load: TableId, arrived: Arrived) -> Result<(), Refusal> {
         let id = arrived.segment.directory().segment;
@@ -120,10 +184,130 @@ impl Loads {
             }
             None => Ok(()),
         };
-        if entry.appending == 0 && (entry.aborted || entry.segments.is_empty()) {
+        self.settle(load);
+        outcome
+    }
+
+    /// Forgets a load to which nothing happens and of which nothing is here, or is wanted.
+    fn settle(&mut self, load: TableId) {
+        let over = |entry: &Load| entry.appending == 0 && (entry.aborted || entry.is_empty());
+        if self.loads.get(&load).is_some_and(over) {
             self.loads.remove(&load);
         }
+    }
+
+    /// Cells of parity have arrived.
+    pub(super) fn end_parity(
+        &mut self,
+        load: TableId,
+        name: (u32, u32),
+        piece: ParityPiece,
+    ) -> Result<(), Refusal> {
+        let Some(entry) = self.loads.get_mut(&load) else { return Err(aborted(load)) };
+        entry.appending = entry.appending.saturating_sub(1);
+        let outcome = if entry.aborted {
+            Err(aborted(load))
+        } else if let std::collections::btree_map::Entry::Vacant(free) = entry.parity.entry(name) {
+            free.insert(Arc::new(piece));
+            Ok(())
+        } else {
+            let text = format!("parity cell {} of set {} of load {load} has come before", name.1, name.0);
+            Err(Refusal::new(RefusalCode::Malformed, text))
+        };
+        self.settle(load);
         outcome
+    }
+
+    /// A piece of a map has arrived; whether it was the last one.
+    pub(super) fn end_map_piece(
+        &mut self,
+        load: TableId,
+        place: (u64, u64),
+        piece: &[u8],
+        space: &Arc<Space>,
+    ) -> Result<bool, Refusal> {
+        let Some(entry) = self.loads.get_mut(&load) else { return Err(aborted(load)) };
+        entry.appending = entry.appending.saturating_sub(1);
+        let outcome =
+            if entry.aborted { Err(aborted(load)) } else { entry.take_piece(load, place, piece, space) };
+        self.settle(load);
+        outcome
+    }
+
+    /// The map of a load, all of which has arrived; it is the caller's until [`Loads::map_kept`].
+    pub(super) fn take_map(&mut self, load: TableId) -> Result<KeptMap, Refusal> {
+        let Some(entry) = self.loads.get_mut(&load).filter(|entry| !entry.aborted) else {
+            return Err(aborted(load));
+        };
+        match std::mem::take(&mut entry.map) {
+            LoadMap::Arriving { bytes, total_bytes, memory } if bytes.len() as u64 == total_bytes => {
+                Ok(KeptMap { bytes: Arc::new(bytes), _memory: memory })
+            }
+            other => {
+                entry.map = other;
+                let text = format!("the map of load {load} has not come whole");
+                Err(Refusal::new(RefusalCode::Malformed, text))
+            }
+        }
+    }
+
+    /// The map of a load is durable.
+    pub(super) fn map_kept(&mut self, load: TableId, map: KeptMap) -> Result<(), Refusal> {
+        let Some(entry) = self.loads.get_mut(&load).filter(|entry| !entry.aborted) else {
+            return Err(aborted(load));
+        };
+        entry.map = LoadMap::Kept(Arc::new(map));
+        Ok(())
+    }
+
+    /// The durable map of a load, and its cells of parity.
+    pub(super) fn protection(&self, load: TableId) -> Result<(Arc<KeptMap>, Parity), Refusal> {
+        match self.loads.get(&load).filter(|entry| !entry.aborted) {
+            Some(Load { map: LoadMap::Kept(map), parity, .. }) => Ok((Arc::clone(map), parity.clone())),
+            _ => {
+                let text = format!(
+                    "the map of load {load} is not here; a protected table needs it before it is prepared"
+                );
+                Err(Refusal::new(RefusalCode::Malformed, text))
+            }
+        }
+    }
+
+    /// Whether a load is in progress.
+    pub(super) fn has(&self, load: TableId) -> bool {
+        self.loads.contains_key(&load)
+    }
+
+    /// See [`super::Store::load_held`].
+    pub(super) fn held(
+        &self,
+        load: TableId,
+        after: Option<SegmentId>,
+        bytes_max: u64,
+    ) -> Result<(Vec<u8>, Option<SegmentId>), Refusal> {
+        let storage = |error: CodecError| Refusal::new(RefusalCode::Storage, error.to_string());
+        let (mut fitting, mut bytes, mut next) = (Vec::new(), HELD_OVERHEAD_BYTES, None);
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let entry = self.loads.get(&load).filter(|entry| !entry.aborted);
+        let segments = entry.into_iter().flat_map(|entry| entry.segments.range((from, Bound::Unbounded)));
+        for (id, arrived) in segments {
+            let told = NodeSegmentRef::of(&arrived.segment);
+            bytes += codec::encode(&told).map_err(storage)?.len() as u64;
+            if bytes > bytes_max {
+                if fitting.is_empty() {
+                    let text = format!(
+                        "segment {id} of load {load} takes {bytes} bytes, the target has {bytes_max}"
+                    );
+                    let mut refusal = Refusal::new(RefusalCode::TargetTooSmall, text);
+                    refusal.needed_bytes = bytes;
+                    return Err(refusal);
+                }
+                return Ok((codec::seal(Envelope::LoadHeld, &fitting).map_err(storage)?, next));
+            }
+            fitting.push(told);
+            next = Some(*id);
+        }
+        Ok((codec::seal(Envelope::LoadHeld, &fitting).map_err(storage)?, None))
     }
 
     /// Forgets a load for good; its extents are free once its running appends have ended.
@@ -140,6 +324,8 @@ impl Loads {
     fn forget(&mut self, load: TableId) {
         let Some(entry) = self.loads.get_mut(&load) else { return };
         entry.segments.clear();
+        entry.parity.clear();
+        entry.map = LoadMap::None;
         entry.aborted = true;
         if entry.appending == 0 {
             self.loads.remove(&load);
@@ -221,7 +407,7 @@ fn aborted(load: TableId) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::allocate::{Room, Space};
+    use crate::store::allocate::Room;
     use rackscan_format::segment::SegmentDirectory;
 
     const LOAD: TableId = TableId(9);

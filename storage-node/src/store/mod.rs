@@ -18,6 +18,8 @@ mod allocate;
 mod catalog_file;
 mod devices;
 mod loads;
+mod maps;
+mod protected;
 mod publish;
 mod recover;
 mod scratch;
@@ -30,6 +32,7 @@ pub use recover::CatalogFault;
 
 pub(crate) use allocate::StoredSegment;
 pub(crate) use loads::{Arrived, ConnectionId};
+pub(crate) use protected::{ParityPiece, parity_directory, parity_lengths};
 pub(crate) use publish::{Change, Publisher};
 pub(crate) use table::TableSegment;
 
@@ -51,8 +54,10 @@ use crate::{config::Config, error::StartError, metrics::Metrics};
 use allocate::Space;
 use catalog_file::{CatalogContentRef, CatalogFile};
 use loads::Loads;
+use maps::MapFolder;
+use protected::MapHere;
 use scratch::Scratch;
-use table::{Keepers, Tables, catalog_of, keepers_of};
+use table::{Keepers, Table, Tables, catalog_of, keepers_of};
 
 /// What readers see: replaced as a whole.
 #[derive(Debug)]
@@ -102,8 +107,10 @@ impl Store {
         metadata_bytes_max: u64,
         metrics: Arc<Metrics>,
     ) -> Result<(Self, CatalogFile), StartError> {
+        let maps = MapFolder::in_folder(&config.data_dir);
         let file = CatalogFile::in_folder(&config.data_dir)?;
-        let recovered = recover::recover(config, &file, metadata_bytes_max, metrics)?;
+        let mut recovered = recover::recover(config, &file, metadata_bytes_max, metrics)?;
+        maps.attach(&mut recovered.tables, config.node, &recovered.space);
         let labels: Vec<u64> = recovered.labels.iter().map(|label| label.label).collect();
         if recovered.is_new {
             let catalog = catalog_of(config.node, &recovered.tables);
@@ -111,6 +118,7 @@ impl Store {
             file.replace(&CatalogContentRef { device_labels: &labels, cluster, catalog })?;
         }
         recover::complete_labels(&recovered)?;
+        maps.retain(|table| recovered.tables.contains_key(&table));
         let scratch = Self::take_scratch(config, &recovered)?;
         let published = Published::new(config.node, recovered.tables, random_u64()?)?;
         let store = Self {
@@ -265,6 +273,58 @@ impl Store {
     /// A segment of a load has arrived, or does not.
     pub(crate) fn end_append(&self, load: TableId, arrived: Option<Arrived>) -> Result<(), Refusal> {
         self.loads().end(load, arrived)
+    }
+
+    /// Cells of parity of a load have arrived, or do not.
+    pub(crate) fn end_parity(
+        &self,
+        load: TableId,
+        set: u32,
+        first_cell: u32,
+        piece: ParityPiece,
+    ) -> Result<(), Refusal> {
+        self.loads().end_parity(load, (set, first_cell), piece)
+    }
+
+    /// A piece of the map of a load has arrived; whether it was the last one.
+    pub(crate) fn end_map_piece(
+        &self,
+        load: TableId,
+        from_bytes: u64,
+        total_bytes: u64,
+        piece: &[u8],
+    ) -> Result<bool, Refusal> {
+        let space = Arc::clone(&self.space);
+        self.loads().end_map_piece(load, (from_bytes, total_bytes), piece, &space)
+    }
+
+    /// What a load has here behind a segment: as many sealed segments as fit, and the last of them if there may be more.
+    pub(crate) fn load_held(
+        &self,
+        load: TableId,
+        after: Option<SegmentId>,
+        bytes_max: u64,
+    ) -> Result<(Vec<u8>, Option<SegmentId>), Refusal> {
+        self.loads().held(load, after, bytes_max)
+    }
+
+    /// The sealed map of a table, or of one in whose stripe sets segments of it lie; and what tells it from others.
+    pub(crate) fn map(&self, table: TableId) -> Result<(Arc<Vec<u8>>, u64), Refusal> {
+        let missing = |text| Err(Refusal::new(RefusalCode::NotFound, text));
+        let published = self.published();
+        let holds = |known: &&Arc<Table>| known.sets.iter().any(|set| set.has_of(table));
+        let by = |committed| published.tables.values().filter(move |known| known.committed == committed);
+        let found = published.tables.get(&table);
+        let Some(found) = found.or_else(|| by(true).chain(by(false)).find(holds)) else {
+            return missing(format!("no protected table {table} here; read the catalog anew"));
+        };
+        match &found.map {
+            MapHere::Kept(map) => Ok((Arc::clone(&map.bytes), found.definition.id.0.into())),
+            MapHere::Needless => missing(format!("table {table} is not protected")),
+            MapHere::Lost(why) => {
+                missing(format!("the map of table {table} is lost here ({why}); ask another node"))
+            }
+        }
     }
 
     /// A connection is gone, and with it the loads that only it appended to.

@@ -23,11 +23,14 @@ use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
     message::{Refusal, RefusalCode},
     schema::TableDefinition,
+    stripe_set::TableMap,
 };
 
 use super::{
     Published, Store,
     catalog_file::{CatalogContentRef, CatalogFile, CatalogFileError},
+    maps::MapFolder,
+    protected::{HeldSet, MapHere, Preparing},
     table::{Table, TableSegment, Tables, catalog_of},
 };
 use crate::{
@@ -44,6 +47,8 @@ pub(crate) enum Change {
         /// Segments this node must hold.
         segments: usize,
     },
+    /// The map of a load, all of which has arrived, is made durable.
+    KeepMap(TableId),
     /// A prepared table is published.
     Commit(TableId),
     /// A load, prepared or not, is forgotten.
@@ -58,6 +63,7 @@ impl fmt::Display for Change {
             Self::Prepare { definition, segments } => {
                 write!(f, "prepare table {} ({:?}, {segments} segments)", definition.id, definition.name)
             }
+            Self::KeepMap(load) => write!(f, "keep the map of load {load}"),
             Self::Commit(table) => write!(f, "commit table {table}"),
             Self::Abort(table) => write!(f, "abort load {table}"),
             Self::Drop(table) => write!(f, "drop table {table}"),
@@ -83,7 +89,8 @@ impl Publisher {
     ) -> Result<(Self, JoinHandle<()>), StartError> {
         let (queue, jobs) = std::sync::mpsc::sync_channel(PUBLISH_QUEUE_MAX);
         let (node, cluster) = (config.node, config.cluster.0);
-        let run = move || Publishing { node, cluster, store, file, lifecycle }.run(&jobs);
+        let maps = MapFolder::in_folder(&config.data_dir);
+        let run = move || Publishing { node, cluster, store, file, maps, lifecycle }.run(&jobs);
         let thread = std::thread::Builder::new().name(format!("n{node}-publish")).spawn(run);
         let thread =
             thread.map_err(|source| StartError::Os { action: "start the publishing thread", source })?;
@@ -112,6 +119,7 @@ struct Publishing {
     cluster: u64,
     store: Arc<Store>,
     file: CatalogFile,
+    maps: MapFolder,
     lifecycle: Arc<Lifecycle>,
 }
 
@@ -135,6 +143,7 @@ impl Publishing {
     fn apply(&self, change: Change) -> Result<(), Refusal> {
         match change {
             Change::Prepare { definition, segments } => self.prepare(definition, segments),
+            Change::KeepMap(load) => self.keep_map(load),
             Change::Commit(table) => self.commit(table),
             Change::Abort(table) => self.abort(table),
             Change::Drop(table) => self.drop_table(table),
@@ -159,15 +168,49 @@ impl Publishing {
         }
         let segments = self.store.loads().complete(definition.id, expected, definition.succeeds)?;
         check_segments(&definition, &segments)?;
-        if !segments.is_empty() {
+        let (sets, map) = self.protection(&published, &definition, &segments)?;
+        if !segments.is_empty() || !sets.is_empty() {
             self.flush_devices()?;
         }
         let id = definition.id;
         let mut tables = published.tables.clone();
-        tables.insert(id, Arc::new(Table { definition: Arc::new(definition), committed: false, segments }));
+        let definition = Arc::new(definition);
+        tables.insert(id, Arc::new(Table { definition, committed: false, segments, sets, map }));
         self.replace(tables)?;
         self.store.loads().published(id);
         Ok(())
+    }
+
+    /// The map of a table that is to be prepared, and what it says that this node has of stripe sets, if that is so.
+    fn protection(
+        &self,
+        published: &Published,
+        definition: &TableDefinition,
+        segments: &BTreeMap<SegmentId, TableSegment>,
+    ) -> Result<(Vec<Arc<HeldSet>>, MapHere), Refusal> {
+        if definition.protection.is_none() {
+            return Ok((Vec::new(), MapHere::Needless));
+        }
+        let malformed = |text: String| Refusal::new(RefusalCode::Malformed, text);
+        let (kept, parity) = self.store.loads().protection(definition.id)?;
+        let map = TableMap::unseal(&kept.bytes).map_err(|error| malformed(error.to_string()))?;
+        let predecessor = definition.succeeds.and_then(|id| published.tables.get(&id));
+        let before = predecessor.map_or(&[][..], |table| &table.sets);
+        let preparing = Preparing { node: self.node, definition, segments, before, parity: &parity };
+        Ok((preparing.sets(&map).map_err(malformed)?, MapHere::Kept(kept)))
+    }
+
+    fn keep_map(&self, load: TableId) -> Result<(), Refusal> {
+        let malformed = |text: String| Refusal::new(RefusalCode::Malformed, text);
+        let map = self.store.loads().take_map(load)?;
+        let parsed = TableMap::unseal(&map.bytes).map_err(|error| malformed(error.to_string()))?;
+        if parsed.definition.id != load {
+            return Err(malformed(format!("a map of table {}, expected {load}", parsed.definition.id)));
+        }
+        let written = self.maps.write(load, &map.bytes);
+        written
+            .map_err(|error| Refusal::new(RefusalCode::Storage, format!("a map was not kept: {error}")))?;
+        self.store.loads().map_kept(load, map)
     }
 
     fn commit(&self, id: TableId) -> Result<(), Refusal> {
@@ -205,7 +248,11 @@ impl Publishing {
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
         self.store.loads().abort(id);
-        if prepared.is_some() { self.remove(&published, id) } else { Ok(()) }
+        if prepared.is_some() {
+            return self.remove(&published, id);
+        }
+        self.remove_maps(&published.tables);
+        Ok(())
     }
 
     fn drop_table(&self, id: TableId) -> Result<(), Refusal> {
@@ -231,10 +278,16 @@ impl Publishing {
             }
             storage(format!("the catalog was not changed: {error}"))
         })?;
+        self.remove_maps(&tables);
         let generation = self.store.published().generation.wrapping_add(1);
         let published = Published::new(self.node, tables, generation);
         self.store.publish(published.map_err(|error| storage(error.to_string()))?);
         Ok(())
+    }
+
+    /// Removes the maps of what is neither a table nor a load.
+    fn remove_maps(&self, tables: &Tables) {
+        self.maps.retain(|table| tables.contains_key(&table) || self.store.loads().has(table));
     }
 
     fn flush_devices(&self) -> Result<(), Refusal> {

@@ -20,7 +20,8 @@ use rackscan_format::{
     label::DeviceLabel,
     message::{NodeCatalog, NodeSegment, NodeTable},
     schema::{DefinitionError, TableDefinition},
-    segment::{DirectoryError, SegmentDirectory},
+    segment::{DirectoryError, Extent, SegmentDirectory},
+    stripe_set::{NodeSet, SetId},
     withheld::WithheldError,
 };
 
@@ -28,6 +29,7 @@ use super::{
     allocate::{MetadataFull, Room, Space, StoredSegment},
     catalog_file::{CatalogContent, CatalogFile},
     devices::{self, LabelFault, Labels, Opened},
+    protected::{HeldSet, MapHere, parity_directory},
     table::{Table, TableSegment, Tables},
 };
 use crate::{config::Config, error::StartError, metrics::Metrics};
@@ -91,6 +93,16 @@ pub enum CatalogFault {
         segment: SegmentId,
         /// What is wrong with them.
         source: WithheldError,
+    },
+    /// A stripe set.
+    #[error("lists stripe set {set} under table {table} {what}")]
+    Set {
+        /// The table.
+        table: TableId,
+        /// The set.
+        set: SetId,
+        /// What is wrong with it.
+        what: &'static str,
     },
     /// An extent that cannot be.
     #[error(
@@ -233,15 +245,16 @@ fn labels_wanted(
 
 fn devices_used(catalog: &NodeCatalog) -> impl Iterator<Item = DeviceId> {
     let segments = catalog.tables.iter().flat_map(|table| &table.segments);
-    segments
-        .flat_map(|segment| &segment.directory.chunks)
-        .flat_map(|chunk| &chunk.pages)
-        .map(|page| page.extent.device)
+    let sets = || catalog.tables.iter().flat_map(|table| &table.sets);
+    let directories = segments.map(|segment| &segment.directory).chain(sets().flat_map(|set| &set.beside));
+    let pages = directories.flat_map(|directory| &directory.chunks).flat_map(|chunk| &chunk.pages);
+    let parity = sets().flat_map(|set| &set.parity).map(|cell| cell.extent);
+    pages.map(|page| page.extent).chain(parity).map(|extent| extent.device)
 }
 
 fn tables_of(catalog: NodeCatalog, space: &Arc<Space>) -> Result<Tables, CatalogFault> {
     let mut tables = Tables::default();
-    let (mut names, mut claimed) = (BTreeSet::new(), Claimed::new());
+    let (mut names, mut claimed) = (BTreeSet::new(), Claimed::default());
     for table in catalog.tables {
         let name = table.definition.name.clone();
         if table.committed && !names.insert(name.clone()) {
@@ -255,11 +268,15 @@ fn tables_of(catalog: NodeCatalog, space: &Arc<Space>) -> Result<Tables, Catalog
     Ok(tables)
 }
 
-/// The segments that were found so far, in whichever table.
-type Claimed = BTreeMap<(TableId, SegmentId), Arc<StoredSegment>>;
+/// What was found so far, in whichever table.
+#[derive(Default)]
+struct Claimed {
+    segments: BTreeMap<(TableId, SegmentId), Arc<StoredSegment>>,
+    sets: BTreeMap<SetId, Arc<HeldSet>>,
+}
 
 fn table_of(table: NodeTable, space: &Arc<Space>, claimed: &mut Claimed) -> Result<Table, CatalogFault> {
-    let NodeTable { definition, committed, segments } = table;
+    let NodeTable { definition, committed, segments, sets } = table;
     definition.verify()?;
     let (id, mut found) = (definition.id, BTreeMap::new());
     for NodeSegment { directory, withheld } in segments {
@@ -282,7 +299,44 @@ fn table_of(table: NodeTable, space: &Arc<Space>, claimed: &mut Claimed) -> Resu
             return Err(CatalogFault::Twice { what: format!("segment {segment} of table {id}") });
         }
     }
-    Ok(Table { definition: Arc::new(definition), committed, segments: found })
+    let sets =
+        sets.into_iter().map(|set| set_of(set, &definition, space, claimed)).collect::<Result<_, _>>()?;
+    let definition = Arc::new(definition);
+    Ok(Table { definition, committed, segments: found, sets, map: MapHere::Needless })
+}
+
+/// A stripe set with its segments and the extents of its parity; the one that another table has, if one does.
+fn set_of(
+    set: NodeSet,
+    definition: &TableDefinition,
+    space: &Arc<Space>,
+    claimed: &mut Claimed,
+) -> Result<Arc<HeldSet>, CatalogFault> {
+    let NodeSet { id, segments, beside, parity } = set;
+    let table = definition.id;
+    for directory in beside {
+        stored_once(directory, definition, space, claimed)?;
+    }
+    if let Some(known) = claimed.sets.get(&id) {
+        let (names, cells) = known.content();
+        if names.eq(segments) && cells == parity {
+            return Ok(Arc::clone(known));
+        }
+        return Err(CatalogFault::Set { table, set: id, what: "otherwise than another one" });
+    }
+    let named = segments.iter().map(|name| claimed.segments.get(name).map(Arc::clone));
+    let Some(stored) = named.collect::<Option<Vec<_>>>() else {
+        return Err(CatalogFault::Set { table, set: id, what: "with a segment that it does not have" });
+    };
+    let extents: Vec<Extent> = parity.iter().map(|cell| cell.extent).collect();
+    if !extents.iter().all(|extent| space.claim(*extent)) {
+        let what = "with parity outside of its device or where something else lies";
+        return Err(CatalogFault::Set { table, set: id, what });
+    }
+    let taken = StoredSegment::recovered(parity_directory(id.load, 0, &extents), space)?;
+    let held = Arc::new(HeldSet::new(id, stored, parity, vec![Arc::new(taken)]));
+    claimed.sets.insert(id, Arc::clone(&held));
+    Ok(held)
 }
 
 /// A segment with its extents; the one that another table has, if one does.
@@ -294,7 +348,7 @@ fn stored_once(
 ) -> Result<Arc<StoredSegment>, CatalogFault> {
     let (table, segment, written) = (definition.id, directory.segment, directory.table);
     directory.verify(definition.columns.len(), space.devices())?;
-    if let Some(stored) = claimed.get(&(written, segment)) {
+    if let Some(stored) = claimed.segments.get(&(written, segment)) {
         if **stored.directory() == directory {
             return Ok(Arc::clone(stored));
         }
@@ -307,6 +361,6 @@ fn stored_once(
         }
     }
     let stored = Arc::new(StoredSegment::recovered(directory, space)?);
-    claimed.insert((written, segment), Arc::clone(&stored));
+    claimed.segments.insert((written, segment), Arc::clone(&stored));
     Ok(stored)
 }

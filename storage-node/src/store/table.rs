@@ -17,6 +17,7 @@ use rackscan_format::{
 use super::{
     allocate::{MetadataFull, MetadataShare, StoredSegment},
     catalog_file::{NodeCatalogRef, NodeSegmentRef, NodeTableRef},
+    protected::{HeldSet, MapHere},
 };
 
 static NO_ROWS: WithheldRows = WithheldRows::NONE;
@@ -70,6 +71,10 @@ pub(crate) struct Table {
     pub(crate) definition: Arc<TableDefinition>,
     pub(crate) committed: bool,
     pub(crate) segments: BTreeMap<SegmentId, TableSegment>,
+    /// What this node has of the stripe sets in which they lie.
+    pub(crate) sets: Vec<Arc<HeldSet>>,
+    /// What all nodes have.
+    pub(crate) map: MapHere,
 }
 
 impl Table {
@@ -108,6 +113,7 @@ pub(crate) fn catalog_of(node: NodeId, tables: &Tables) -> NodeCatalogRef<'_> {
                 definition: &table.definition,
                 committed: table.committed,
                 segments: table.segments.values().map(NodeSegmentRef::of).collect(),
+                sets: table.sets.iter().map(|set| set.in_table(&table.segments)).collect(),
             })
             .collect(),
     }

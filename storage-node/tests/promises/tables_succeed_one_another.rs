@@ -646,10 +646,11 @@ fn a_catalog_of_before_tables_derived_anything_is_opened_and_replaced_by_the_nex
     let whole = std::fs::read(&file).unwrap();
     let (labels, cluster, catalog): Content<NodeCatalog> =
         codec::unseal(Envelope::Catalog, "the catalog", &whole).unwrap();
-    let earlier = catalog.tables.into_iter().map(|NodeTable { definition: d, committed, segments }| {
-        let first = (d.id, d.name, d.columns, d.partition_key, d.sorted_by, d.page_size, d.segment_rows);
-        (first, (d.nodes, d.rows, d.source, d.succeeds), committed, segments)
-    });
+    let earlier =
+        catalog.tables.into_iter().map(|NodeTable { definition: d, committed, segments, .. }| {
+            let first = (d.id, d.name, d.columns, d.partition_key, d.sorted_by, d.page_size, d.segment_rows);
+            (first, (d.nodes, d.rows, d.source, d.succeeds), committed, segments)
+        });
     let earlier = (labels, cluster, (catalog.node, earlier.collect::<Vec<_>>()));
     std::fs::write(&file, codec::seal(Envelope::SucceedingCatalog, &earlier).unwrap()).unwrap();
     let node = home.start();

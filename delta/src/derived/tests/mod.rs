@@ -78,6 +78,7 @@ fn table(of: &Columns) -> TableDefinition {
         source: "a test".to_owned(),
         succeeds: None,
         derived: of.derived.clone(),
+        protection: None,
     }
 }
 

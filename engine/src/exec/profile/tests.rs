@@ -42,6 +42,7 @@ fn table() -> TableSnapshot {
         source: "a test".to_owned(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     };
     let text = |text: &str| ZoneValue::Text(text.as_bytes().to_vec());
     let directory = SegmentDirectory {

@@ -70,6 +70,7 @@ fn case(types: &[ColumnType], values: Vec<Vec<i64>>, nodes: Vec<Node>) -> Option
         source: "test".into(),
         succeeds: None,
         derived: Vec::new(),
+        protection: None,
     };
     let inputs = (0_u16..).zip(types);
     let inputs =

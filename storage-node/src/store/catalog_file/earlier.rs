@@ -4,11 +4,13 @@
 //! |---|---|---|
 //! | `EarlierCatalog` | before tables succeeded one another | [`Loaded`] |
 //! | `SucceedingCatalog` | before tables said what is derived from their rows | [`Succeeding`] |
+//! | `DerivingCatalog` | before tables were protected | [`Deriving`] |
 //!
-//! Invariant: it says what it said then. Tables derive nothing, and those of the first kind succeed none and withhold nothing.
+//! Invariant: it says what it said then. No table is protected; those of the first two kinds derive nothing, and those of the first kind succeed none and withhold nothing.
 
 use rackscan_format::{
     codec::{self, CodecError, Envelope},
+    derived::DerivedDefinition,
     ids::{ColumnId, NodeId, TableId},
     message::{NodeCatalog, NodeSegment, NodeTable},
     schema::{ColumnDefinition, TableDefinition},
@@ -21,10 +23,13 @@ use super::CatalogContent;
 
 /// What a catalog of one of these layouts says; [`CodecError::Foreign`] if it is of none.
 pub(super) fn read(what: &'static str, bytes: &[u8]) -> Result<CatalogContent, CodecError> {
-    match of::<Succeeding>(Envelope::SucceedingCatalog, what, bytes) {
-        Err(CodecError::Foreign { .. }) => of::<Loaded>(Envelope::EarlierCatalog, what, bytes),
-        found => found,
+    let is_other =
+        |found: &Result<CatalogContent, CodecError>| matches!(found, Err(CodecError::Foreign { .. }));
+    let mut found = of::<Deriving>(Envelope::DerivingCatalog, what, bytes);
+    if is_other(&found) {
+        found = of::<Succeeding>(Envelope::SucceedingCatalog, what, bytes);
     }
+    if is_other(&found) { of::<Loaded>(Envelope::EarlierCatalog, what, bytes) } else { found }
 }
 
 fn of<T: DeserializeOwned + Into<NodeTable>>(
@@ -65,6 +70,16 @@ pub(super) struct Succeeding {
     segments: Vec<NodeSegment>,
 }
 
+/// As [`NodeTable`] was next, with a definition that ended with what is derived.
+#[derive(Debug, Deserialize)]
+pub(super) struct Deriving {
+    definition: Definition,
+    succeeds: Option<TableId>,
+    derived: Vec<DerivedDefinition>,
+    committed: bool,
+    segments: Vec<NodeSegment>,
+}
+
 /// As [`TableDefinition`] was at first.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
@@ -86,14 +101,22 @@ impl From<Loaded> for NodeTable {
         let Loaded { definition, committed, segments } = table;
         let segment = |directory| NodeSegment { directory, withheld: WithheldRows::NONE };
         let segments = segments.into_iter().map(segment).collect();
-        Self { definition: definition.succeeding(None), committed, segments }
+        Self { definition: definition.succeeding(None), committed, segments, sets: Vec::new() }
     }
 }
 
 impl From<Succeeding> for NodeTable {
     fn from(table: Succeeding) -> Self {
         let Succeeding { definition, succeeds, committed, segments } = table;
-        Self { definition: definition.succeeding(succeeds), committed, segments }
+        Self { definition: definition.succeeding(succeeds), committed, segments, sets: Vec::new() }
+    }
+}
+
+impl From<Deriving> for NodeTable {
+    fn from(table: Deriving) -> Self {
+        let Deriving { definition, succeeds, derived, committed, segments } = table;
+        let definition = TableDefinition { derived, ..definition.succeeding(succeeds) };
+        Self { definition, committed, segments, sets: Vec::new() }
     }
 }
 
@@ -112,6 +135,7 @@ impl Definition {
             source: self.source,
             succeeds,
             derived: Vec::new(),
+            protection: None,
         }
     }
 }

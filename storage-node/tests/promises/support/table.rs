@@ -59,6 +59,7 @@ impl Table {
             source: "test".to_owned(),
             succeeds: None,
             derived: Vec::new(),
+            protection: None,
         };
         let segments = (0..segments).map(|number| segment(&definition, number, rows)).collect();
         Self { definition, segments }

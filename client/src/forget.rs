@@ -1,0 +1,111 @@
+//! How do tables and loads that are not wanted go?
+//!
+//! Invariants
+//! - What was only prepared is forgotten first at the node that would decide for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::future::join_all;
+use rackscan_format::{
+    ids::{NodeId, TableId},
+    message::{NodeCatalog, Request},
+    schema::TableDefinition,
+};
+
+use crate::{ClientError, Cluster};
+
+/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the background: first at the node that would decide for it, after which nobody does. If that one has decided
+/// meanwhile it refuses, and nothing is forgotten.
+pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {
+    let gives_way = |other: &TableDefinition| {
+        other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
+    };
+    forget_prepared(cluster, gives_way).await.map(drop)
+}
+
+/// Forgets what is prepared and chosen, in the order that [`forget_left`] needs; of how many tables.
+async fn forget_prepared(
+    cluster: &Cluster,
+    is_chosen: impl Fn(&TableDefinition) -> bool,
+) -> Result<usize, ClientError> {
+    let mut left: BTreeMap<TableId, Vec<NodeId>> = BTreeMap::new();
+    for catalog in cluster.node_catalogs().await? {
+        let prepared = catalog.tables.into_iter().filter(|table| !table.committed);
+        for table in prepared.map(|table| table.definition).filter(&is_chosen) {
+            let first = table.nodes.first().copied().filter(|first| cluster.address(*first).is_some());
+            let nodes = left.entry(table.id).or_insert_with(|| first.into_iter().collect());
+            if !nodes.contains(&catalog.node) {
+                nodes.push(catalog.node);
+            }
+        }
+    }
+    let tables = left.len();
+    for (load, nodes) in left {
+        for node in nodes {
+            cluster.ask_done(node, Request::AbortLoad { load }).await?;
+        }
+    }
+    Ok(tables)
+}
+
+impl Cluster {
+    /// Forgets a published table and frees its pages, wherever a part of it is; nothing if it is not there.
+    ///
+    /// # Errors
+    /// A lost or refusing node.
+    pub async fn drop_published(&self, table: TableId) -> Result<(), ClientError> {
+        let has_it = |catalog: &NodeCatalog| {
+            catalog.tables.iter().any(|known| known.committed && known.definition.id == table)
+        };
+        let catalogs = self.node_catalogs().await?;
+        let nodes = catalogs.iter().filter(|catalog| has_it(catalog)).map(|catalog| catalog.node);
+        for outcome in join_all(nodes.map(|node| self.ask_done(node, Request::Drop { table }))).await {
+            match outcome {
+                // Somebody else was faster.
+                Err(error) if error.is_not_found() => {}
+                outcome => outcome.map(drop)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of tables that some node has prepared and none has committed.
+    ///
+    /// # Errors
+    /// A lost node.
+    pub async fn prepared_loads(&self) -> Result<BTreeSet<String>, ClientError> {
+        // Completes interrupted commits first.
+        self.catalog().await?;
+        let tables = self.node_catalogs().await?.into_iter().flat_map(|catalog| catalog.tables);
+        Ok(tables.filter(|table| !table.committed).map(|table| table.definition.name).collect())
+    }
+
+    /// Forgets loads that some node has prepared and none has committed, of tables with these names; of how many. Who chooses has to know that nobody is about to commit them.
+    ///
+    /// # Errors
+    /// A lost node, or one that refuses because it has committed meanwhile.
+    pub async fn forget_loads(&self, names: &BTreeSet<String>) -> Result<usize, ClientError> {
+        forget_prepared(self, |table| names.contains(&table.name)).await
+    }
+
+    /// Forgets a table and frees its pages, also if a part of it is missing.
+    ///
+    /// # Errors
+    /// No table of that name, or a lost or refusing node.
+    pub async fn drop_table(&self, name: &str) -> Result<(), ClientError> {
+        let known = self.catalog().await?;
+        if !known.tables.iter().any(|table| table.definition.name == name)
+            && !known.broken.iter().any(|broken| broken.name == name)
+        {
+            return known.table(name).map(drop);
+        }
+        let mut drops: Vec<(NodeId, TableId)> = Vec::new();
+        for catalog in self.node_catalogs().await? {
+            let named =
+                catalog.tables.iter().filter(|table| table.definition.name == name && table.committed);
+            drops.extend(named.map(|table| (catalog.node, table.definition.id)));
+        }
+        let drops = drops.into_iter().map(|(node, table)| self.ask_done(node, Request::Drop { table }));
+        join_all(drops).await.into_iter().try_for_each(|outcome| outcome.map(drop))
+    }
+}

@@ -1,0 +1,139 @@
+//! How is the parity over what a load has written computed and stored?
+//!
+//! Naively: data cells are read back from their nodes, XORed here, and the sums sent to the nodes that keep them, several stripes at a time. Who has something better (relays) replaces
+//! [`store`], and nothing else.
+//!
+//! Invariants
+//! - What is stored is the parity of what lies on the devices, not of what was sent there.
+//! - Memory is bounded, whatever is loaded: the sums of [`PARITY_STRIPES_MAX`] stripes and [`CELLS_READ_MAX`] cells of each.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use rackscan_format::{
+    codec,
+    ids::NodeId,
+    limits::PARITY_CELLS_MAX,
+    message::{Answer, AppendParity, Request},
+    schema::Protection,
+    stripe_set::{NodeStream, ParityCell, SetId, StripeSet},
+};
+use rackscan_stripe::{Cell, xor};
+
+use super::{
+    layout::Layout,
+    stripes::{CellRange, Stripes},
+};
+use crate::{
+    ClientError, Cluster,
+    cluster::{taken, unexpected},
+    limits::{CELLS_READ_MAX, PARITY_APPEND_BYTES_MAX, PARITY_STRIPES_MAX},
+    status::target_in,
+};
+
+/// Computes the parity over these streams, stores it, and says where.
+pub(super) async fn store(
+    cluster: &Cluster,
+    id: SetId,
+    protection: Protection,
+    streams: Vec<NodeStream>,
+) -> Result<StripeSet, ClientError> {
+    let wrong = |problem: String| ClientError::Unprotectable { set: id.to_string(), problem };
+    let layout = Layout::new(protection, streams.len()).map_err(|error| wrong(error.to_string()))?;
+    let bytes = || streams.iter().map(NodeStream::bytes);
+    let cell_bytes = layout.cell_bytes(bytes().max().unwrap_or(0));
+    let stripes = layout.stripes(cell_bytes, bytes());
+    let set = StripeSet { id, protection, cell_bytes, stripes, streams };
+    let mut stripes = Stripes::unproved(set).map_err(wrong)?;
+    let found: Vec<Vec<(usize, Vec<ParityCell>)>> = stream::iter(0..stripes.set.stripes)
+        .map(|stripe| store_stripe(cluster, &stripes, stripe))
+        .buffered(PARITY_STRIPES_MAX)
+        .try_collect()
+        .await?;
+    for (node, cells) in found.into_iter().flatten() {
+        stripes.set.streams[node].parity.extend(cells);
+    }
+    Ok(Stripes::new(stripes.set).map_err(wrong)?.set)
+}
+
+/// The parity of one stripe: the cells that each node keeps, by its place.
+async fn store_stripe(
+    cluster: &Cluster,
+    stripes: &Stripes,
+    stripe: u64,
+) -> Result<Vec<(usize, Vec<ParityCell>)>, ClientError> {
+    let sums = sums(cluster, stripes, stripe).await?;
+    let mut stored = Vec::new();
+    for node in 0..stripes.set.streams.len() {
+        let column = stripes.layout.column(stripe, node);
+        let cells = column.map_or(&[][..], |column| stripes.layout.parity(column));
+        let per_request =
+            (PARITY_APPEND_BYTES_MAX / stripes.set.cell_bytes as usize).clamp(1, PARITY_CELLS_MAX);
+        for cells in cells.chunks(per_request) {
+            let sums: Vec<&[u8]> =
+                cells.iter().filter_map(|cell| Some(&sums[stripes.layout.equation(*cell)?][..])).collect();
+            stored.push((node, append(cluster, stripes, node, (stripe, cells), &sums).await?));
+        }
+    }
+    Ok(stored)
+}
+
+/// The sums of a stripe's equations.
+async fn sums(cluster: &Cluster, stripes: &Stripes, stripe: u64) -> Result<Vec<Vec<u8>>, ClientError> {
+    let length = stripes.set.cell_bytes as usize;
+    let equations = stripes.layout.geometry().equations();
+    let mut sums = vec![vec![0; length]; equations.len()];
+    let reads = stripes.layout.geometry().data().iter().filter_map(|cell| {
+        let range = CellRange { stripe, cell: *cell, from: 0, length: stripes.cell_bytes() };
+        let (node, pieces) = stripes.pieces(&range).filter(|(_, pieces)| !pieces.is_empty())?;
+        Some((*cell, stripes.set.streams[node].node, pieces))
+    });
+    let read = |(cell, node, pieces): (Cell, NodeId, Vec<_>)| async move {
+        Ok::<_, ClientError>((cell, cluster.read_pieces(node, &pieces, length).await?))
+    };
+    let reads: Vec<_> = reads.collect();
+    let mut cells = stream::iter(reads).map(read).buffer_unordered(CELLS_READ_MAX);
+    while let Some((cell, bytes)) = cells.try_next().await? {
+        for (equation, sum) in equations.iter().zip(&mut sums) {
+            if equation.data.contains(&cell) {
+                xor::xor_into(sum, &bytes).map_err(|error| ClientError::Unprotectable {
+                    set: stripes.set.id.to_string(),
+                    problem: error.to_string(),
+                })?;
+            }
+        }
+    }
+    Ok(sums)
+}
+
+/// Has a node keep some neighbouring cells of parity.
+async fn append(
+    cluster: &Cluster,
+    stripes: &Stripes,
+    node: usize,
+    (stripe, cells): (u64, &[Cell]),
+    sums: &[&[u8]],
+) -> Result<Vec<ParityCell>, ClientError> {
+    let (during, StripeSet { id, cell_bytes, .. }) = ("append parity", &stripes.set);
+    let wrong = |problem: String| ClientError::Unprotectable { set: id.to_string(), problem };
+    let first = cells.first().and_then(|cell| stripes.layout.held(stripe, *cell)).map(|held| held.index);
+    let first_cell = first.and_then(|index| u32::try_from(index).ok());
+    let first_cell = first_cell.ok_or_else(|| wrong(format!("no place for parity of stripe {stripe}")))?;
+    let length = *cell_bytes as usize * sums.len();
+    let span = cluster.shared.memory.take(length, "cells of parity").await?;
+    for (number, sum) in sums.iter().enumerate() {
+        span.copy_in(number * *cell_bytes as usize, sum).map_err(|error| wrong(error.to_string()))?;
+    }
+    let checksums: Vec<u32> = sums.iter().map(|sum| codec::checksum(sum)).collect();
+    let mut source = target_in(&span);
+    source.length_bytes = length as u64;
+    let (load, set, node) = (id.load, id.number, stripes.set.streams[node].node);
+    let request =
+        AppendParity { load, set, first_cell, cell_bytes: *cell_bytes, checksums: checksums.clone(), source };
+    let mut reply = cluster.ask(node, Request::AppendParity(request), Some(span)).await?;
+    match taken(node, during, &mut reply)? {
+        Answer::ParityAppended { extents } if extents.len() == sums.len() => {
+            let cells = extents.into_iter().zip(checksums);
+            Ok(cells.map(|(extent, checksum)| ParityCell { extent, checksum }).collect())
+        }
+        other => Err(unexpected(node, during, &other, "a place for each cell")),
+    }
+}

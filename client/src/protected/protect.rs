@@ -1,0 +1,203 @@
+//! How does a load protect what it has written, before it is published?
+//!
+//! Invariants
+//! - Every segment of the table lies in one stripe set: one of the table that it succeeds, as long as it keeps a segment of it, or one of its own.
+//! - What nodes hold is what they say: directories and rows of the map are asked of them, after the last segment came.
+//! - A map is at every node, durable, before one is asked to prepare.
+
+use std::collections::BTreeSet;
+
+use futures::future::try_join_all;
+use rackscan_format::{
+    codec::{self, Envelope},
+    ids::{NodeId, SegmentId, TableId},
+    limits::MAP_PIECE_BYTES_MAX,
+    message::{Answer, KeepMap, LoadHeld, NodeSegment, RefusalCode, Request},
+    schema::Protection,
+    segment::SegmentDirectory,
+    stripe_set::{NodeStream, SetId, StreamSegment, StripeSet, TableMap, TablePart},
+};
+
+use super::parity;
+use crate::{
+    ClientError, Cluster, LoadSession,
+    cluster::{taken, unexpected},
+    limits::{CATALOG_TARGET_BYTES, LOAD_HELD_BYTES_MAX},
+    status::target_in,
+};
+
+/// The stripe sets of a load so far.
+#[derive(Debug, Default)]
+pub(crate) struct Sets {
+    /// Those of the table that it succeeds, once they were read.
+    before: Option<Vec<StripeSet>>,
+    /// Its own.
+    own: Vec<StripeSet>,
+}
+
+impl Sets {
+    fn all(&self) -> impl Iterator<Item = &StripeSet> {
+        self.before.iter().flatten().chain(&self.own)
+    }
+
+    fn names(&self) -> BTreeSet<(TableId, SegmentId)> {
+        let segments = self.all().flat_map(|set| &set.streams).flat_map(|stream| &stream.segments);
+        segments.map(|segment| (segment.table, segment.segment)).collect()
+    }
+}
+
+impl LoadSession {
+    /// Computes and stores the parity of what was appended so far, if the table is to be protected; [`LoadSession::publish`] does that for what has none yet. So who must
+    /// not take long to publish protects before, as often as he likes.
+    ///
+    /// # Errors
+    /// A lost or refusing node. The load cannot be published then.
+    pub async fn protect(&self) -> Result<(), ClientError> {
+        let Some(protection) = self.definition().protection else { return Ok(()) };
+        let mut sets = self.sets.lock().await;
+        let protected = self.protect_rest(protection, &mut sets).await;
+        if let Err(error) = &protected {
+            self.fail(error);
+        }
+        protected.map(drop)
+    }
+
+    /// Protects what has no parity yet, and makes the map durable at every node.
+    pub(crate) async fn keep_map(&self) -> Result<(), ClientError> {
+        let Some(protection) = self.definition().protection else { return Ok(()) };
+        let mut sets = self.sets.lock().await;
+        let parts = self.protect_rest(protection, &mut sets).await?;
+        let is_used = |set: &&StripeSet| {
+            parts.iter().any(|part| part.segments.iter().any(|s| lies_in(set, &s.directory)))
+        };
+        let sets = sets.all().filter(is_used).cloned().collect();
+        let map = TableMap { definition: self.definition().clone(), parts, sets };
+        let wrong = |problem: String| self.unprotectable(problem);
+        map.verify().map_err(|error| wrong(error.to_string()))?;
+        let bytes = map.seal().map_err(|error| wrong(error.to_string()))?;
+        drop(map);
+        let nodes = &self.definition().nodes;
+        try_join_all(nodes.iter().map(|node| self.send_map(*node, &bytes))).await.map(drop)
+    }
+
+    fn unprotectable(&self, problem: String) -> ClientError {
+        ClientError::Unprotectable { set: self.definition().id.to_string(), problem }
+    }
+
+    /// Computes the parity of all segments that lie in no stripe set; returns what each node has of the load.
+    async fn protect_rest(
+        &self,
+        protection: Protection,
+        sets: &mut Sets,
+    ) -> Result<Vec<TablePart>, ClientError> {
+        if sets.before.is_none() {
+            sets.before = Some(self.sets_before(protection).await?);
+        }
+        let (id, nodes) = (self.definition().id, &self.definition().nodes);
+        let parts = try_join_all(nodes.iter().map(|node| self.held(*node))).await?;
+        let names = sets.names();
+        let is_new = |directory: &&SegmentDirectory| !names.contains(&(directory.table, directory.segment));
+        let stream = |part: &TablePart| {
+            let directories = part.segments.iter().map(|segment| &segment.directory);
+            let segments = directories.filter(is_new).map(StreamSegment::of).collect();
+            NodeStream { node: part.node, segments, parity: Vec::new() }
+        };
+        let streams: Vec<NodeStream> = parts.iter().map(stream).collect();
+        if streams.iter().any(|stream| !stream.segments.is_empty()) {
+            let number = u32::try_from(sets.own.len()).unwrap_or(u32::MAX);
+            let set = SetId { load: id, number };
+            sets.own.push(parity::store(&self.cluster, set, protection, streams).await?);
+        }
+        Ok(parts)
+    }
+
+    /// The stripe sets of the table that is succeeded that protect as much as this one is to be.
+    async fn sets_before(&self, protection: Protection) -> Result<Vec<StripeSet>, ClientError> {
+        let Some(before) = self.definition().succeeds else { return Ok(Vec::new()) };
+        let map = self.cluster.table_map(before).await?.filter(|map| map.definition.id == before);
+        let sets = map.iter().flat_map(|map| &map.sets).map(|stripes| &stripes.set);
+        Ok(sets.filter(|set| set.protection == protection).cloned().collect())
+    }
+
+    /// What a node holds of the load.
+    async fn held(&self, node: NodeId) -> Result<TablePart, ClientError> {
+        let (load, mut segments, mut after) = (self.definition().id, Vec::new(), None);
+        loop {
+            let (told, next) = self.held_behind(node, load, after).await?;
+            // Each list begins behind the one before, so this ends.
+            let last = told.last().map(|told| told.directory.segment);
+            if next.is_some() && (next != last || next <= after) {
+                let (found, expected) = (format!("a list that ends with {last:?}"), format!("{next:?}"));
+                return Err(ClientError::BadAnswer { node, during: "load held", found, expected });
+            }
+            segments.extend(told);
+            after = next;
+            if next.is_none() {
+                return Ok(TablePart { node, segments });
+            }
+        }
+    }
+
+    async fn held_behind(
+        &self,
+        node: NodeId,
+        load: TableId,
+        after: Option<SegmentId>,
+    ) -> Result<(Vec<NodeSegment>, Option<SegmentId>), ClientError> {
+        let during = "load held";
+        let mut wanted_bytes = CATALOG_TARGET_BYTES;
+        loop {
+            let span = self.cluster.shared.memory.take(wanted_bytes, "what a load holds").await?;
+            let request = Request::LoadHeld(LoadHeld { load, after, target: target_in(&span) });
+            let mut reply = self.cluster.ask(node, request, Some(span)).await?;
+            let (written, next) = match taken(node, during, &mut reply) {
+                Ok(Answer::LoadHeld { written_bytes, next }) => (written_bytes, next),
+                Ok(other) => return Err(unexpected(node, during, &other, "what it holds of a load")),
+                Err(ClientError::Refused { refusal, .. })
+                    if refusal.code == RefusalCode::TargetTooSmall && wanted_bytes < LOAD_HELD_BYTES_MAX =>
+                {
+                    wanted_bytes = LOAD_HELD_BYTES_MAX;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let span = reply.span.ok_or(ClientError::Closed)?;
+            let length = usize::try_from(written).unwrap_or(usize::MAX).min(span.length_bytes());
+            let mut bytes = vec![0; length];
+            span.copy_out(0, &mut bytes).map_err(|error| self.unprotectable(error.to_string()))?;
+            let told = codec::unseal(Envelope::LoadHeld, "what a load holds", &bytes);
+            return Ok((told.map_err(|source| ClientError::Codec { node, during, source })?, next));
+        }
+    }
+
+    async fn send_map(&self, node: NodeId, bytes: &[u8]) -> Result<(), ClientError> {
+        let (load, total_bytes) = (self.definition().id, bytes.len() as u64);
+        let piece_bytes = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
+        let mut from_bytes = 0;
+        for piece in bytes.chunks(piece_bytes) {
+            let span = self.cluster.shared.memory.take(piece.len(), "a map").await?;
+            span.copy_in(0, piece).map_err(|error| self.unprotectable(error.to_string()))?;
+            let mut source = target_in(&span);
+            source.length_bytes = piece.len() as u64;
+            let request = Request::KeepMap(KeepMap { load, from_bytes, total_bytes, source });
+            let mut reply = self.cluster.ask(node, request, Some(span)).await?;
+            match taken(node, "keep map", &mut reply)? {
+                Answer::Done => from_bytes += piece.len() as u64,
+                other => return Err(unexpected(node, "keep map", &other, "done")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lies_in(set: &StripeSet, directory: &SegmentDirectory) -> bool {
+    set.has(directory.table, directory.segment)
+}
+
+impl Cluster {
+    /// How many nodes must have committed a table of this protection before its publication is acknowledged: so many that one of them is left,
+    /// whichever nodes are lost.
+    pub(crate) fn commits_needed(protection: Option<Protection>) -> usize {
+        protection.map_or(1, |protection| protection.lost_max() + 1)
+    }
+}

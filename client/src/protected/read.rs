@@ -1,0 +1,69 @@
+//! How does a range of a cell come from its node?
+//!
+//! Invariants
+//! - Memory that the node writes is taken for one request, and given back before anything else is waited for: however many ranges are
+//!   read at a time, nobody waits for memory with memory in his hands.
+
+use rackscan_format::{
+    ids::NodeId,
+    limits::RAW_TRANSFERS_MAX,
+    message::{Answer, RawRead, Request},
+};
+
+use super::stripes::Piece;
+use crate::{
+    ClientError, Cluster,
+    cluster::{taken, unexpected},
+    status::target_in,
+};
+
+impl Cluster {
+    /// A range of `length` bytes that these pieces make, zeros where there is none.
+    pub(super) async fn read_pieces(
+        &self,
+        node: NodeId,
+        pieces: &[Piece],
+        length: usize,
+    ) -> Result<Vec<u8>, ClientError> {
+        let mut bytes = vec![0; length];
+        for pieces in pieces.chunks(RAW_TRANSFERS_MAX) {
+            self.read_some(node, pieces, &mut bytes).await?;
+        }
+        Ok(bytes)
+    }
+
+    async fn read_some(&self, node: NodeId, pieces: &[Piece], bytes: &mut [u8]) -> Result<(), ClientError> {
+        let during = "raw read";
+        let length = pieces.iter().map(|piece| piece.extent.length_bytes as usize).sum();
+        let span = self.shared.memory.take(length, "a range of a stripe").await?;
+        let mut next_offset = 0;
+        let reads = pieces.iter().map(|piece| {
+            let target_offset_bytes = next_offset;
+            next_offset += u64::from(piece.extent.length_bytes);
+            let (device, offset_bytes) = (piece.extent.device, piece.extent.offset_bytes);
+            RawRead { device, offset_bytes, length_bytes: piece.extent.length_bytes, target_offset_bytes }
+        });
+        let request = Request::ReadRaw { reads: reads.collect(), target: target_in(&span) };
+        let mut reply = self.ask(node, request, Some(span)).await?;
+        match taken(node, during, &mut reply)? {
+            Answer::Transferred { .. } => {}
+            other => return Err(unexpected(node, during, &other, "the end of a raw read")),
+        }
+        let span = reply.span.ok_or(ClientError::Closed)?;
+        let mut offset = 0;
+        for piece in pieces {
+            let length = piece.extent.length_bytes as usize;
+            let bad = |found: String| ClientError::BadAnswer {
+                node,
+                during,
+                found,
+                expected: "a piece within its range".to_owned(),
+            };
+            let into = piece.at.checked_add(length).and_then(|end| bytes.get_mut(piece.at..end));
+            let into = into.ok_or_else(|| bad(format!("a piece at byte {}", piece.at)))?;
+            span.copy_out(offset, into).map_err(|error| bad(error.to_string()))?;
+            offset += length;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! How do pages of a lost node come back?
+//!
+//! ```text
+//! page -> ranges of cells -> for each: the fewest surviving cells whose XOR it is (`stripe`), the same range of each -> XOR -> page, checked
+//! ```
+//!
+//! Invariants
+//! - A page is given back only if its checksum and identity are right: whatever survivors sent, nothing is invented.
+//! - A survivor that is lost meanwhile is taken for lost, and all is read anew; that ends, as every time one more is.
+//! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed at a time, each from [`RANGES_READ_MAX`] ranges under way.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use rackscan_format::{
+    ids::{NodeId, SegmentId, TableId},
+    page::{PageIdentity, PageView},
+};
+use rackscan_scan::PageWanted;
+use rackscan_stripe::{Node, xor};
+
+use super::stripes::{CellRange, Piece, Stripes};
+use crate::{
+    ClientError, Cluster, FetchedPages, PageBuffer,
+    limits::{RANGES_READ_MAX, RECONSTRUCTIONS_MAX},
+};
+
+/// A segment of a lost node.
+struct LostSegment<'a> {
+    name: &'a str,
+    stripes: &'a Stripes,
+    /// The node, by its place in the set.
+    place: usize,
+    table: TableId,
+    segment: SegmentId,
+}
+
+/// Why a page did not come back.
+enum Failed {
+    /// One more node is lost.
+    Lost(usize),
+    /// Too many are.
+    Beyond,
+    Error(ClientError),
+}
+
+impl Cluster {
+    /// Pages of a segment whose node is lost, as `lost` says; that error if they are not protected.
+    pub(crate) async fn reconstruct(
+        &self,
+        node: NodeId,
+        table: TableId,
+        segment: SegmentId,
+        pages: &[PageWanted],
+        lost: ClientError,
+        fetched: &mut FetchedPages,
+    ) -> Result<Vec<PageBuffer>, ClientError> {
+        let Some((map, stripes)) = self.stripes_of(table, segment).await.unwrap_or_default() else {
+            return Err(lost);
+        };
+        let Some(place) = stripes.set.streams.iter().position(|stream| stream.node == node) else {
+            return Err(lost);
+        };
+        let lost = LostSegment { name: &map.definition.name, stripes: &stripes, place, table, segment };
+        let one = |page: &PageWanted| self.reconstruct_page(&lost, *page);
+        let mut came = stream::iter(pages.iter().map(one)).buffered(RECONSTRUCTIONS_MAX);
+        let mut buffers = Vec::with_capacity(pages.len());
+        while let Some((page, bytes_read)) = came.try_next().await? {
+            fetched.reconstructed_pages += 1;
+            fetched.survivor_bytes += bytes_read;
+            buffers.push(page);
+        }
+        Ok(buffers)
+    }
+
+    /// One page, and how many bytes were read for it.
+    async fn reconstruct_page(
+        &self,
+        lost: &LostSegment<'_>,
+        page: PageWanted,
+    ) -> Result<(PageBuffer, u64), ClientError> {
+        let _permit = self.shared.reconstructions.acquire().await.map_err(|_| ClientError::Closed)?;
+        let length = u64::from(page.extent.length_bytes);
+        let position = lost.stripes.position(lost.place, lost.table, lost.segment, &page.extent);
+        let ranges = position.and_then(|position| lost.stripes.ranges(lost.place, position, length));
+        let mut away = self.lost_places(lost);
+        let Some(ranges) = ranges else {
+            return Err(self.beyond(lost, page, &away, "its place is not one of the stripes".to_owned()));
+        };
+        let (mut bytes, mut read) = (Vec::new(), 0);
+        loop {
+            match self.reconstruct_ranges(lost, &ranges, &away, &mut bytes, &mut read).await {
+                Ok(()) => break,
+                Err(Failed::Lost(place)) if away.insert(place) => {}
+                Err(Failed::Lost(_) | Failed::Beyond) => {
+                    let problem = format!("its parity {} does not bear that", lost.stripes.set.protection);
+                    return Err(self.beyond(lost, page, &away, problem));
+                }
+                Err(Failed::Error(error)) => return Err(error),
+            }
+        }
+        let identity =
+            PageIdentity { table: lost.table, segment: lost.segment, column: page.column, page: page.page };
+        if let Err(fault) = PageView::open(&bytes, &identity) {
+            self.shared.maps.forget(lost.table, lost.segment);
+            return Err(self.beyond(
+                lost,
+                page,
+                &away,
+                format!("what survivors have does not give it: {fault}"),
+            ));
+        }
+        let copied = self.shared.pages.filled(bytes.len(), |buffer| {
+            buffer.copy_from_slice(&bytes);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        match copied {
+            Ok(page) => Ok((page, read)),
+            Err(never) => match never {},
+        }
+    }
+
+    /// The nodes of the set that are known to be away, and the one whose page is wanted.
+    fn lost_places(&self, lost: &LostSegment<'_>) -> BTreeSet<usize> {
+        let away = self.away();
+        let streams = lost.stripes.set.streams.iter().enumerate();
+        let gone = streams.filter(|(_, stream)| away.contains(&stream.node)).map(|(place, _)| place);
+        gone.chain([lost.place]).collect()
+    }
+
+    /// Makes `bytes` the ranges, one behind the other.
+    async fn reconstruct_ranges(
+        &self,
+        lost: &LostSegment<'_>,
+        ranges: &[CellRange],
+        away: &BTreeSet<usize>,
+        bytes: &mut Vec<u8>,
+        read: &mut u64,
+    ) -> Result<(), Failed> {
+        bytes.clear();
+        for range in ranges {
+            let sources = sources(lost.stripes, range, away)?;
+            let length = usize::try_from(range.length).unwrap_or(usize::MAX);
+            let from = bytes.len();
+            bytes.resize(from + length, 0);
+            let one = |(place, pieces): (usize, Vec<Piece>)| async move {
+                let node = lost.stripes.set.streams[place].node;
+                self.read_pieces(node, &pieces, length).await.map_err(|error| {
+                    if error.is_node_lost() { Failed::Lost(place) } else { Failed::Error(error) }
+                })
+            };
+            let mut came = stream::iter(sources).map(one).buffer_unordered(RANGES_READ_MAX);
+            while let Some(source) = came.try_next().await? {
+                *read += range.length;
+                // Lengths are those of the range.
+                xor::xor_into(&mut bytes[from..], &source).map_err(|_| Failed::Beyond)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn beyond(
+        &self,
+        lost: &LostSegment<'_>,
+        page: PageWanted,
+        away: &BTreeSet<usize>,
+        problem: String,
+    ) -> ClientError {
+        let nodes = away.iter().filter_map(|place| lost.stripes.set.streams.get(*place));
+        ClientError::LostPages {
+            table: lost.name.to_owned(),
+            pages: format!(
+                "page {} of column {} of segment {} (bytes {}..+{} of device {})",
+                page.page,
+                page.column,
+                lost.segment,
+                page.extent.offset_bytes,
+                page.extent.length_bytes,
+                page.extent.device
+            ),
+            nodes: nodes.map(|stream| stream.node.to_string()).collect::<Vec<_>>().join(", "),
+            problem,
+        }
+    }
+}
+
+/// What to XOR for a range of a lost cell: the same range of surviving cells, where there is more than zeros.
+fn sources(
+    stripes: &Stripes,
+    range: &CellRange,
+    away: &BTreeSet<usize>,
+) -> Result<Vec<(usize, Vec<Piece>)>, Failed> {
+    let geometry = stripes.layout.geometry();
+    let nodes: Vec<Node> = away.iter().filter_map(|place| u8::try_from(*place).ok()).map(Node).collect();
+    let columns = geometry.lost_with(range.stripe, &nodes).map_err(|_| Failed::Beyond)?;
+    let cells = geometry.degraded(columns).sources(range.cell);
+    let cells = cells.ok().flatten().ok_or(Failed::Beyond)?;
+    let of = |cell| stripes.pieces(&CellRange { cell, ..*range }).ok_or(Failed::Beyond);
+    let found = cells.into_iter().map(of).collect::<Result<Vec<_>, _>>()?;
+    Ok(found.into_iter().filter(|(_, pieces)| !pieces.is_empty()).collect())
+}

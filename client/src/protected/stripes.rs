@@ -1,0 +1,210 @@
+//! Where on which devices are the bytes of a cell?
+//!
+//! Invariants
+//! - What a map says of a set was held against the layout before anything is looked up: as many stripes and parity cells as its streams need.
+
+use std::{collections::HashMap, ops::Range};
+
+use rackscan_format::{
+    ids::{SegmentId, TableId},
+    schema::Protection,
+    segment::Extent,
+    stripe_set::StripeSet,
+};
+use rackscan_stripe::Cell;
+
+use super::layout::{Held, Layout};
+
+/// A part of a cell on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) extent: Extent,
+    /// Where it belongs, from the beginning of the range that was asked for.
+    pub(crate) at: usize,
+}
+
+/// The pages of a stream, and where each begins.
+#[derive(Debug)]
+struct Stream {
+    extents: Vec<Extent>,
+    starts: Vec<u64>,
+    bytes: u64,
+}
+
+impl Stream {
+    fn of(extents: impl Iterator<Item = Extent>) -> Self {
+        let extents: Vec<Extent> = extents.collect();
+        let mut bytes = 0;
+        let starts = extents.iter().map(|extent| {
+            bytes += u64::from(extent.length_bytes);
+            bytes - u64::from(extent.length_bytes)
+        });
+        let starts = starts.collect();
+        Self { extents, starts, bytes }
+    }
+
+    /// The parts of devices that are these bytes of the stream; what lies behind its end is missing.
+    fn pieces(&self, from: u64, length: u64) -> Vec<Piece> {
+        let end = from.saturating_add(length).min(self.bytes);
+        let first = self.starts.partition_point(|start| *start <= from).saturating_sub(1);
+        let mut pieces = Vec::new();
+        for (start, extent) in self.starts[first.min(self.starts.len())..]
+            .iter()
+            .zip(&self.extents[first.min(self.extents.len())..])
+        {
+            let (begin, stop) = (from.max(*start), end.min(start + u64::from(extent.length_bytes)));
+            if begin >= stop {
+                break;
+            }
+            let extent = Extent {
+                device: extent.device,
+                offset_bytes: extent.offset_bytes + (begin - start),
+                length_bytes: u32::try_from(stop - begin).unwrap_or(extent.length_bytes),
+            };
+            pieces.push(Piece { extent, at: usize::try_from(begin - from).unwrap_or(usize::MAX) });
+        }
+        pieces
+    }
+}
+
+/// A stripe set in which places can be looked up.
+#[derive(Debug)]
+pub(crate) struct Stripes {
+    pub(crate) set: StripeSet,
+    pub(crate) layout: Layout,
+    streams: Vec<Stream>,
+    /// Whose stream each segment is in, and which of its pages are the segment's.
+    segments: HashMap<(TableId, SegmentId), (usize, Range<usize>)>,
+}
+
+/// A range of bytes of one cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CellRange {
+    pub(crate) stripe: u64,
+    pub(crate) cell: Cell,
+    pub(crate) from: u64,
+    pub(crate) length: u64,
+}
+
+impl Stripes {
+    /// The set with its places. Its parity need not be there yet.
+    pub(crate) fn unproved(set: StripeSet) -> Result<Self, String> {
+        let layout = layout(set.protection, set.streams.len())?;
+        let streams: Vec<Stream> = set.streams.iter().map(|stream| Stream::of(stream.extents())).collect();
+        let expected = layout.stripes(set.cell_bytes, streams.iter().map(|stream| stream.bytes));
+        if set.stripes != expected {
+            return Err(format!("set {} has {} stripes, its streams need {expected}", set.id, set.stripes));
+        }
+        let mut segments = HashMap::new();
+        for (node, stream) in set.streams.iter().enumerate() {
+            let mut first = 0;
+            for segment in &stream.segments {
+                let pages = first..first + segment.extents.len();
+                first = pages.end;
+                segments.insert((segment.table, segment.segment), (node, pages));
+            }
+        }
+        Ok(Self { set, layout, streams, segments })
+    }
+
+    /// The set with its places, and with all of its parity.
+    pub(crate) fn new(set: StripeSet) -> Result<Self, String> {
+        let stripes = Self::unproved(set)?;
+        for (node, stream) in stripes.set.streams.iter().enumerate() {
+            let (found, expected) =
+                (stream.parity.len() as u64, stripes.layout.parity_cells(node, stripes.set.stripes));
+            if found != expected {
+                let (id, node) = (stripes.set.id, stream.node);
+                return Err(format!("set {id} has {found} parity cells at node {node}, expected {expected}"));
+            }
+        }
+        Ok(stripes)
+    }
+
+    pub(crate) fn cell_bytes(&self) -> u64 {
+        self.set.cell_bytes.into()
+    }
+
+    /// Where a page begins in a node's stream, if it lies in the set: it is known by its segment and its place on the device.
+    pub(crate) fn position(
+        &self,
+        node: usize,
+        table: TableId,
+        segment: SegmentId,
+        page: &Extent,
+    ) -> Option<u64> {
+        let (holder, pages) = self.segments.get(&(table, segment))?;
+        let stream = self.streams.get(node).filter(|_| *holder == node)?;
+        let found = stream.extents.get(pages.clone())?.iter().position(|extent| extent == page)?;
+        stream.starts.get(pages.start + found).copied()
+    }
+
+    /// Whether a segment lies in the set.
+    pub(crate) fn has(&self, table: TableId, segment: SegmentId) -> bool {
+        self.segments.contains_key(&(table, segment))
+    }
+
+    /// The ranges of cells that are these bytes of a node's stream, in order.
+    pub(crate) fn ranges(&self, node: usize, from: u64, length: u64) -> Option<Vec<CellRange>> {
+        let (cell_bytes, mut at, end) = (self.cell_bytes(), from, from.checked_add(length)?);
+        let mut ranges = Vec::new();
+        while at < end {
+            let (index, within) = (at / cell_bytes, at % cell_bytes);
+            let length = (cell_bytes - within).min(end - at);
+            let (stripe, cell) = self.layout.data_cell(node, index)?;
+            ranges.push(CellRange { stripe, cell, from: within, length });
+            at += length;
+        }
+        Some(ranges)
+    }
+
+    /// Which node has a range of a cell, and where; bytes that no piece covers are zeros.
+    pub(crate) fn pieces(&self, range: &CellRange) -> Option<(usize, Vec<Piece>)> {
+        let Held { node, index, is_parity } = self.layout.held(range.stripe, range.cell)?;
+        if !is_parity {
+            let from = index.checked_mul(self.cell_bytes())?.checked_add(range.from)?;
+            return Some((node, self.streams.get(node)?.pieces(from, range.length)));
+        }
+        let parity = self.set.streams.get(node)?.parity.get(usize::try_from(index).ok()?)?.extent;
+        let extent = Extent {
+            device: parity.device,
+            offset_bytes: parity.offset_bytes.checked_add(range.from)?,
+            length_bytes: u32::try_from(range.length).ok()?,
+        };
+        Some((node, vec![Piece { extent, at: 0 }]))
+    }
+}
+
+fn layout(protection: Protection, nodes: usize) -> Result<Layout, String> {
+    Layout::new(protection, nodes).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_format::ids::DeviceId;
+
+    fn extent(offset_bytes: u64, length_bytes: u32) -> Extent {
+        Extent { device: DeviceId(0), offset_bytes, length_bytes }
+    }
+
+    #[test]
+    fn bytes_of_a_stream_are_found_on_the_device_and_end_with_it() {
+        let stream =
+            Stream::of([extent(80 << 10, 8192), extent(0, 4096), extent(40 << 10, 12_288)].into_iter());
+        assert_eq!(stream.bytes, 24_576);
+        let found = |from, length| {
+            stream
+                .pieces(from, length)
+                .iter()
+                .map(|p| (p.extent.offset_bytes, p.extent.length_bytes, p.at))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(found(0, 24_576), [(80 << 10, 8192, 0), (0, 4096, 8192), (40 << 10, 12_288, 12_288)]);
+        assert_eq!(found(4096, 4096), [(84 << 10, 4096, 0)]);
+        assert_eq!(found(8192, 8192), [(0, 4096, 0), (40 << 10, 4096, 4096)]);
+        assert_eq!(found(20_480, 1 << 20), [(48 << 10, 4096, 0)]);
+        assert_eq!(found(24_576, 4096), []);
+        assert_eq!(Stream::of(std::iter::empty()).pieces(0, 4096), []);
+    }
+}

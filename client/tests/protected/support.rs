@@ -1,0 +1,249 @@
+//! Which cluster do the tests of protected tables use? Real nodes of this process, each with a device and a folder that outlive it.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use rackscan_client::{
+    ClientError, Cluster, ClusterCatalog, ClusterOptions, ClusterTable, LoadSession, NodeEndpoint,
+    PlacedSegment,
+};
+use rackscan_fabric::{Address, ClusterKey};
+use rackscan_format::{
+    chunk::{ChunkInput, ChunkWriter, Values},
+    encoding::text::TextValues,
+    ids::{ColumnId, DeviceId, NodeId, PageNumber, SegmentId, TableId},
+    schema::{ColumnDefinition, ColumnType, Protection, TableDefinition},
+    segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
+};
+use rackscan_scan::PageWanted;
+use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle};
+use tempfile::TempDir;
+
+pub(crate) struct Rack {
+    folder: TempDir,
+    /// Sockets need short paths.
+    sockets: TempDir,
+    key: ClusterKey,
+    nodes: Vec<Option<NodeHandle>>,
+}
+
+/// What a segment of the tests is made of.
+pub(crate) type Pages = Vec<Vec<u8>>;
+
+impl Rack {
+    /// So many nodes, started, with ids from 1 on.
+    pub(crate) fn new(nodes: usize) -> Self {
+        // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
+        let sockets = TempDir::new().expect("the folder for temporary files is writable");
+        let key = ClusterKey::from_bytes([7; 32]);
+        std::fs::write(folder.path().join("cluster.key"), key.to_hex()).expect("the folder is writable");
+        let mut rack = Self { folder, sockets, key, nodes: (0..nodes).map(|_| None).collect() };
+        (0..nodes).for_each(|node| rack.start(node));
+        rack
+    }
+
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        (0..self.nodes.len()).map(id).collect()
+    }
+
+    fn address(&self, node: usize) -> Address {
+        Address::Shm { path: self.sockets.path().join(format!("n{node}")) }
+    }
+
+    pub(crate) fn data(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("data{node}"))
+    }
+
+    pub(crate) fn device(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("device{node}"))
+    }
+
+    pub(crate) fn start(&mut self, node: usize) {
+        let device = DeviceConfig { path: self.device(node), size: Some(ByteSize(16 << 20)), reserve: false };
+        let key = self.folder.path().join("cluster.key");
+        let mut config = Config::new(id(node), ClusterId(99), self.data(node), device, key);
+        config.listen = vec![self.address(node)];
+        config.memory_budget = ByteSize(64 << 20);
+        config.scan_workers = 1;
+        self.nodes[node] = Some(Node::start(config).expect("the node starts"));
+    }
+
+    pub(crate) fn stop(&mut self, node: usize) {
+        let Some(handle) = self.nodes[node].take() else { return };
+        handle.stop();
+        handle.wait().expect("the node had no reason to stop by itself");
+    }
+
+    /// Stops and starts a node.
+    pub(crate) fn restart(&mut self, node: usize) {
+        self.stop(node);
+        self.start(node);
+    }
+
+    pub(crate) async fn connect(&self, away_max: usize) -> Result<Cluster, ClientError> {
+        self.connect_with(away_max, 16 << 20).await
+    }
+
+    pub(crate) async fn connect_with(
+        &self,
+        away_max: usize,
+        memory_bytes: usize,
+    ) -> Result<Cluster, ClientError> {
+        let endpoint = |node| NodeEndpoint { id: id(node), addresses: vec![self.address(node)] };
+        let endpoints = (0..self.nodes.len()).map(endpoint).collect();
+        let mut options = ClusterOptions::new(endpoints, self.key.clone());
+        (options.memory_bytes, options.away_max) = (memory_bytes, away_max);
+        options.request_timeout = Duration::from_secs(20);
+        Cluster::connect(options).await
+    }
+
+    /// Bytes in use on all devices, as the nodes say.
+    pub(crate) async fn used_bytes(&self, cluster: &Cluster) -> u64 {
+        let mut used = 0;
+        for node in self.ids() {
+            let status = cluster.status(node).await.expect("it is there");
+            used += status.devices.iter().map(|device| device.used_bytes).sum::<u64>();
+        }
+        used
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.stop(node));
+    }
+}
+
+pub(crate) fn id(node: usize) -> NodeId {
+    NodeId(u16::try_from(node + 1).expect("a few"))
+}
+
+pub(crate) fn definition(id: u32, nodes: &[NodeId], protection: Option<Protection>) -> TableDefinition {
+    let column =
+        |name: &str, column_type| ColumnDefinition { name: name.to_owned(), column_type, nullable: false };
+    TableDefinition {
+        id: TableId(id),
+        name: format!("t{id}"),
+        columns: vec![column("key", ColumnType::Int64), column("text", ColumnType::Text)],
+        partition_key: ColumnId(0),
+        sorted_by: None,
+        page_size: 8192,
+        segment_rows: 4096,
+        nodes: nodes.to_vec(),
+        rows: 0,
+        source: "test".to_owned(),
+        succeeds: None,
+        derived: Vec::new(),
+        protection,
+    }
+}
+
+/// A segment of `rows` rows, before it is stored.
+pub(crate) fn segment(definition: &TableDefinition, number: u32, rows: u32) -> (SegmentDirectory, Pages) {
+    let keys: Vec<i64> = (0..rows).map(|row| i64::from(number * 10_000 + row)).collect();
+    let mut bytes = Vec::new();
+    let mut offsets = vec![0];
+    for key in &keys {
+        let text = format!(
+            "row {key} of table {}, {:x}",
+            definition.id,
+            key * 7_919_101 * i64::from(definition.id.0)
+        );
+        bytes.extend_from_slice(text.as_bytes());
+        offsets.push(u32::try_from(bytes.len()).expect("small"));
+    }
+    let columns = [Values::Integers(&keys), Values::Text(TextValues { bytes: &bytes, offsets: &offsets })];
+    let (mut writer, mut chunks, mut pages) = (ChunkWriter::new(), Vec::new(), Vec::new());
+    for (column, values) in (0_u16..).zip(columns) {
+        let mut entries = Vec::new();
+        let input = ChunkInput {
+            table: definition.id,
+            segment: SegmentId(number),
+            column: ColumnId(column),
+            column_type: definition.columns[usize::from(column)].column_type,
+            values,
+            validity: None,
+            page_bytes: definition.page_size,
+        };
+        let mut keep = |page: rackscan_format::chunk::EncodedPage| {
+            let length_bytes = u32::try_from(page.bytes.len()).expect("small");
+            let extent = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes };
+            entries.push(PageEntry { extent, first_row: page.first_row, rows: page.rows, zone: page.zone });
+            pages.push(page.bytes);
+        };
+        writer.encode(&input, &mut keep).expect("a test's values can be encoded");
+        chunks.push(ChunkDirectory { pages: entries });
+    }
+    (SegmentDirectory { table: definition.id, segment: SegmentId(number), rows, chunks }, pages)
+}
+
+/// The `number`-th segment of a table of the tests is of another length than the others.
+pub(crate) fn rows_of(number: u32) -> u32 {
+    700 + number * 391 % 3000
+}
+
+/// Appends segments; of the `at`-th node of the table, as many as it says.
+pub(crate) async fn append(load: &LoadSession, first: u32, counts: &[u32]) -> u32 {
+    let mut number = first;
+    for (at, count) in counts.iter().enumerate() {
+        for _ in 0..*count {
+            let (directory, pages) = segment(load.definition(), number, rows_of(number));
+            load.append(load.definition().nodes[at], &directory, &pages).await.expect("the node takes it");
+            number += 1;
+        }
+    }
+    number
+}
+
+/// Loads a table with so many segments at each node.
+pub(crate) async fn load(cluster: &Cluster, definition: TableDefinition, counts: &[u32]) -> TableDefinition {
+    let load = LoadSession::begin(cluster, definition).await.expect("a new table");
+    append(&load, 0, counts).await;
+    load.publish().await.expect("all nodes are there")
+}
+
+/// The table of this id, as a catalog has it.
+pub(crate) async fn table(cluster: &Cluster, id: u32) -> ClusterTable {
+    let catalog: ClusterCatalog = cluster.catalog().await.expect("enough nodes are there");
+    let found = catalog.tables.into_iter().find(|table| table.definition.id == TableId(id));
+    found.unwrap_or_else(|| panic!("no table {id}; broken: {:?}", catalog.broken))
+}
+
+pub(crate) fn wanted(placed: &PlacedSegment) -> Vec<PageWanted> {
+    let directory: &Arc<SegmentDirectory> = &placed.directory;
+    let mut wanted = Vec::new();
+    for (column, chunk) in (0..).zip(&directory.chunks) {
+        for (page, entry) in (0..).zip(&chunk.pages) {
+            wanted.push(PageWanted {
+                column: ColumnId(column),
+                page: PageNumber(page),
+                extent: entry.extent,
+            });
+        }
+    }
+    wanted
+}
+
+/// That every page of a table comes, byte for byte; how many were reconstructed, from how many bytes.
+pub(crate) async fn is_read(cluster: &Cluster, table: &ClusterTable) -> (u32, u64) {
+    let (mut reconstructed, mut read) = (0, 0);
+    for placed in &table.segments {
+        let (written, number) = (placed.directory.table, placed.directory.segment);
+        let of = TableDefinition { id: written, ..(*table.definition).clone() };
+        let (_, pages) = segment(&of, number.0, placed.directory.rows);
+        let fetched = cluster.fetch(placed.node, written, number, &wanted(placed)).await.expect("its pages");
+        assert_eq!(fetched.pages.len(), pages.len());
+        for (found, expected) in fetched.pages.iter().zip(&pages) {
+            assert!(found.bytes() == expected, "a page of segment {number} at node {}", placed.node);
+        }
+        reconstructed += fetched.reconstructed_pages;
+        read += fetched.survivor_bytes;
+    }
+    (reconstructed, read)
+}
+
+/// What a catalog says of a table, to compare.
+pub(crate) fn said(table: &ClusterTable) -> Vec<(NodeId, SegmentDirectory, u32)> {
+    let of = |placed: &PlacedSegment| (placed.node, (*placed.directory).clone(), placed.withheld.count());
+    table.segments.iter().map(of).collect()
+}

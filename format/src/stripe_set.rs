@@ -1,0 +1,340 @@
+//! Which bytes of which nodes XOR to nothing, and what does every node know of a protected table?
+//!
+//! ```text
+//! stream   what one load wrote on one node: pages of its segments, one behind the other   (NodeStream)
+//! set      the streams of all nodes, cut into cells, and the parity cells over them       (StripeSet)
+//! map      a table's definition, the directories of all nodes, and the sets they lie in   (TableMap)
+//! ```
+//!
+//! Where a cell lies in a stripe is not said here: that is the business of whoever knows the geometry (`client::protected`).
+//!
+//! Invariants (held by [`TableMap::verify`])
+//! - Each segment of the table lies in exactly one set, on the same node, with the extents that its directory says.
+//! - A set has a stream for each node of the table, in the definition's order; its cells are whole sectors.
+//! - A set may hold segments that the table has no more: what is left of the set cannot be reconstructed without their bytes.
+
+use crate::{
+    codec::{self, CodecError, Envelope},
+    ids::{DeviceId, NodeId, SegmentId, TableId},
+    limits::{
+        CELL_BYTES_MAX, CELL_BYTES_MIN, MAP_BYTES_MAX, NODE_DEVICES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES,
+        STRIPE_SETS_MAX,
+    },
+    message::NodeSegment,
+    schema::{DefinitionError, Protection, TableDefinition},
+    segment::{DirectoryError, Extent, SegmentDirectory},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+/// Names a stripe set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SetId {
+    /// The load that computed its parity.
+    pub load: TableId,
+    /// Its number among the sets of that load.
+    pub number: u32,
+}
+
+impl fmt::Display for SetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.load, self.number)
+    }
+}
+
+/// A cell of parity on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParityCell {
+    /// Where it lies.
+    pub extent: Extent,
+    /// CRC-32C of its bytes.
+    pub checksum: u32,
+}
+
+/// A segment as a part of a stream: the pages of its chunks in column order, each in page order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamSegment {
+    /// The table under which it was written.
+    pub table: TableId,
+    /// Its number.
+    pub segment: SegmentId,
+    /// Where its pages lie.
+    pub extents: Vec<Extent>,
+}
+
+impl StreamSegment {
+    /// The segment of this directory.
+    #[must_use]
+    pub fn of(directory: &SegmentDirectory) -> Self {
+        let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+        let extents = pages.map(|page| page.extent).collect();
+        Self { table: directory.table, segment: directory.segment, extents }
+    }
+
+    /// Whether it is the segment of this directory, page for page.
+    #[must_use]
+    pub fn is_of(&self, directory: &SegmentDirectory) -> bool {
+        let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+        (self.table, self.segment) == (directory.table, directory.segment)
+            && pages.map(|page| &page.extent).eq(&self.extents)
+    }
+}
+
+/// What one node has of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStream {
+    /// The node.
+    pub node: NodeId,
+    /// The segments, whose pages are the stream.
+    pub segments: Vec<StreamSegment>,
+    /// The parity cells that the node keeps, by stripe, then by slot.
+    pub parity: Vec<ParityCell>,
+}
+
+impl NodeStream {
+    /// The pages of the stream, in order.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.segments.iter().flat_map(|segment| segment.extents.iter().copied())
+    }
+
+    /// Bytes of the stream.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.extents().map(|extent| u64::from(extent.length_bytes)).sum()
+    }
+}
+
+/// Streams and the parity over them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StripeSet {
+    /// Its name.
+    pub id: SetId,
+    /// What protects it.
+    pub protection: Protection,
+    /// Bytes of each cell.
+    pub cell_bytes: u32,
+    /// How many stripes there are.
+    pub stripes: u64,
+    /// What each node has, in the order of the table's nodes.
+    pub streams: Vec<NodeStream>,
+}
+
+impl StripeSet {
+    /// Whether a segment lies in the set.
+    #[must_use]
+    pub fn has(&self, table: TableId, segment: SegmentId) -> bool {
+        let segments = self.streams.iter().flat_map(|stream| &stream.segments);
+        segments.into_iter().any(|found| (found.table, found.segment) == (table, segment))
+    }
+}
+
+/// What one node has of a set, as its own catalog says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeSet {
+    /// The set.
+    pub id: SetId,
+    /// The segments of the node's stream, in order.
+    pub segments: Vec<(TableId, SegmentId)>,
+    /// Directories of those of them that the table has no more.
+    pub beside: Vec<SegmentDirectory>,
+    /// The parity cells that the node keeps, in order.
+    pub parity: Vec<ParityCell>,
+}
+
+/// The part of a table that one node has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TablePart {
+    /// The node.
+    pub node: NodeId,
+    /// Its segments, with zone maps and withheld rows.
+    pub segments: Vec<NodeSegment>,
+}
+
+/// What every node knows of a protected table, so that others can do without some of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableMap {
+    /// The table.
+    pub definition: TableDefinition,
+    /// What each of its nodes has, in the definition's order.
+    pub parts: Vec<TablePart>,
+    /// The stripe sets in which the segments lie.
+    pub sets: Vec<StripeSet>,
+}
+
+/// What is wrong with a map.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// Its bytes.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The table's definition.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    /// A segment's directory.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Something else.
+    #[error("map of table {table}: {what} is {found}, expected {expected}")]
+    Field {
+        /// The table.
+        table: TableId,
+        /// The field at fault.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+}
+
+impl TableMap {
+    /// The map's bytes, for files and transfers.
+    ///
+    /// # Errors
+    /// A map that is larger than a map may be.
+    pub fn seal(&self) -> Result<Vec<u8>, MapError> {
+        let bytes = codec::seal(Envelope::Map, self)?;
+        if bytes.len() as u64 > MAP_BYTES_MAX {
+            return Err(self.fault(
+                "its size",
+                format!("{} bytes", bytes.len()),
+                format!("at most {MAP_BYTES_MAX}"),
+            ));
+        }
+        Ok(bytes)
+    }
+
+    /// The map in these bytes, which are all of it, verified.
+    ///
+    /// # Errors
+    /// What does not parse or breaks an invariant.
+    pub fn unseal(bytes: &[u8]) -> Result<Self, MapError> {
+        let map: Self = codec::unseal_all(Envelope::Map, "the map of a table", bytes)?;
+        map.verify()?;
+        Ok(map)
+    }
+
+    fn fault(&self, what: &'static str, found: String, expected: impl Into<String>) -> MapError {
+        MapError::Field { table: self.definition.id, what, found, expected: expected.into() }
+    }
+
+    /// Checks the invariants above.
+    ///
+    /// # Errors
+    /// The first field that breaks one.
+    pub fn verify(&self) -> Result<(), MapError> {
+        self.definition.verify()?;
+        let Some(protection) = self.definition.protection else {
+            return Err(self.fault("the table's protection", "none".to_owned(), "a parity"));
+        };
+        if !self.parts.iter().map(|part| &part.node).eq(&self.definition.nodes) {
+            let nodes: Vec<NodeId> = self.parts.iter().map(|part| part.node).collect();
+            return Err(self.fault("its list of nodes", format!("{nodes:?}"), "the definition's"));
+        }
+        if self.sets.len() > STRIPE_SETS_MAX {
+            let found = self.sets.len().to_string();
+            return Err(self.fault("the number of stripe sets", found, format!("at most {STRIPE_SETS_MAX}")));
+        }
+        let mut ids = BTreeSet::new();
+        for set in &self.sets {
+            if !ids.insert(set.id) {
+                return Err(self.fault("a stripe set", format!("{} twice", set.id), "each once"));
+            }
+            if set.protection != protection {
+                let found = format!("{} (set {})", set.protection, set.id);
+                return Err(self.fault("the protection of a stripe set", found, protection.to_string()));
+            }
+            self.verify_set(set)?;
+        }
+        self.verify_parts()
+    }
+
+    fn verify_set(&self, set: &StripeSet) -> Result<(), MapError> {
+        if !(CELL_BYTES_MIN..=CELL_BYTES_MAX).contains(&set.cell_bytes) || !set.cell_bytes.is_power_of_two() {
+            let expected = format!("a power of two from {CELL_BYTES_MIN} to {CELL_BYTES_MAX}");
+            return Err(self.fault("the size of a cell", format!("{} bytes", set.cell_bytes), expected));
+        }
+        if !set.streams.iter().map(|stream| &stream.node).eq(&self.definition.nodes) {
+            let found = format!("those of other nodes (set {})", set.id);
+            return Err(self.fault("the streams of a stripe set", found, "those of the table's nodes"));
+        }
+        for stream in &set.streams {
+            if let Some(cell) = stream.parity.iter().find(|cell| cell.extent.length_bytes != set.cell_bytes) {
+                let found = format!("{} bytes (set {})", cell.extent.length_bytes, set.id);
+                return Err(self.fault("a parity cell", found, format!("{} bytes", set.cell_bytes)));
+            }
+            let parity = stream.parity.iter().map(|cell| cell.extent);
+            if let Some(extent) = stream.extents().chain(parity).find(|extent| !is_possible(extent)) {
+                let found = format!("{extent:?} of node {} (set {})", stream.node, set.id);
+                return Err(self.fault("an extent", found, "whole sectors within a device"));
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_parts(&self) -> Result<(), MapError> {
+        let mut streamed: BTreeMap<(TableId, SegmentId), (NodeId, &StreamSegment)> = BTreeMap::new();
+        for stream in self.sets.iter().flat_map(|set| &set.streams) {
+            for segment in &stream.segments {
+                if streamed.insert((segment.table, segment.segment), (stream.node, segment)).is_some() {
+                    let found = format!("segment {} of table {} twice", segment.segment, segment.table);
+                    return Err(self.fault("what lies in stripes", found, "each segment once"));
+                }
+            }
+        }
+        let (mut ids, mut rows) = (BTreeSet::new(), 0_u64);
+        for (part, segment) in self.parts.iter().flat_map(|part| part.segments.iter().map(move |s| (part, s)))
+        {
+            let directory = &segment.directory;
+            directory.verify(self.definition.columns.len(), NODE_DEVICES_MAX)?;
+            let id = directory.segment;
+            if let Err(error) = segment.withheld.verify(directory.rows) {
+                return Err(self.fault("a withheld row", error.to_string(), format!("one of segment {id}")));
+            }
+            if !ids.insert(id) {
+                return Err(self.fault("a segment", format!("{id} twice"), "each once"));
+            }
+            rows += u64::from(directory.rows);
+            let in_stripes = streamed.get(&(directory.table, id));
+            if !in_stripes.is_some_and(|(node, found)| *node == part.node && found.is_of(directory)) {
+                let found = format!(
+                    "segment {id} of table {} at node {}, which lies in none",
+                    directory.table, part.node
+                );
+                return Err(self.fault("what stripes protect", found, "all segments, where they lie"));
+            }
+        }
+        if rows != self.definition.rows {
+            return Err(self.fault("the number of rows", rows.to_string(), self.definition.rows.to_string()));
+        }
+        Ok(())
+    }
+
+    /// What a node has, if it has a part of the table.
+    #[must_use]
+    pub fn part(&self, node: NodeId) -> Option<&TablePart> {
+        self.parts.iter().find(|part| part.node == node)
+    }
+
+    /// What a node has of each set.
+    pub fn streams(&self, node: NodeId) -> impl Iterator<Item = (&StripeSet, &NodeStream)> {
+        let of = move |set: &'_ StripeSet| set.streams.iter().position(|stream| stream.node == node);
+        self.sets.iter().filter_map(move |set| Some((set, set.streams.get(of(set)?)?)))
+    }
+}
+
+/// Whether an extent can be one of some node.
+fn is_possible(extent: &Extent) -> bool {
+    let Extent { device: DeviceId(device), offset_bytes, length_bytes } = *extent;
+    usize::from(device) < NODE_DEVICES_MAX
+        && offset_bytes.is_multiple_of(SECTOR_BYTES.into())
+        && (1..=PAGE_BYTES_MAX).contains(&length_bytes)
+        && length_bytes.is_multiple_of(SECTOR_BYTES)
+        && extent.end_bytes().is_some()
+}
+
+#[cfg(test)]
+mod tests;

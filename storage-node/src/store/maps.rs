@@ -1,0 +1,113 @@
+//! How do maps of protected tables survive a crash, and how is a damaged one noticed?
+//!
+//! ```text
+//! maps/TABLE.new written and flushed, renamed to maps/TABLE, the folder flushed
+//! ```
+//!
+//! Invariants
+//! - A map is whole or absent: what is not, is reported and not used, and what the node has of its table is served on.
+//! - Maps of tables that the catalog does not have, and that nobody loads, are removed.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rackscan_format::{
+    ids::{NodeId, TableId},
+    stripe_set::TableMap,
+};
+
+use super::{
+    allocate::Space,
+    catalog_file::CatalogFileError,
+    protected::{KeptMap, MapHere, check_part},
+    table::{Table, Tables},
+};
+
+const FOLDER: &str = "maps";
+
+/// The place of all maps.
+#[derive(Debug)]
+pub(crate) struct MapFolder {
+    folder: PathBuf,
+}
+
+impl MapFolder {
+    /// The folder of maps in a node's folder.
+    pub(crate) fn in_folder(data: &Path) -> Self {
+        Self { folder: data.join(FOLDER) }
+    }
+
+    fn path(&self, table: TableId) -> PathBuf {
+        self.folder.join(format!("{:08x}", table.0))
+    }
+
+    /// Keeps a map; durable when it returns.
+    pub(crate) fn write(&self, table: TableId, bytes: &[u8]) -> Result<(), CatalogFileError> {
+        let path = self.path(table);
+        let new = path.with_extension("new");
+        let os = |action| {
+            let file = new.clone();
+            move |source| CatalogFileError::Os { file, action, source }
+        };
+        fs::create_dir_all(&self.folder).map_err(os("making its folder"))?;
+        let mut file = File::create(&new).map_err(os("making it"))?;
+        file.write_all(bytes).map_err(os("writing it"))?;
+        file.sync_all().map_err(os("syncing it"))?;
+        fs::rename(&new, &path).map_err(os("putting it in place"))?;
+        for folder in [Some(&*self.folder), self.folder.parent()].into_iter().flatten() {
+            File::open(folder).and_then(|folder| folder.sync_all()).map_err(os("syncing its folder"))?;
+        }
+        Ok(())
+    }
+
+    /// Removes all maps but those of tables that are wanted. What cannot be removed stays, and is said.
+    pub(crate) fn retain(&self, is_wanted: impl Fn(TableId) -> bool) {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let table = u32::from_str_radix(name, 16).ok().filter(|_| name.len() == 8);
+            if table.is_some_and(|table| is_wanted(TableId(table))) {
+                continue;
+            }
+            match fs::remove_file(&path) {
+                Ok(()) => tracing::debug!(file = %path.display(), "removed a map that nobody wants"),
+                Err(error) => tracing::warn!(file = %path.display(), %error, "a map that nobody wants stays"),
+            }
+        }
+    }
+
+    /// The map of a table, if it is whole and says of this node what is here.
+    fn read(&self, table: &Table, node: NodeId) -> Result<Vec<u8>, String> {
+        let path = self.path(table.definition.id);
+        let bytes = fs::read(&path).map_err(|error: io::Error| format!("{}: {error}", path.display()))?;
+        let map = TableMap::unseal(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+        if map.definition != *table.definition {
+            return Err(format!("{}: it is the map of another table", path.display()));
+        }
+        check_part(&map, node, &table.segments)?;
+        let held = |(set, stream)| table.sets.iter().any(|known| known.is(set, stream));
+        if map.streams(node).count() != table.sets.len() || !map.streams(node).all(held) {
+            return Err(format!("{}: it names other stripes than are here", path.display()));
+        }
+        Ok(bytes)
+    }
+
+    /// Gives each protected table its map. One that is damaged is reported.
+    pub(super) fn attach(&self, tables: &mut Tables, node: NodeId, space: &Arc<Space>) {
+        for table in tables.values_mut().filter(|table| table.definition.protection.is_some()) {
+            let map = self.read(table, node).and_then(|bytes| {
+                let memory = space.share(bytes.len() as u64).map_err(|full| full.to_string())?;
+                Ok(Arc::new(KeptMap { bytes: Arc::new(bytes), _memory: memory }))
+            });
+            if let Err(reason) = &map {
+                let (table, name) = (table.definition.id, &table.definition.name);
+                tracing::error!(%table, name, reason, "the map of a protected table is lost here; other nodes have it");
+            }
+            Arc::make_mut(table).map = map.map_or_else(MapHere::Lost, MapHere::Kept);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What does this node have of stripe sets, and what does it know of the tables that they protect?
+//!
+//! ```text
+//! loads: segments, cells of parity, a map --prepare--> HeldSet, KeptMap --> table
+//!                                                        ^ of the table that is succeeded
+//! ```
+//!
+//! Invariants
+//! - A set is there whole as long as one table has it: the pages of its segments, also of those that no table has any more, and its parity.
+//! - What a map says of this node is what is here, page by page and cell by cell; else the table is not prepared.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rackscan_format::{
+    ids::{DeviceId, NodeId, SegmentId, TableId},
+    message::NodeSegment,
+    schema::TableDefinition,
+    segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
+    stripe_set::{NodeStream, ParityCell, SetId, StripeSet, TableMap},
+    zone::Zone,
+};
+
+use super::{
+    allocate::{MetadataShare, StoredSegment},
+    catalog_file::NodeSetRef,
+    table::TableSegment,
+};
+
+/// Cells of parity that came with one request.
+#[derive(Debug)]
+pub(crate) struct ParityPiece {
+    pub(crate) stored: Arc<StoredSegment>,
+    /// CRC-32C of each cell.
+    pub(crate) checksums: Vec<u32>,
+}
+
+impl ParityPiece {
+    fn cells(&self) -> impl Iterator<Item = ParityCell> {
+        let pages = self.stored.directory().chunks.iter().flat_map(|chunk| &chunk.pages);
+        let cells = pages.zip(&self.checksums);
+        cells.map(|(page, checksum)| ParityCell { extent: page.extent, checksum: *checksum })
+    }
+}
+
+/// Extents of parity as a directory, by which room for them is taken and given back.
+pub(crate) fn parity_directory(load: TableId, first_cell: u32, extents: &[Extent]) -> SegmentDirectory {
+    let page = |extent: &Extent| PageEntry { extent: *extent, first_row: 0, rows: 1, zone: Zone::default() };
+    let chunks = vec![ChunkDirectory { pages: extents.iter().map(page).collect() }];
+    SegmentDirectory { table: load, segment: SegmentId(first_cell), rows: 1, chunks }
+}
+
+/// Lengths of cells, before they have a place.
+pub(crate) fn parity_lengths(cells: usize, cell_bytes: u32) -> Vec<Extent> {
+    vec![Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: cell_bytes }; cells]
+}
+
+/// What this node has of a stripe set.
+#[derive(Debug)]
+pub(crate) struct HeldSet {
+    id: SetId,
+    segments: Vec<Arc<StoredSegment>>,
+    cells: Vec<ParityCell>,
+    /// They hold the room of the cells.
+    _parity: Vec<Arc<StoredSegment>>,
+}
+
+impl HeldSet {
+    pub(super) fn new(
+        id: SetId,
+        segments: Vec<Arc<StoredSegment>>,
+        cells: Vec<ParityCell>,
+        parity: Vec<Arc<StoredSegment>>,
+    ) -> Self {
+        Self { id, segments, cells, _parity: parity }
+    }
+
+    /// Whether it is what a map says of this node.
+    pub(super) fn is(&self, set: &StripeSet, stream: &NodeStream) -> bool {
+        let named = self.segments.iter().map(|segment| segment.directory());
+        self.id == set.id
+            && self.cells == stream.parity
+            && self.segments.len() == stream.segments.len()
+            && named.zip(&stream.segments).all(|(directory, named)| named.is_of(directory))
+    }
+
+    /// Whether segments that were written under this table lie in it.
+    pub(super) fn has_of(&self, table: TableId) -> bool {
+        self.segments.iter().any(|segment| segment.directory().table == table)
+    }
+
+    /// The names of its segments, in the order of the stream, and its cells.
+    pub(super) fn content(&self) -> (impl Iterator<Item = (TableId, SegmentId)>, &[ParityCell]) {
+        let name = |segment: &Arc<StoredSegment>| (segment.directory().table, segment.directory().segment);
+        (self.segments.iter().map(name), &self.cells)
+    }
+
+    /// What the catalog says of it, in a table that has these segments.
+    pub(super) fn in_table(&self, segments: &BTreeMap<SegmentId, TableSegment>) -> NodeSetRef<'_> {
+        let has = |directory: &SegmentDirectory| {
+            segments.get(&directory.segment).is_some_and(|known| known.directory().table == directory.table)
+        };
+        let directories = self.segments.iter().map(|segment| &**segment.directory());
+        NodeSetRef {
+            id: self.id,
+            segments: self.content().0.collect(),
+            beside: directories.filter(|directory| !has(directory)).collect(),
+            parity: &self.cells,
+        }
+    }
+}
+
+/// The map of a table, as its file has it.
+#[derive(Debug)]
+pub(crate) struct KeptMap {
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(super) _memory: MetadataShare,
+}
+
+/// Whether the map of a table is here.
+#[derive(Debug, Clone)]
+pub(crate) enum MapHere {
+    /// The table is not protected.
+    Needless,
+    /// It is.
+    Kept(Arc<KeptMap>),
+    /// It should be, but is lost or damaged.
+    Lost(String),
+}
+
+/// Cells of a load, by set and first cell.
+pub(super) type Parity = BTreeMap<(u32, u32), Arc<ParityPiece>>;
+
+/// What a node has that is preparing a table.
+pub(super) struct Preparing<'p> {
+    pub(super) node: NodeId,
+    pub(super) definition: &'p TableDefinition,
+    pub(super) segments: &'p BTreeMap<SegmentId, TableSegment>,
+    /// The sets of the table that is succeeded.
+    pub(super) before: &'p [Arc<HeldSet>],
+    /// The cells of the load, by set and first cell.
+    pub(super) parity: &'p Parity,
+}
+
+impl Preparing<'_> {
+    /// The sets that a map says this node has, if it has them; else what is wrong.
+    pub(super) fn sets(&self, map: &TableMap) -> Result<Vec<Arc<HeldSet>>, String> {
+        let id = self.definition.id;
+        if map.definition != *self.definition {
+            return Err(format!("the map of table {id} here defines it otherwise"));
+        }
+        check_part(map, self.node, self.segments)?;
+        map.streams(self.node).map(|(set, stream)| self.set(set, stream)).collect()
+    }
+
+    fn set(&self, set: &StripeSet, stream: &NodeStream) -> Result<Arc<HeldSet>, String> {
+        if let Some(known) = self.before.iter().find(|known| known.is(set, stream)) {
+            return Ok(Arc::clone(known));
+        }
+        let wrong =
+            |what: &str| format!("the map of table {} names {what}, set {}", self.definition.id, set.id);
+        if set.id.load != self.definition.id {
+            return Err(wrong("a stripe set that the table before does not have so"));
+        }
+        let (mut cells, mut pieces) = (Vec::new(), Vec::new());
+        for ((_, first), piece) in self.parity.range((set.id.number, 0)..=(set.id.number, u32::MAX)) {
+            if *first as usize != cells.len() {
+                return Err(wrong("parity of which a part has not come"));
+            }
+            cells.extend(piece.cells());
+            pieces.push(Arc::clone(&piece.stored));
+        }
+        if cells != stream.parity {
+            return Err(wrong("parity that is not what has come"));
+        }
+        let found = stream.segments.iter().map(|named| {
+            let known = self.segments.get(&named.segment).filter(|known| named.is_of(known.directory()));
+            known.map(|known| Arc::clone(known.stored()))
+        });
+        let segments = found.collect::<Option<Vec<_>>>();
+        let segments = segments.ok_or_else(|| wrong("a segment that the table does not have so"))?;
+        Ok(Arc::new(HeldSet::new(set.id, segments, cells, pieces)))
+    }
+}
+
+/// Whether what a map says of this node's segments is what is here.
+pub(super) fn check_part(
+    map: &TableMap,
+    node: NodeId,
+    segments: &BTreeMap<SegmentId, TableSegment>,
+) -> Result<(), String> {
+    let id = map.definition.id;
+    let Some(part) = map.part(node) else {
+        return Err(format!("the map of table {id} has no part of node {node}"));
+    };
+    let same = |named: &NodeSegment| {
+        let known = segments.get(&named.directory.segment);
+        known.is_some_and(|known| {
+            **known.directory() == named.directory && *known.withheld() == named.withheld
+        })
+    };
+    if part.segments.len() != segments.len() || !part.segments.iter().all(same) {
+        return Err(format!(
+            "the map of table {id} says other things of the segments of node {node} than are here"
+        ));
+    }
+    Ok(())
+}
