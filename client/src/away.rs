@@ -56,6 +56,12 @@ impl Away {
 }
 
 impl Cluster {
+    /// How many nodes may be away ([`crate::ClusterOptions::away_max`]).
+    #[must_use]
+    pub fn away_max(&self) -> usize {
+        self.shared.away_max
+    }
+
     /// The nodes that are away now: that could not be reached when they were asked last.
     #[must_use]
     pub fn away(&self) -> Vec<NodeId> {

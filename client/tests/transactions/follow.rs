@@ -62,7 +62,7 @@ impl Follow for Told {
 
 pub(crate) fn follower_options(scene: &Scene) -> FollowerOptions {
     let lines = options(scene, Algorithm::Fast, Operations::Messages).lines;
-    FollowerOptions { lines, prefix: SYSTEM_PREFIX.to_vec(), timeout: Duration::from_secs(10) }
+    FollowerOptions { lines, prefix: SYSTEM_PREFIX.to_vec(), timeout: Duration::from_secs(10), copies: None }
 }
 
 /// Catches up as soon as all nodes are there.

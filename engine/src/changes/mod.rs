@@ -160,7 +160,8 @@ impl Changes {
             Some(follower) => follower,
             None => {
                 let (lines, prefix) = (self.lines.clone(), SYSTEM_PREFIX.to_vec());
-                let options = FollowerOptions { lines, prefix, timeout: CHANGES_TIMEOUT };
+                let copies = Some(self.cluster.clone());
+                let options = FollowerOptions { lines, prefix, timeout: CHANGES_TIMEOUT, copies };
                 followed.follower.insert(Follower::open(options).map_err(EngineError::Catalog)?)
             }
         };

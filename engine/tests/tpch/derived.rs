@@ -458,7 +458,12 @@ async fn a_view_whose_changes_cannot_be_heard_says_so_instead_of_leaving_them_ou
 async fn replica(cluster: &TestCluster) -> Outcome<Replica> {
     let cluster = cluster.connect(Wire::Tcp).await?;
     let lines: LinesOptions = cluster.lines(16 << 20, Duration::from_secs(10));
-    let options = FollowerOptions { lines, prefix: SYSTEM_PREFIX.to_vec(), timeout: Duration::from_secs(10) };
+    let options = FollowerOptions {
+        lines,
+        prefix: SYSTEM_PREFIX.to_vec(),
+        timeout: Duration::from_secs(10),
+        copies: None,
+    };
     let caught_up = tokio::task::spawn_blocking(move || {
         let mut replica = Replica::default();
         Follower::open(options)

@@ -27,6 +27,7 @@ mod process_equals_a_scan_at_home;
 mod protected_tables_need_their_maps;
 mod requests_come_in_boxes;
 mod rows_are_followed;
+mod rows_of_lost_nodes_are_followed;
 mod scratch_is_set_aside;
 mod stripes_are_relayed;
 mod support;

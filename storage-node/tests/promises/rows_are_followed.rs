@@ -27,31 +27,31 @@ use rackscan_ramp::{
 
 use crate::support::cluster::Cluster;
 
-const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
-const TABLE: TableId = TableId(7);
+pub(crate) const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
+pub(crate) const TABLE: TableId = TableId(7);
 /// Rows that every transaction updates, each of a segment of its own, and rows that it inserts.
 const STORED: u32 = 8;
 const INSERTED: u32 = 4;
 const WRITERS: usize = 2;
 const TRANSACTIONS: usize = 100;
 
-fn started(nodes: usize, wire: Wire) -> Cluster {
+pub(crate) fn started(nodes: usize, wire: Wire) -> Cluster {
     let mut cluster = Cluster::new(nodes, wire);
     cluster.start_all();
     cluster
 }
 
-fn session(cluster: &Cluster) -> Session {
+pub(crate) fn session(cluster: &Cluster) -> Session {
     Session::open(SessionOptions::new(cluster.lines())).expect("all nodes are up")
 }
 
 fn follower(cluster: &Cluster) -> Follower {
     let (lines, timeout) = (cluster.lines(), Duration::from_secs(30));
-    let options = FollowerOptions { lines, prefix: ROW_PREFIX.to_vec(), timeout };
+    let options = FollowerOptions { lines, prefix: ROW_PREFIX.to_vec(), timeout, copies: None };
     Follower::open(options).expect("the options work")
 }
 
-fn stored(row: u32) -> RowIdentity {
+pub(crate) fn stored(row: u32) -> RowIdentity {
     RowIdentity::Stored { segment: SegmentId(row), row }
 }
 
@@ -61,16 +61,16 @@ fn rows_of(by: Stamp) -> impl Iterator<Item = RowIdentity> {
     (0..STORED).map(stored).chain(inserted)
 }
 
-fn item(row: RowIdentity, bytes: &[u8]) -> (Key, Value) {
+pub(crate) fn item(row: RowIdentity, bytes: &[u8]) -> (Key, Value) {
     (row.key(TABLE).expect("keys of rows are short"), Value::new(bytes).expect("a short value"))
 }
 
 /// Long enough that scans have several pages.
-fn bytes_of(stamp: Stamp) -> Vec<u8> {
+pub(crate) fn bytes_of(stamp: Stamp) -> Vec<u8> {
     stamp.to_bytes().repeat(50)
 }
 
-fn write(session: &mut Session) -> Stamp {
+pub(crate) fn write(session: &mut Session) -> Stamp {
     let make = |stamp: Stamp| {
         let items = rows_of(stamp).map(|row| item(row, &bytes_of(stamp)));
         Ok::<_, TransactionError>(items.collect())
@@ -90,7 +90,7 @@ fn insert(session: &mut Session) -> Stamp {
 }
 
 /// Catches up as soon as all nodes are there.
-fn catch_up_when_back(follower: &mut Follower, replica: &mut Replica) -> CaughtUp {
+pub(crate) fn catch_up_when_back(follower: &mut Follower, replica: &mut Replica) -> CaughtUp {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match follower.catch_up(replica) {
@@ -104,7 +104,7 @@ fn catch_up_when_back(follower: &mut Follower, replica: &mut Replica) -> CaughtU
 }
 
 /// Every transaction is there wholly or not at all, and these are. How many there are.
-fn check(replica: &Replica, acknowledged: &[Stamp]) -> usize {
+pub(crate) fn check(replica: &Replica, acknowledged: &[Stamp]) -> usize {
     let mut inserted: BTreeMap<Stamp, u32> = BTreeMap::new();
     let mut updated: BTreeMap<Stamp, u32> = BTreeMap::new();
     for (row, version) in replica.table(TABLE).into_iter().flat_map(|rows| rows.rows()) {

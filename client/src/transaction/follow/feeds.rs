@@ -139,17 +139,18 @@ impl Follower {
         deadline: Instant,
         caught: &mut CaughtUp,
     ) -> Result<(), Ended<F::Fault>> {
-        for at in 0..self.feeds.len() {
-            if !self.feeds[at].is_mapped() {
-                self.read_header(at, Stage::Header)?;
-            }
+        let apart = self.feeds.iter().filter(|(_, feed)| !feed.is_mapped());
+        let apart: Vec<usize> = apart.map(|(at, _)| *at).collect();
+        for at in apart {
+            self.read_header(at, Stage::Header)?;
         }
         // While the others travel.
         self.session.lines.release();
-        for at in &self.mapped {
-            self.feeds[*at].read_mapped(&mut self.bytes, follow, caught)?;
+        for feed in self.feeds.values_mut().filter(|feed| feed.is_mapped()) {
+            feed.read_mapped(&mut self.bytes, follow, caught)?;
         }
         self.take_reads(follow, deadline, caught)?;
+        self.read_copies(follow, deadline, caught)?;
         Ok(self.check_alive()?)
     }
 
@@ -160,7 +161,7 @@ impl Follower {
         }
         let away = self.mapped.iter().find(|at| self.session.lines.away(**at).is_some());
         let at = away.or(self.mapped.first()).copied().unwrap_or(0);
-        Err(Stop::Lost(self.feeds[at].home))
+        Err(Stop::Lost(self.session.homes[at].id))
     }
 
     /// Takes what was read of feeds that are not mapped, until all of them were read to their ends.
@@ -170,7 +171,7 @@ impl Follower {
         deadline: Instant,
         caught: &mut CaughtUp,
     ) -> Result<(), Ended<F::Fault>> {
-        while self.feeds.iter().any(|feed| feed.stage != Stage::Done) {
+        while self.feeds.values().any(|feed| feed.stage != Stage::Done) {
             self.wait(deadline)?;
             while let Some(news) = self.news().pop_front() {
                 if let News::Read { at, is_done } = news {
@@ -188,7 +189,7 @@ impl Follower {
         follow: &mut F,
         caught: &mut CaughtUp,
     ) -> Result<(), Ended<F::Fault>> {
-        let Some(feed) = self.feeds.get_mut(at) else { return Ok(()) };
+        let Some(feed) = self.feeds.get_mut(&at) else { return Ok(()) };
         feed.reads = feed.reads.saturating_sub(1);
         if !is_done {
             let home = feed.home;
@@ -202,16 +203,17 @@ impl Follower {
             Stage::Done => Ok(()),
             Stage::Header => {
                 let header = self.header(at)?;
-                self.feeds[at].end = header.end;
+                self.feed(at)?.end = header.end;
                 Ok(self.go_on(at, header)?)
             }
             Stage::Pieces(length) => Ok(self.read_header(at, Stage::After(length))?),
             Stage::After(length) => {
                 let header = self.header(at)?;
                 self.copy(at, FEED_HEADER_BYTES, length)?;
-                self.feeds[at].tell(&self.bytes[..length], header, follow, caught)?;
-                if self.feeds[at].is_read() {
-                    self.feeds[at].stage = Stage::Done;
+                let Some(feed) = self.feeds.get_mut(&at) else { return Ok(()) };
+                feed.tell(&self.bytes[..length], header, follow, caught)?;
+                if feed.is_read() {
+                    feed.stage = Stage::Done;
                     return Ok(());
                 }
                 Ok(self.go_on(at, header)?)
@@ -219,13 +221,18 @@ impl Follower {
         }
     }
 
+    fn feed(&mut self, at: usize) -> Result<&mut Followed, Stop> {
+        self.feeds.get_mut(&at).ok_or(Stop::Lost(self.session.homes[at].id))
+    }
+
     /// Reads what is new, if there is anything.
     fn go_on(&mut self, at: usize, header: FeedHeader) -> Result<(), Stop> {
-        let Some(pieces) = self.feeds[at].wanted(header)? else {
-            self.feeds[at].stage = Stage::Done;
+        let feed = self.feed(at)?;
+        let Some(pieces) = feed.wanted(header)? else {
+            feed.stage = Stage::Done;
             return Ok(());
         };
-        self.feeds[at].stage = Stage::Pieces(pieces.bytes());
+        feed.stage = Stage::Pieces(pieces.bytes());
         let Pieces { first, second } = pieces;
         let behind = FEED_HEADER_BYTES + first.len();
         self.read(at, first.start, FEED_HEADER_BYTES, first.len())?;
@@ -233,15 +240,15 @@ impl Follower {
     }
 
     fn read_header(&mut self, at: usize, stage: Stage) -> Result<(), Stop> {
-        self.feeds[at].stage = stage;
+        self.feed(at)?.stage = stage;
         self.read(at, 0, 0, FEED_HEADER_BYTES)
     }
 
     /// Begins to read a part of a feed to a place in the connection's memory for reads.
     fn read(&mut self, at: usize, from: usize, to: usize, length_bytes: usize) -> Result<(), Stop> {
-        let feed = &mut self.feeds[at];
+        let source = self.feed(at)?.memory;
         let read = OneRead {
-            source: feed.memory,
+            source,
             source_offset_bytes: from as u64,
             target_offset_bytes: self.session.parts.slots.start + to,
             length_bytes,
@@ -249,12 +256,12 @@ impl Follower {
         self.session.tags += 1;
         match self.session.lines.read(at, self.session.tags, &read) {
             Ok(()) => {
-                feed.reads += 1;
+                self.feed(at)?.reads += 1;
                 Ok(())
             }
             Err(error) => {
-                tracing::debug!(home = %feed.home, %error, "a feed was not read");
-                let home = feed.home;
+                let home = self.session.homes[at].id;
+                tracing::debug!(%home, %error, "a feed was not read");
                 self.session.lines.hang_up(at, "its feed could not be read");
                 Err(Stop::Lost(home))
             }
@@ -265,7 +272,7 @@ impl Follower {
     fn header(&mut self, at: usize) -> Result<FeedHeader, Stop> {
         self.copy(at, 0, FEED_HEADER_BYTES)?;
         let header = self.bytes.first_chunk();
-        header.map(FeedHeader::of).ok_or(Stop::Lost(self.feeds[at].home))
+        header.map(FeedHeader::of).ok_or(Stop::Lost(self.session.homes[at].id))
     }
 
     /// Copies what was read to where it is judged.
@@ -276,7 +283,7 @@ impl Follower {
         let from = self.session.parts.slots.start + from;
         let memory = self.session.lines.memory(at);
         let copied = memory.map(|(region, _)| region.copy_out(from, &mut self.bytes[..length]));
-        if matches!(copied, Some(Ok(()))) { Ok(()) } else { Err(Stop::Lost(self.feeds[at].home)) }
+        if matches!(copied, Some(Ok(()))) { Ok(()) } else { Err(Stop::Lost(self.session.homes[at].id)) }
     }
 
     /// Waits for reads that have not ended, so that their memory is free; connections that do not end them are given up.
@@ -284,15 +291,15 @@ impl Follower {
         loop {
             while let Some(news) = self.news().pop_front() {
                 if let News::Read { at, .. } = news
-                    && let Some(feed) = self.feeds.get_mut(at)
+                    && let Some(feed) = self.feeds.get_mut(&at)
                 {
                     feed.reads = feed.reads.saturating_sub(1);
                 }
             }
             let session = &self.session;
             let is_lost = |at: usize| session.homes[at].opened.is_none() || session.lines.away(at).is_some();
-            let waits: Vec<usize> =
-                (0..self.feeds.len()).filter(|at| self.feeds[*at].reads > 0 && !is_lost(*at)).collect();
+            let waits = self.feeds.iter().filter(|(at, feed)| feed.reads > 0 && !is_lost(**at));
+            let waits: Vec<usize> = waits.map(|(at, _)| *at).collect();
             if waits.is_empty() {
                 return;
             }

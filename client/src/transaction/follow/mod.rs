@@ -3,20 +3,22 @@
 //! ```text
 //! first, and when it cannot go on:   every home is opened, leased, marked; then scanned, page by page    -> begin_anew, scanned
 //! catch_up:                          rounds: every feed is read to its end                               -> record, round_ended
+//! a home that may be away:           the copy of its log that others keep, from its beginning            -> record   (copies)
 //! ```
 //!
 //! A session whose transactions are questions: connections, homes, leases and long answers are those of [`super`].
 //!
 //! Invariants
 //! - When a call succeeds, everything that was acknowledged before it began was told, and every feed was read to an end that was looked at after the call began.
-//! - All homes are followed or none: where one was lost, started anew or has overwritten what was not read, everything begins anew.
+//! - All homes are followed or none: where one was lost, is back, was started anew or has overwritten what was not read, everything begins anew.
 //! - Nothing of a dead node's memory makes a call succeed: the nodes whose memory is mapped here are looked at after it was copied.
 //! - A part of a connection's memory has one user at a time: what ends without its reads having ended waits for them, or hangs up.
 
+mod copies;
 mod feeds;
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -35,9 +37,10 @@ use super::{
     home::{Parts, Purpose},
 };
 use crate::{
-    ClientError, LinesOptions,
+    ClientError, Cluster, LinesOptions,
     limits::{FOLLOW_ATTEMPTS_MAX, FOLLOW_RETURN_TIME},
 };
+use copies::AwayHome;
 use feeds::Followed;
 
 /// What a follower is opened with.
@@ -50,6 +53,8 @@ pub struct FollowerOptions {
     pub prefix: Vec<u8>,
     /// How long catching up may take.
     pub timeout: Duration,
+    /// A cluster that may do without some nodes ([`crate::ClusterOptions::away_max`]): of as many homes that are away, the copies of their logs are told of. `None` if all homes are needed.
+    pub copies: Option<Cluster>,
 }
 
 /// What it took to catch up.
@@ -163,10 +168,14 @@ impl<F> From<Stop> for Ended<F> {
 pub struct Follower {
     session: Session,
     prefix: Vec<u8>,
-    /// By home; empty if all begins anew.
-    feeds: Vec<Followed>,
+    /// By the home's place among all of them; empty if all begins anew.
+    feeds: BTreeMap<usize, Followed>,
     /// Homes whose memory is mapped here.
     mapped: Vec<usize>,
+    /// How copies of logs are read.
+    copies: Option<Cluster>,
+    /// Homes that are away.
+    away: Vec<AwayHome>,
     attempt: u64,
     /// Where bytes of feeds are judged.
     bytes: Vec<u8>,
@@ -178,7 +187,7 @@ impl Follower {
     /// # Errors
     /// Options that cannot work, and what the system refuses.
     pub fn open(options: FollowerOptions) -> Result<Self, ClientError> {
-        let FollowerOptions { lines, prefix, timeout } = options;
+        let FollowerOptions { lines, prefix, timeout, copies } = options;
         if !prefix.starts_with(SYSTEM_PREFIX) {
             return Err(ClientError::Options(format!(
                 "the prefix '{}', expected one that begins with '{}': homes tell of other keys only where such a one is written with them",
@@ -191,8 +200,9 @@ impl Follower {
             Session::open(SessionOptions { timeout, places_max: 0, ..SessionOptions::new(lines) })?;
         session.parts = parts;
         session.news = Some(VecDeque::new());
-        let (feeds, mapped, bytes) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { session, prefix, feeds, mapped, attempt: 0, bytes })
+        let copies = copies.filter(|cluster| cluster.away_max() > 0);
+        let (feeds, mapped, away, bytes) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { session, prefix, feeds, mapped, copies, away, attempt: 0, bytes })
     }
 
     /// The homes that it follows, ascending.
@@ -206,11 +216,20 @@ impl Follower {
         self.feeds.clear();
     }
 
+    /// Homes that are away, and of which the copies of their logs were told of.
+    #[must_use]
+    pub fn away(&self) -> Vec<HomeId> {
+        self.away.iter().map(AwayHome::id).collect()
+    }
+
     /// Tells everything that was acknowledged before this was called, always to the same `follow`. When it succeeds, what was told is read-atomic. Without news it costs a copy
     /// of each feed's header and one system call where memory is mapped, and one small read for each other node.
     ///
     /// # Errors
-    /// [`FollowError`]; what was told is void then, and the next call begins anew. A home that is away is named after half a second, in which it may come back.
+    /// [`FollowError`]; what was told is void then, and the next call begins anew. A home that is away is named, or its copy read, after half a second, in which it may come back.
+    ///
+    /// # Panics
+    /// On a thread that runs asynchronous tasks, if homes may be away: it waits for copies of their logs.
     pub fn catch_up<F: Follow>(&mut self, follow: &mut F) -> Result<CaughtUp, FollowError<F::Fault>> {
         let deadline = Instant::now() + self.session.timeout;
         let mut caught = CaughtUp::default();
@@ -238,7 +257,7 @@ impl Follower {
         deadline: Instant,
         caught: &mut CaughtUp,
     ) -> Result<(), Ended<F::Fault>> {
-        if self.feeds.is_empty() || self.lost().is_some() {
+        if self.feeds.is_empty() || self.lost().is_some() || self.is_back() {
             caught.began_anew = true;
             follow.begin_anew();
             self.begin(deadline)?;
@@ -257,13 +276,17 @@ impl Follower {
         }
     }
 
-    /// Opens, leases and marks all homes.
+    /// Opens, leases and marks all homes that are there.
     fn begin(&mut self, deadline: Instant) -> Result<(), Stop> {
         self.attempt += 1;
         self.feeds.clear();
+        self.away.clear();
         self.news().clear();
-        let ids = self.session.ids.clone();
-        self.make_ready(&ids, deadline)?;
+        let mut ids = self.session.ids.clone();
+        while let Err(error) = self.make_ready(&ids, deadline) {
+            let home = self.take_for_away(error)?;
+            ids.retain(|id| *id != home);
+        }
         while let Some(home) = self.lost() {
             // A lease may come before the memory does.
             let is_leased = self.session.homes.iter().any(|of| of.id == home && of.lease.is_some());
@@ -273,24 +296,25 @@ impl Follower {
             self.check_time(deadline)?;
             self.session.wait(deadline);
         }
-        for at in 0..ids.len() {
-            self.session.ask(at, Purpose::Follow(self.attempt), Request::Mark);
+        let places: Vec<usize> = ids.iter().filter_map(|id| self.session.position(*id)).collect();
+        for at in &places {
+            self.session.ask(*at, Purpose::Follow(self.attempt), Request::Mark);
         }
-        let mut marks: Vec<Option<Tail>> = vec![None; ids.len()];
-        while marks.contains(&None) {
+        let mut marks: BTreeMap<usize, Tail> = BTreeMap::new();
+        while marks.len() < places.len() {
             match self.next_reply(deadline)? {
-                (at, Reply::Marked { tail }) => marks[at] = Some(tail),
+                (at, Reply::Marked { tail }) => drop(marks.insert(at, tail)),
                 (at, Reply::Refused { why: Refusal::NoFeed }) => return Err(self.no_feed(at)),
                 (at, reply) => return Err(self.nonsense(at, &reply)),
             }
         }
         self.mapped.clear();
-        for (at, mark) in marks.into_iter().enumerate() {
-            let feed = mark.and_then(|mark| self.followed(at, mark)).ok_or_else(|| self.no_feed(at))?;
+        for (at, mark) in marks {
+            let feed = self.followed(at, mark).ok_or_else(|| self.no_feed(at))?;
             if feed.is_mapped() {
                 self.mapped.push(at);
             }
-            self.feeds.push(feed);
+            self.feeds.insert(at, feed);
         }
         Ok(())
     }
@@ -316,10 +340,11 @@ impl Follower {
         Some(Followed::new(self.session.homes[at].id, memory, mapped, reader))
     }
 
-    /// Tells what all homes have.
+    /// Tells what all homes have that are there.
     fn scan<F: Follow>(&mut self, follow: &mut F, deadline: Instant) -> Result<(), Ended<F::Fault>> {
-        let mut left = self.session.homes.len();
-        (0..left).for_each(|at| self.ask_page(at, None));
+        let mut left = self.feeds.len();
+        let places: Vec<usize> = self.feeds.keys().copied().collect();
+        places.into_iter().for_each(|at| self.ask_page(at, None));
         while left > 0 {
             match self.next_reply(deadline)? {
                 (at, Reply::Scanned { items, more }) => {
@@ -380,9 +405,11 @@ impl Follower {
         Err(Stop::Home(TransactionError::TimedOut { waited: self.session.timeout, homes }))
     }
 
-    /// A home whose connection has ended since it was opened, or that was not opened.
+    /// A home whose connection has ended since it was opened, or that was not opened, and is not taken for away.
     fn lost(&self) -> Option<HomeId> {
-        self.session.homes.iter().find(|home| home.opened.is_none()).map(|home| home.id)
+        let is_lost = |home: HomeId| self.away.iter().all(|away| away.id() != home);
+        let mut closed = self.session.homes.iter().filter(|home| home.opened.is_none());
+        closed.find(|home| is_lost(home.id)).map(|home| home.id)
     }
 
     fn no_feed(&self, at: usize) -> Stop {

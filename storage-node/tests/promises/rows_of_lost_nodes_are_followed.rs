@@ -1,0 +1,149 @@
+//! Promise: who may do without some nodes knows every row that was acknowledged though they are gone, and of no transaction only a part: from the copies of their logs.
+
+use std::time::{Duration, Instant};
+
+use rackscan_client::{
+    Cluster as Catalogs, ClusterOptions, FollowError, Follower, FollowerOptions, Session, SessionOptions,
+    TransactionError,
+};
+use rackscan_delta::{identity::ROW_PREFIX, replica::Replica};
+use rackscan_fabric::Wire;
+use rackscan_ramp::{
+    message::{Guard, HomeId, Part, Reply, Request},
+    stamp::Stamp,
+};
+
+use crate::{
+    rows_are_followed::{
+        TABLE, WIRES, bytes_of, catch_up_when_back, check, item, session, started, stored, write,
+    },
+    support::{
+        cluster::{Cluster, homes},
+        keys::{at, part},
+    },
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn follower(cluster: &Cluster, away_max: usize) -> Follower {
+    let lines = cluster.lines();
+    let options = ClusterOptions { away_max, ..ClusterOptions::new(lines.nodes.clone(), lines.key.clone()) };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("the machine allows it");
+    let copies = runtime.block_on(Catalogs::connect(options)).expect("few enough nodes are away");
+    let prefix = ROW_PREFIX.to_vec();
+    Follower::open(FollowerOptions { lines, prefix, timeout: PATIENCE, copies: Some(copies) })
+        .expect("the options work")
+}
+
+#[test]
+fn what_was_acknowledged_is_known_with_one_node_and_with_two_of_four_away() {
+    // The second one keeps a copy of the first one's log.
+    for (wire, first, second) in [(Wire::Shm, 2, 3), (Wire::Tcp, 1, 3)] {
+        let mut cluster = started(4, wire);
+        let mut writer = session(&cluster);
+        let mut acknowledged = vec![write(&mut writer)];
+        let (mut before, mut told) = (follower(&cluster, 2), Replica::new());
+        before.catch_up(&mut told).unwrap();
+        acknowledged.extend((0..5).map(|_| write(&mut writer)));
+        drop(writer);
+        for (lost, id) in [first, second].into_iter().enumerate() {
+            cluster.stop(id);
+            let caught = before.catch_up(&mut told).unwrap();
+            assert!(caught.began_anew, "{wire:?}");
+            assert_eq!(before.away().len(), lost + 1, "{wire:?}");
+            check(&told, &acknowledged);
+            let (mut later, mut replica) = (follower(&cluster, 2), Replica::new());
+            later.catch_up(&mut replica).unwrap();
+            check(&replica, &acknowledged);
+            let caught = later.catch_up(&mut replica).unwrap();
+            assert_eq!((caught.records, caught.began_anew), (0, false), "{wire:?}: nothing is new");
+        }
+        cluster.start(first);
+        cluster.start(second);
+        let deadline = Instant::now() + PATIENCE;
+        while catch_up_when_back(&mut before, &mut told).began_anew || !before.away().is_empty() {
+            assert!(Instant::now() < deadline, "{wire:?}: {:?} is still taken for away", before.away());
+        }
+        check(&told, &acknowledged);
+        acknowledged.push(write(&mut session(&cluster)));
+        before.catch_up(&mut told).unwrap();
+        check(&told, &acknowledged);
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn more_nodes_than_may_be_away_are_named() {
+    let mut cluster = started(4, Wire::Shm);
+    write(&mut session(&cluster));
+    let (mut follower, mut replica) = (follower(&cluster, 1), Replica::new());
+    follower.catch_up(&mut replica).unwrap();
+    cluster.stop(1);
+    follower.catch_up(&mut replica).unwrap();
+    cluster.stop(3);
+    let error = follower.catch_up(&mut replica).unwrap_err();
+    let is_named = matches!(error, FollowError::Home(TransactionError::NodeDown { home: HomeId(1 | 3), .. }));
+    assert!(is_named, "{error}");
+    cluster.stop_all();
+}
+
+/// Rows of a transaction that writes one at node 1 and one at node 2.
+fn part_of(stamp: Stamp, row: u32) -> Part {
+    let items = vec![item(stored(row), &bytes_of(stamp))];
+    Part { homes: homes(&[1, 2]), guard: Guard::Open, items, ..part(stamp, &[]) }
+}
+
+#[test]
+fn a_transaction_that_is_in_doubt_at_a_lost_node_ends_as_its_other_homes_say() {
+    for wire in WIRES {
+        let mut cluster = started(4, wire);
+        let (committed, superseding, open, half) = (at(10, 1), at(20, 2), at(30, 3), at(40, 4));
+        let (mut first, mut second) = (cluster.ready(1), cluster.ready(2));
+        let prepare = |part| Request::Prepare { part, settled: Vec::new() };
+        // Committed at node 2, where nothing tells of it any more; at node 1 nobody has said so.
+        assert_eq!(first.transact(prepare(part_of(committed, 0))), Reply::Prepared);
+        assert_eq!(second.transact(prepare(part_of(committed, 1))), Reply::Prepared);
+        assert_eq!(second.transact(Request::Commit { stamp: committed }), Reply::Committed);
+        let alone = Part { homes: homes(&[2]), ..part_of(superseding, 1) };
+        assert_eq!(second.transact(prepare(alone)), Reply::Committed);
+        // All have prepared it, so it is committed, and somebody may know.
+        assert_eq!(first.transact(prepare(part_of(open, 2))), Reply::Prepared);
+        assert_eq!(second.transact(prepare(part_of(open, 3))), Reply::Prepared);
+        // Node 2 has never heard of it.
+        assert_eq!(first.transact(prepare(part_of(half, 4))), Reply::Prepared);
+        cluster.stop(1);
+        let (mut follower, mut replica) = (follower(&cluster, 1), Replica::new());
+        follower.catch_up(&mut replica).unwrap();
+        let rows = replica.table(TABLE).expect("there are rows");
+        let stamp_of = |row| rows.row(stored(row)).map(|version| version.stamp);
+        let found: Vec<_> = (0..5).map(stamp_of).collect();
+        assert_eq!(found, [Some(committed), Some(superseding), Some(open), Some(open), None], "{wire:?}");
+        cluster.stop_all();
+    }
+}
+
+#[test]
+fn a_log_that_was_made_shorter_tells_as_much() {
+    let mut cluster = Cluster::new(3, Wire::Shm);
+    cluster.log_bytes_max = Some(2 << 20);
+    cluster.start_all();
+    let mut session = Session::open(SessionOptions::new(cluster.lines())).unwrap();
+    let written: Vec<Stamp> = (0..40)
+        .map(|number: u32| {
+            // Other people's keys are there, too.
+            let mut items: Vec<_> = (0..6).map(|row| item(stored(row), &vec![7; 40_000])).collect();
+            items.push((crate::support::keys::key(&number.to_string()), crate::support::keys::value(b"x")));
+            session.write(items).unwrap().stamp
+        })
+        .collect();
+    drop(session);
+    let through = std::fs::metadata(cluster.path(1, "data/transactions.log")).unwrap().len();
+    assert!(through < 3 << 20, "it was never made shorter: {through} bytes");
+    cluster.stop(1);
+    let (mut follower, mut replica) = (follower(&cluster, 1), Replica::new());
+    follower.catch_up(&mut replica).unwrap();
+    let rows = replica.table(TABLE).expect("there are rows");
+    assert_eq!(rows.rows().count(), 6);
+    assert!(rows.rows().all(|(_, version)| Some(&version.stamp) == written.last()));
+    cluster.stop_all();
+}
