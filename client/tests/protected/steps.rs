@@ -1,21 +1,11 @@
 //! Loads that end in their middle, and maps that are damaged.
 
+use std::time::{Duration, Instant};
+
 use rackscan_client::LoadSession;
 use rackscan_format::{schema::Protection, stripe_set::TableMap};
 
-use crate::support::{Rack, append, definition, id, is_read, load, said, segment, table, wanted};
-
-/// Waits until nodes have forgotten what nobody loads any more.
-async fn settles(rack: &Rack, empty: u64) {
-    let cluster = rack.connect(0).await.expect("all nodes are there");
-    for _ in 0..600 {
-        if rack.used_bytes(&cluster).await == empty {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("{} bytes are in use, expected {empty}", rack.used_bytes(&cluster).await);
-}
+use crate::support::{PATIENCE, Rack, append, definition, id, is_read, load, said, segment, table, wanted};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_that_is_dropped_or_loses_a_node_at_any_step_leaves_nothing() {
@@ -43,8 +33,8 @@ async fn a_load_that_is_dropped_or_loses_a_node_at_any_step_leaves_nothing() {
                 drop(session);
             }
             drop(cluster);
-            settles(&rack, empty).await;
             let cluster = rack.connect(0).await.unwrap();
+            rack.comes_to_use(&cluster, |used| used == empty).await;
             let catalog = cluster.catalog().await.unwrap();
             assert!(catalog.tables.is_empty() && catalog.broken.is_empty(), "{step}: {catalog:?}");
         }
@@ -123,15 +113,22 @@ async fn a_damaged_map_is_found_and_others_are_used_and_nothing_else_of_the_node
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_up_while_he_publishes_leaves_a_table_that_survives_losses_or_none() {
     let mut rack = Rack::new(3);
-    let (mut whole, mut none) = (0, 0);
+    let (mut whole, mut none, mut took) = (0, 0, Duration::ZERO);
     for number in 0..24 {
         let cluster = rack.connect(0).await.unwrap();
         let wanted = definition(20 + number, &rack.ids(), Some(Protection::Xor));
         let session = LoadSession::begin(&cluster, wanted).await.unwrap();
         append(&session, 0, &[1, 1, 1]).await;
-        // Longer each time, through all steps and past the last one.
-        let patience = std::time::Duration::from_millis(u64::from(number * number) / 3);
+        // The first and the last one get all the time that they need; in between it is longer each time, from none through all steps and past the last one.
+        let patience = match number {
+            0 | 23 => PATIENCE,
+            _ => took * (number - 1) / 16,
+        };
+        let begun = Instant::now();
         let published = tokio::time::timeout(patience, session.publish()).await;
+        if number == 0 {
+            took = begun.elapsed();
+        }
         drop(cluster);
         if number % 2 == 0 {
             (0..3).for_each(|node| rack.restart(node));

@@ -85,7 +85,7 @@ async fn a_stripe_set_goes_when_none_of_its_segments_is_kept_and_not_before() {
     succeed(&rack, &table(&whole, 8).await, 9, &[0, 1, 2], &[1, 0, 0]).await;
     let third = table(&whole, 9).await;
     assert_eq!(numbers(&third), [SegmentId(3)]);
-    assert!(rack.used_bytes(&whole).await < loaded);
+    rack.comes_to_use(&whole, |used| used < loaded).await;
     rack.stop(0);
     let cluster = rack.connect(1).await.unwrap();
     assert_eq!(cluster.away(), [id(0)]);
@@ -93,7 +93,7 @@ async fn a_stripe_set_goes_when_none_of_its_segments_is_kept_and_not_before() {
     rack.start(0);
     let whole = rack.connect(0).await.unwrap();
     whole.drop_table("t7").await.unwrap();
-    assert_eq!(rack.used_bytes(&whole).await, empty);
+    rack.comes_to_use(&whole, |used| used == empty).await;
     for node in 0..3 {
         let maps: Vec<_> = std::fs::read_dir(rack.data(node).join("maps")).unwrap().collect();
         assert!(maps.is_empty(), "{maps:?}");

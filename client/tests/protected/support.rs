@@ -1,6 +1,10 @@
 //! Which cluster do the tests of protected tables use? Real nodes of this process, each with a device and a folder that outlive it.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rackscan_client::{
     ClientError, Cluster, ClusterCatalog, ClusterOptions, ClusterTable, LoadSession, NodeEndpoint,
@@ -17,6 +21,9 @@ use rackscan_format::{
 use rackscan_scan::PageWanted;
 use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle};
 use tempfile::TempDir;
+
+/// Longer than anything takes that happens at all, on a machine that has much else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Rack {
     folder: TempDir,
@@ -93,7 +100,7 @@ impl Rack {
         let endpoints = (0..self.nodes.len()).map(endpoint).collect();
         let mut options = ClusterOptions::new(endpoints, self.key.clone());
         (options.memory_bytes, options.away_max) = (memory_bytes, away_max);
-        options.request_timeout = Duration::from_secs(20);
+        options.request_timeout = PATIENCE;
         Cluster::connect(options).await
     }
 
@@ -105,6 +112,19 @@ impl Rack {
             used += status.devices.iter().map(|device| device.used_bytes).sum::<u64>();
         }
         used
+    }
+
+    /// Waits until as many bytes are in use as are wanted. What was given up may still be on its way, and has room as long.
+    pub(crate) async fn comes_to_use(&self, cluster: &Cluster, is_wanted: impl Fn(u64) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let used = self.used_bytes(cluster).await;
+            if is_wanted(used) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{used} bytes are in use for ever");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
 
@@ -207,6 +227,16 @@ pub(crate) async fn table(cluster: &Cluster, id: u32) -> ClusterTable {
     let catalog: ClusterCatalog = cluster.catalog().await.expect("enough nodes are there");
     let found = catalog.tables.into_iter().find(|table| table.definition.id == TableId(id));
     found.unwrap_or_else(|| panic!("no table {id}; broken: {:?}", catalog.broken))
+}
+
+/// Waits until the nodes that were away are used again, which takes looking at what there is from time to time.
+pub(crate) async fn are_back(cluster: &Cluster) {
+    let deadline = Instant::now() + PATIENCE;
+    while !cluster.away().is_empty() {
+        assert!(Instant::now() < deadline, "{:?} are away for ever", cluster.away());
+        tokio::time::sleep(rackscan_client::limits::AWAY_LOOK_PERIOD / 10).await;
+        cluster.catalog().await.expect("enough nodes are there");
+    }
 }
 
 pub(crate) fn wanted(placed: &PlacedSegment) -> Vec<PageWanted> {

@@ -1,5 +1,7 @@
 //! Do sessions and storage nodes understand each other? Real nodes, with devices and logs, in this process.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use rackscan_client::{NodeEndpoint, Operations, Session};
 use rackscan_fabric::{Address, Wire};
 use rackscan_format::ids::NodeId;
@@ -15,11 +17,19 @@ use crate::{
 
 const NODES: u16 = 3;
 
+/// An address of this machine at which nobody else listens or calls from: the port of a node that is down stays free.
+fn own_host() -> String {
+    static HOSTS: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), HOSTS.fetch_add(1, Ordering::Relaxed));
+    format!("127.{}.{}.{}", 1 + process / 256 % 254, process % 256, 1 + number % 254)
+}
+
 struct Nodes {
     /// Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
     folder: TempDir,
     /// Sockets need short paths.
     sockets: TempDir,
+    host: String,
     handles: Vec<Option<NodeHandle>>,
     endpoints: Vec<NodeEndpoint>,
 }
@@ -29,7 +39,8 @@ impl Nodes {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
         let sockets = TempDir::new().expect("the folder for temporary files is writable");
         std::fs::write(folder.path().join("cluster.key"), key().to_hex()).expect("the folder is writable");
-        let mut nodes = Self { folder, sockets, handles: Vec::new(), endpoints: Vec::new() };
+        let mut nodes =
+            Self { folder, sockets, host: own_host(), handles: Vec::new(), endpoints: Vec::new() };
         for node in 0..NODES {
             let handle = Node::start(nodes.config(node)).expect("the node starts");
             let addresses = handle.addresses().to_vec();
@@ -50,7 +61,7 @@ impl Nodes {
         let port = before.and_then(|before| before.addresses.iter().find_map(port)).unwrap_or(0);
         config.listen = vec![
             Address::Shm { path: self.sockets.path().join(node.to_string()) },
-            Address::Tcp { host: "127.0.0.1".to_owned(), port },
+            Address::Tcp { host: self.host.clone(), port },
         ];
         config.memory_budget = ByteSize(96 << 20);
         config.cache = Some(ByteSize(0));

@@ -21,7 +21,7 @@ use crate::latency::Latencies;
 /// How long a node may take to answer, and a stripe to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long nodes may take to have counted what has ended.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(30);
 /// Slots that a ring has at most.
 const SLOTS_MAX: usize = 64;
 

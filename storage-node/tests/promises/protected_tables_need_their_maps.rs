@@ -1,12 +1,14 @@
 //! Promise: a protected table is prepared only where its parity and its map are, and a map that says what is here; what does not become a table
 //! leaves nothing, and what does is there after a restart.
 
+use std::time::{Duration, Instant};
+
 use rackscan_format::{
     codec,
     ids::{NodeId, SegmentId, TableId},
     message::{
-        Answer, AppendParity, KeepMap, LoadHeld, NodeCatalog, NodeSegment, NodeTable, ReadMap, Refusal,
-        RefusalCode, Request, Target,
+        Answer, AppendParity, KeepMap, LoadHeld, NodeCatalog, NodeSegment, NodeStatus, NodeTable, ReadMap,
+        Refusal, RefusalCode, Request, Target,
     },
     schema::Protection,
     segment::Extent,
@@ -22,6 +24,8 @@ use crate::support::{
 
 const CELL: u32 = 8192;
 const ROWS: u32 = 2000;
+/// Longer than anything takes that happens at all.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// The other node of the table, which nobody asks here.
 const OTHER: NodeId = NodeId(4);
 
@@ -145,6 +149,20 @@ fn used_bytes(node: &Running) -> u64 {
     node.shm().status().devices.iter().map(|device| device.used_bytes).sum()
 }
 
+/// What a node says when nobody else is connected to it, and that is so: connections take memory, and end some time after they were dropped.
+fn says_alone(node: &Running, is_so: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
+    let deadline = Instant::now() + PATIENCE;
+    let mut client = node.shm();
+    loop {
+        let status = client.status();
+        if status.counters.connections_open == 1 && is_so(&status) {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{status:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_restart() {
     let home = Home::new();
@@ -195,7 +213,8 @@ fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_re
 fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_its_load() {
     let home = Home::new();
     let node = home.start();
-    let (empty, memory) = (used_bytes(&node), node.shm().status().counters.memory_used_bytes);
+    let memory = says_alone(&node, |_| true).counters.memory_used_bytes;
+    let empty = used_bytes(&node);
     type Wrong = (&'static str, fn(&mut TableMap));
     let wrongs: [Wrong; 6] = [
         ("defines it otherwise", |map| map.definition.source.push('!')),
@@ -224,11 +243,8 @@ fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_it
         assert!(refused.text.contains(says), "{refused:?}, expected {says}");
         client.done(Request::AbortLoad { load: table.id() });
         drop(client);
-        let counters = |node: &Running| node.shm().status().counters;
-        while counters(&node).connections_open > 1 {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        assert_eq!((used_bytes(&node), counters(&node).memory_used_bytes), (empty, memory), "{says}");
+        says_alone(&node, |status| status.counters.memory_used_bytes == memory);
+        assert_eq!(used_bytes(&node), empty, "{says}");
     }
     node.stop();
 }

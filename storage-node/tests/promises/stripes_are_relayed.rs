@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    net::TcpListener,
     os::unix::fs::FileExt,
     time::{Duration, Instant},
 };
@@ -9,18 +10,19 @@ use std::{
 use rackscan_fabric::{Address, ClusterKey, Region, RegionSlice, connect};
 use rackscan_format::{
     ids::NodeId,
-    message::{NodeStatus, RelayedTo},
+    message::{NodeStatus, RelayStatus, RelayedTo},
 };
 use rackscan_relay::{Member, Shape, Stripe, Who, WriteError, Writer};
 use rackscan_storage_node::{ByteSize, PeerConfig};
 use rackscan_stripe::{Cell, Geometry, Node as Turn, Parity, Way};
 
-use crate::support::node::{Home, Running};
+use crate::support::node::{Home, Running, own_host};
 
 const NODES: usize = 5;
 const CELL_BYTES: usize = 64 << 10;
 const SCRATCH_BYTES: u64 = 8 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than anything takes that happens at all.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Nodes that relay over both wires and know each other.
 struct Cluster {
@@ -33,13 +35,16 @@ struct Cluster {
 impl Cluster {
     fn start() -> Self {
         let homes: Vec<Home> = (0..NODES).map(|_| Home::new()).collect();
-        let relay = |home: &Home| {
-            // Its number is free until the node takes it: no other test of this process asks for one by number.
-            let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-            let port = port.expect("there is a free port").port();
-            [home.relay_socket(), Address::Tcp { host: "127.0.0.1".to_owned(), port }]
+        let host = own_host();
+        // Held together, so that they differ, and free again when the nodes want them.
+        let ports: Vec<TcpListener> =
+            homes.iter().map(|_| TcpListener::bind((&*host, 0)).expect("a free port")).collect();
+        let relay = |(home, port): (&Home, &TcpListener)| {
+            let port = port.local_addr().expect("it is bound").port();
+            [home.relay_socket(), Address::Tcp { host: host.clone(), port }]
         };
-        let relays: Vec<[Address; 2]> = homes.iter().map(relay).collect();
+        let relays: Vec<[Address; 2]> = homes.iter().zip(&ports).map(relay).collect();
+        drop(ports);
         let key = homes[0].key.clone();
         let mut cluster = Self { homes, relays, nodes: Vec::new(), key };
         for number in 0..NODES {
@@ -87,6 +92,15 @@ impl Cluster {
                 return status;
             }
             std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until no node has a session: the memory of a relay holds two at most, and it hears some time later that a client has left.
+    fn rest(&self) {
+        for number in (0..NODES).filter(|number| self.nodes[*number].is_some()) {
+            let is_over = |status: &NodeStatus| status.relays.iter().all(|relay| relay.sessions == 0);
+            let status = self.status(number, is_over);
+            assert!(is_over(&status), "node {number}: {:?}", status.relays);
         }
     }
 
@@ -164,16 +178,19 @@ fn every_cell_is_on_its_nodes_device_and_the_client_sends_each_byte_once() {
             let data_bytes = (written * geometry.data().len() * CELL_BYTES) as f64;
             let sent = writer.counters().sent_bytes as f64 / data_bytes;
             assert!((sent - sent_per_data).abs() < 1e-9, "{way:?}: {sent}");
+            drop(writer);
+            cluster.rest();
         }
     }
     for (number, expected) in on_disk.iter().enumerate() {
         let lengths = [expected[0].len() as u64, expected[1].len() as u64];
         let kept = |status: &NodeStatus| [0, 1].map(|wire| status.relays[wire].kept_bytes);
-        let status = cluster.status(number, |status| kept(status) == lengths);
-        assert_eq!(kept(&status), lengths, "{:?}", status.relays);
-        assert!(
-            status.relays.iter().all(|relay| relay.stripes == 9 && relay.stored_bytes == relay.kept_bytes)
-        );
+        let is_whole = |status: &NodeStatus| {
+            let counted = |relay: &RelayStatus| relay.stripes == 9 && relay.stored_bytes == relay.kept_bytes;
+            kept(status) == lengths && status.relays.iter().all(counted)
+        };
+        let status = cluster.status(number, is_whole);
+        assert!(is_whole(&status), "{:?}, expected {lengths:?} bytes of 9 stripes", status.relays);
         let area = status.devices[0].scratch.expect("it has one");
         let device = File::open(cluster.homes[number].device(0)).expect("it is there");
         for (wire, expected) in expected.iter().enumerate() {
@@ -197,6 +214,8 @@ fn a_node_that_dies_or_is_away_is_named_and_the_others_relay_without_it() {
     assert!(error.contains("node 2"), "{error}");
     let error = cluster.writer(Way::Relay, cluster.members(0)).expect_err("a node is gone").to_string();
     assert!(error.contains("node 2"), "{error}");
+    drop(writer);
+    cluster.rest();
     let four: Vec<Member> = cluster.members(0).into_iter().filter(|member| member.node != id(2)).collect();
     let writer = cluster.writer(Way::Relay, four).expect("four agree");
     assert!(writer.is_open());

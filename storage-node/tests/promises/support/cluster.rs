@@ -17,7 +17,7 @@ use rackscan_storage_node::{ByteSize, ClusterId, Config, LogPatience, PeerConfig
 
 use super::{
     client::Client,
-    node::{Home, Running},
+    node::{Home, Running, own_host},
 };
 
 /// Longer than anything takes that happens at all.
@@ -52,13 +52,14 @@ impl Cluster {
     pub(crate) fn of_new_nodes(nodes: usize, wire: Wire) -> Self {
         let homes: Vec<Home> = (0..nodes).map(|_| Home::new()).collect();
         // Held together, so that they differ, and free again when the nodes want them.
+        let host = own_host();
         let ports: Vec<TcpListener> =
-            (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+            (0..nodes).map(|_| TcpListener::bind((&*host, 0)).expect("a free port")).collect();
         let address = |(home, port): (&Home, &TcpListener)| match wire {
             Wire::Shm => home.config().listen[0].clone(),
             _ => {
                 let port = port.local_addr().expect("it is bound").port();
-                Address::Tcp { host: "127.0.0.1".to_owned(), port }
+                Address::Tcp { host: host.clone(), port }
             }
         };
         let addresses = homes.iter().zip(&ports).map(address).collect();

@@ -1,6 +1,9 @@
 //! How does a test run a node? In its own folder, with small devices and the least memory.
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use rackscan_fabric::{Address, ClusterKey};
 use rackscan_format::{
@@ -28,6 +31,13 @@ pub(crate) const BRIDGES: [Bridge; 4] = [
     Bridge { kind: BridgeKind::Static, io: IoKind::Pread },
     Bridge { kind: BridgeKind::Dynamic, io: IoKind::Pread },
 ];
+
+/// An address of this machine at which nobody else listens or calls from: a port that was found free there stays free.
+pub(crate) fn own_host() -> String {
+    static HOSTS: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), HOSTS.fetch_add(1, Ordering::Relaxed));
+    format!("127.{}.{}.{}", 1 + process / 256 % 254, process % 256, 1 + number % 254)
+}
 
 /// A node's folder, which outlives the node.
 pub(crate) struct Home {
