@@ -72,9 +72,9 @@ pub(crate) struct Global {
     /// Memory in which the engine keeps pages that it has fetched, beside what the nodes keep (`64MiB`) [default: none]
     #[arg(long, global = true, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = bytes)]
     pub(crate) engine_cache: u64,
-    /// How many nodes may be away, at most 2: tables that were loaded with parity are read without them
-    #[arg(long, global = true, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u8).range(0..=2))]
-    pub(crate) away: u8,
+    /// How many nodes may be away, at most 2: tables that were loaded with parity are read without them [default: for queries, 2 of four nodes or more, 1 of three; else 0]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) away: Option<u8>,
     /// What to log on standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,

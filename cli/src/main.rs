@@ -47,17 +47,18 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let default = if matches!(arguments.command, Command::Node(_)) { "info" } else { "warn" };
     logging::start(global.log.as_deref(), default)?;
     let open = || Session::open(global);
+    let open_to_read = || Session::open_to_read(global);
     match &arguments.command {
         Command::Load(load) => command::load::run(&open()?, load),
         Command::Query(query) => {
             // Wrong words fail before nodes are started.
             command::query::selected(&query.queries)?;
-            command::query::run(&open()?, query)
+            command::query::run(&open_to_read()?, query)
         }
-        Command::Sql(sql) => command::sql::run(&open()?, sql),
-        Command::Shell(shell) => command::shell::run(&open()?, shell),
-        Command::Explain(explain) => command::explain::run(&open()?, explain),
-        Command::Tables(tables) => command::tables::run(&open()?, tables),
+        Command::Sql(sql) => command::sql::run(&open_to_read()?, sql),
+        Command::Shell(shell) => command::shell::run(&open_to_read()?, shell),
+        Command::Explain(explain) => command::explain::run(&open_to_read()?, explain),
+        Command::Tables(tables) => command::tables::run(&open_to_read()?, tables),
         Command::Seal(tables) => command::seal::run(&open()?, tables),
         Command::Drop(table) => command::tables::drop(&open()?, table),
         Command::Refresh(refresh) => command::refresh::run(&open()?, refresh),

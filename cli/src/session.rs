@@ -50,7 +50,20 @@ impl Session {
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
         let nodes = Nodes::start(&file)?;
-        Self::over(global, file, nodes)
+        let away_max = global.away.unwrap_or(0);
+        Self::over(global, file, nodes, away_max)
+    }
+
+    /// The same for reading, which goes on without as many nodes as parity makes up for.
+    pub(crate) fn open_to_read(global: &Global) -> Result<Self, Failure> {
+        let file = ClusterFile::find_or_create(global)?;
+        let nodes = Nodes::start(&file)?;
+        let away_max = global.away.unwrap_or(match file.endpoints().len() {
+            0..=2 => 0,
+            3 => 1,
+            _ => 2,
+        });
+        Self::over(global, file, nodes, away_max)
     }
 
     /// The same with nodes that have so much memory for pages, if it matters.
@@ -58,20 +71,21 @@ impl Session {
         let Some(bytes) = cache_bytes else { return Self::open(global) };
         let file = ClusterFile::find_or_create(global)?;
         let nodes = start_otherwise(&file, &|member| page_cache(member, bytes))?;
-        let session = Self::over(global, file, nodes)?;
+        let session = Self::over(global, file, nodes, 0)?;
         session.cluster().statuses().iter().try_for_each(|status| check_page_cache(status, bytes))?;
         Ok(session)
     }
 
-    fn over(global: &Global, file: ClusterFile, nodes: Nodes) -> Result<Self, Failure> {
+    fn over(global: &Global, file: ClusterFile, nodes: Nodes, away_max: u8) -> Result<Self, Failure> {
         let runtime = runtime(global)?;
-        let engine = runtime.block_on(engine(global, &file))?;
+        let engine = runtime.block_on(engine(global, &file, away_max))?;
         Ok(Self { engine, runtime, nodes, file, data: global.data.clone() })
     }
 
     /// Connects anew and lets another engine take the place of the session's.
     pub(crate) fn reconnect(&mut self, global: &Global) -> Result<(), Failure> {
-        self.engine = self.runtime.block_on(engine(global, &self.file))?;
+        let away_max = u8::try_from(self.cluster().away_max()).unwrap_or(0);
+        self.engine = self.runtime.block_on(engine(global, &self.file, away_max))?;
         Ok(())
     }
 
@@ -162,8 +176,8 @@ impl Drop for Nodes {
 }
 
 /// An engine over every node of the file.
-async fn engine(global: &Global, file: &ClusterFile) -> Result<Engine, Failure> {
-    let cluster = connect(file, global.wire.map(Into::into), global.engine_cache, global.away).await?;
+async fn engine(global: &Global, file: &ClusterFile, away_max: u8) -> Result<Engine, Failure> {
+    let cluster = connect(file, global.wire.map(Into::into), global.engine_cache, away_max).await?;
     let options = EngineOptions {
         threads: threads(global),
         calibration: calibration(file)?,

@@ -62,6 +62,12 @@ impl Cluster {
         self.shared.away_max
     }
 
+    /// Whether a node is away now: it could not be reached when it was asked last.
+    #[must_use]
+    pub fn is_away(&self, node: NodeId) -> bool {
+        self.shared.nodes.iter().any(|known| known.id == node && known.away.is_away())
+    }
+
     /// The nodes that are away now: that could not be reached when they were asked last.
     #[must_use]
     pub fn away(&self) -> Vec<NodeId> {

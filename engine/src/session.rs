@@ -222,7 +222,7 @@ impl Engine {
         let changes = Arc::new(Changes::of(&cluster));
         let (policy, trace) = (RwLock::new(options.policy), RwLock::new(None));
         let devices = LocalDevices::attach(cluster.statuses());
-        let loads = Arc::new(Loads::new(cluster.statuses()));
+        let loads = Arc::new(Loads::new(cluster.statuses(), cluster.away()));
         let queries = AtomicU64::new(0);
         let context = context(&cluster, &devices, &loads, &options);
         let of_sealers = EngineOptions {

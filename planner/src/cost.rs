@@ -47,6 +47,9 @@ const NODE_FETCH_S: f64 = 10e-6;
 /// segment and a quota of a tenth of a processor. Elsewhere the reader or an adapter takes it.
 const NODE_TCP_BYTE_S: f64 = 0.2e-9;
 
+/// Seconds of the engine's processors for a byte that it takes from a survivor's cell: copied out of registered memory, XORed, and both at a few GB/s.
+const SURVIVOR_BYTE_S: f64 = 0.4e-9;
+
 /// Why a placement cannot apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhyNot {
@@ -167,14 +170,19 @@ pub fn demand(
     let reads_s = f64::from(profile.pages().pages) * calibration.device.page_us.value * 1e-6;
     let not_cached_reads_s = reads_s * from_disk(profile, node);
     let engine_s = scan_seconds(profile, &calibration.engine) * profile.measured.engine_cpu;
+    // For a page of a lost node the same ranges of several cells are read, from devices side by side, and all of them come here.
+    let (survivors, rebuilt_s) = match profile.is_degraded(node) {
+        true => (profile.rebuilt_from, bytes(profile.pages()) * profile.rebuilt_from * SURVIVOR_BYTE_S),
+        false => (1.0, 0.0),
+    };
     match placement {
         Placement::Local => Demand { device_s, engine_s, messages_s: reads_s, ..Demand::default() },
         Placement::RemoteFetch => Demand {
             device_s: not_cached_s,
-            wire_s: wire_seconds(bytes(profile.pages()) * profile.measured.fetched_over_wire),
+            wire_s: wire_seconds(bytes(profile.pages()) * profile.measured.fetched_over_wire * survivors),
             node_cpu_s: NODE_FETCH_S
-                + sent_s(bytes(profile.pages()) * profile.measured.fetched_over_wire, node.wire),
-            engine_s,
+                + sent_s(bytes(profile.pages()) * profile.measured.fetched_over_wire * survivors, node.wire),
+            engine_s: engine_s + rebuilt_s,
             latency_s: f64::from(profile.fetch_round_trips()) * trip_s,
             // Pages that are known to lie in a cache are taken from there without a message.
             messages_s: f64::from(profile.fetch_round_trips())
@@ -234,17 +242,19 @@ pub fn price(profile: &ScanProfile, cluster: &ClusterProfile, calibration: &Cali
         let demand = demand(profile, node, calibration, placement);
         seconds(&demand, profile, cluster, node, calibration)
     };
-    let by_node =
-        |placement| if node.is_done_without() { Err(WhyNot::NodeLost) } else { Ok(priced(placement)) };
+    let is_degraded = profile.is_degraded(node);
+    let is_without = node.is_done_without();
     Prices {
         local: match &node.attachment {
             Attachment::Attached => Ok(priced(Placement::Local)),
+            Attachment::Detached(_) if is_degraded => Err(WhyNot::NodeLost),
             Attachment::Detached(reason) => Err(WhyNot::NotAttached(reason.clone())),
         },
-        remote_fetch: by_node(Placement::RemoteFetch),
+        remote_fetch: if is_without { Err(WhyNot::NodeLost) } else { Ok(priced(Placement::RemoteFetch)) },
         remote_process: match node.load.scan_workers {
+            _ if is_without || is_degraded => Err(WhyNot::NodeLost),
             0 => Err(WhyNot::NoScanWorkers),
-            _ => by_node(Placement::RemoteProcess),
+            _ => Ok(priced(Placement::RemoteProcess)),
         },
     }
 }

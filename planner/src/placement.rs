@@ -111,7 +111,7 @@ pub enum Reason {
     Explored,
     /// It would end first in the engine, past the node's cache, as it did before: this time the cache is to keep its pages.
     Kept,
-    /// Its node was lost, and its devices can be read without it.
+    /// Its node was lost, and its devices can be read without it, or its pages are reconstructed.
     NodeLost,
 }
 
@@ -188,12 +188,16 @@ pub fn place(
     let Some(placement) = policy.forced().or_else(|| prices.cheapest()) else {
         return Err(PlacementError::UnknownNode { node });
     };
+    // Nobody reads devices that are gone, whoever forces it: what is left of them is at other nodes.
+    let is_gone = placement == Placement::Local && prices.local == Err(WhyNot::NodeLost);
+    let placement = if is_gone { Placement::RemoteFetch } else { placement };
     match prices.of(placement) {
         // A forced placement is tried at a lost node, too: it may be there again, and if not the request says what is wrong.
         Ok(_) | Err(WhyNot::NodeLost) => {
             let Some(at) = cluster.nodes.get(&node) else { return Err(PlacementError::UnknownNode { node }) };
             let reason = match policy {
-                Policy::Auto if at.is_done_without() => Reason::NodeLost,
+                Policy::Auto if at.is_done_without() || profile.is_degraded(at) => Reason::NodeLost,
+                _ if is_gone => Reason::NodeLost,
                 Policy::Auto => Reason::Price,
                 _ => Reason::Forced,
             };

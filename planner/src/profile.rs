@@ -42,6 +42,8 @@ pub struct ScanProfile {
     pub cached: f64,
     /// Whether its pages were read past all caches lately, and its node has a cache that may keep them.
     pub repeated: bool,
+    /// If its node is away: bytes that are read at other nodes for each byte of its pages. 0 if they cannot be reconstructed.
+    pub rebuilt_from: f64,
     /// What was measured where a plain estimate has nothing to say.
     pub measured: Measured,
 }
@@ -81,8 +83,15 @@ impl ScanProfile {
             output_row_bytes: 0.0,
             cached: 0.0,
             repeated: false,
+            rebuilt_from: 0.0,
             measured: Measured::default(),
         }
+    }
+
+    /// Whether its pages can only come from other nodes' cells: its node was lost, and nobody else reads its devices.
+    #[must_use]
+    pub fn is_degraded(&self, node: &NodeProfile) -> bool {
+        node.lost && self.rebuilt_from > 0.0 && node.attachment != Attachment::Attached
     }
 
     /// All pages that are expected to be read.
@@ -235,7 +244,7 @@ pub struct NodeProfile {
     pub pace: PaceFactors,
     /// Of the bytes that it stores, the share that its page cache held when it said so, 0 to 1.
     pub cached: f64,
-    /// Whether it was lost lately. It matters where its devices are attached: elsewhere nobody has its pages, and asking it
+    /// Whether it was lost lately. It matters where its devices are attached or others have parity: elsewhere nobody has its pages, and asking it
     /// again is all that can be done.
     pub lost: bool,
 }

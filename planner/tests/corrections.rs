@@ -27,6 +27,7 @@ fn expected(selectivity: f64) -> ScanProfile {
         output_row_bytes: 24.0,
         cached: 0.0,
         repeated: false,
+        rebuilt_from: 0.0,
         measured: Measured::default(),
     }
 }

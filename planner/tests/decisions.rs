@@ -28,6 +28,7 @@ fn scan(filter_kib: u64, payload_kib: u64, selectivity: f64, row_bytes: f64) -> 
         output_row_bytes: row_bytes,
         cached: 0.0,
         repeated: false,
+        rebuilt_from: 0.0,
         measured: Measured::default(),
     }
 }
@@ -216,6 +217,35 @@ fn a_forced_placement_that_cannot_apply_is_refused_with_the_way_out() {
         place(&profile, &cluster, &Calibration::default(), Policy::RemoteProcess).expect_err("no workers");
     assert_eq!(error, PlacementError::NoScanWorkers { node: NODE });
     assert_eq!(decided(&profile, &cluster), Placement::RemoteFetch, "auto goes around what cannot apply");
+}
+
+#[test]
+fn a_lost_node_of_protected_rows_is_fetched_from_the_others_for_more_under_every_policy() {
+    let (calibration, there) = (Calibration::default(), cluster(Wire::Tcp, detached(), 0, 0));
+    let mut lost = there.clone();
+    lost.nodes.get_mut(&NODE).expect("it is there").lost = true;
+    let degraded = |rebuilt_from| ScanProfile { rebuilt_from, ..scan(300, 400, 0.01, 32.0) };
+    let fetched =
+        |profile: &ScanProfile, cluster| price(profile, cluster, &calibration).remote_fetch.expect("applies");
+    let [none, three, five] = [0.0, 3.0, 5.0].map(|from| fetched(&degraded(from), &lost));
+    assert!(none < three && three < five, "{none} {three} {five}");
+    assert!(
+        (fetched(&degraded(3.0), &there) - none).abs() < 1e-12,
+        "a node that is there costs what it does"
+    );
+    for (policy, placement) in [
+        (Policy::Auto, Placement::RemoteFetch),
+        (Policy::Local, Placement::RemoteFetch),
+        (Policy::RemoteFetch, Placement::RemoteFetch),
+        (Policy::RemoteProcess, Placement::RemoteProcess),
+    ] {
+        let decision = place(&degraded(3.0), &lost, &calibration, policy).expect("it is placed");
+        assert_eq!(decision.placement, placement, "{policy}");
+        assert_eq!(decision.prices.local, Err(WhyNot::NodeLost));
+        assert_eq!(decision.prices.remote_process, Err(WhyNot::NodeLost));
+    }
+    let unprotected = place(&degraded(0.0), &lost, &calibration, Policy::Local);
+    assert!(matches!(unprotected, Err(PlacementError::NotAttached { .. })), "{unprotected:?}");
 }
 
 #[test]

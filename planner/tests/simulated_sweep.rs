@@ -47,6 +47,7 @@ fn profile(node: NodeId, selectivity: f64) -> ScanProfile {
         output_row_bytes: 32.0,
         cached: 0.0,
         repeated: false,
+        rebuilt_from: 0.0,
         measured: Measured::default(),
     }
 }

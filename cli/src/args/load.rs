@@ -14,9 +14,9 @@ pub(crate) struct LoadShape {
     /// Rows of a segment, a multiple of 1024
     #[arg(long, value_name = "N", default_value_t = rackscan_format::limits::SEGMENT_ROWS_DEFAULT, value_parser = segment_rows)]
     pub(crate) segment_rows: u32,
-    /// What makes up for lost nodes: nothing; one parity, for any one node; two, for any two. Needs n/(n-1) or n/(n-2) times the room on n nodes
-    #[arg(long, value_enum, default_value = "none")]
-    pub(crate) parity: LoadParity,
+    /// What makes up for lost nodes: nothing; one parity, for any one node; two, for any two. Needs n/(n-1) or n/(n-2) times the room on n nodes [default: 2d-xor with four nodes or more, else none]
+    #[arg(long, value_enum)]
+    pub(crate) parity: Option<LoadParity>,
 }
 
 /// What to load.
@@ -84,6 +84,11 @@ pub(crate) enum LoadParity {
 }
 
 impl LoadParity {
+    /// What a load to so many nodes gets if nobody says.
+    pub(crate) fn of(nodes: usize) -> Self {
+        if nodes >= 4 { Self::TwoD } else { Self::None }
+    }
+
     /// As definitions of tables say it.
     pub(crate) fn protection(self) -> Option<Protection> {
         match self {

@@ -59,7 +59,7 @@ pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
         "TPC-H is not there yet; loading it at scale {SCALE_DEFAULT} into {}",
         session.data().display()
     );
-    load_tpch(session, SCALE_DEFAULT, &default_shape(), &[])
+    load_tpch(session, SCALE_DEFAULT, &shape(None), &[])
 }
 
 /// The scale factor at which TPC-H's orders and lines were loaded; TPC-H is loaded if it is not there.
@@ -88,11 +88,12 @@ pub(crate) fn ensure_tpch_at(session: &Session, scale: f64) -> Result<(), Failur
     if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && is_it(table))) {
         return Ok(());
     }
-    load_tpch(session, scale, &default_shape(), &[])
+    // What is measured is measured without parity, unless that is what is asked for.
+    load_tpch(session, scale, &shape(Some(LoadParity::None)), &[])
 }
 
-fn default_shape() -> LoadShape {
-    LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT, parity: LoadParity::None }
+fn shape(parity: Option<LoadParity>) -> LoadShape {
+    LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT, parity }
 }
 
 fn load_tpch(session: &Session, scale: f64, shape: &LoadShape, sort_by: &[SortBy]) -> Result<(), Failure> {
@@ -115,10 +116,11 @@ fn with_bar<E: Into<Failure>>(
     shape: &LoadShape,
     load: impl AsyncFnOnce(&LoadOptions, &(dyn Fn(&Progress<'_>) + Send + Sync)) -> Result<LoadSummary, E>,
 ) -> Result<(), Failure> {
+    let nodes = session.cluster().nodes().count();
     let options = LoadOptions {
         page_size: shape.page_size,
         segment_rows: shape.segment_rows,
-        protection: shape.parity.protection(),
+        protection: shape.parity.unwrap_or(LoadParity::of(nodes)).protection(),
         spill_folder: session.data().to_owned(),
         ..LoadOptions::default()
     };

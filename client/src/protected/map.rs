@@ -53,7 +53,7 @@ impl KnownMaps {
         self.lock().iter().find(|map| map.definition.id == table).map(Arc::clone)
     }
 
-    fn find(&self, table: TableId, segment: SegmentId) -> Option<(Arc<KnownMap>, Arc<Stripes>)> {
+    pub(super) fn find(&self, table: TableId, segment: SegmentId) -> Option<(Arc<KnownMap>, Arc<Stripes>)> {
         let maps = self.lock();
         maps.iter().find_map(|map| Some((Arc::clone(map), Arc::clone(map.stripes(table, segment)?))))
     }

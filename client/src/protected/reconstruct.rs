@@ -45,6 +45,28 @@ enum Failed {
 }
 
 impl Cluster {
+    /// How many bytes are read at other nodes for each byte of a segment, its node being away together with those that are: an average over all cells of the node. `None` if nothing is
+    /// known of parity, or it does not bear the loss.
+    #[must_use]
+    pub fn rebuilt_from(&self, table: TableId, segment: SegmentId) -> Option<f64> {
+        let (_, stripes) = self.shared.maps.find(table, segment)?;
+        let place = stripes.place_of(table, segment)?;
+        let lost: BTreeSet<usize> = self.places_away(&stripes).chain([place]).collect();
+        let nodes: Vec<Node> = lost.iter().filter_map(|place| u8::try_from(*place).ok()).map(Node).collect();
+        let geometry = stripes.layout.geometry();
+        let (mut cells, mut read) = (0_u32, 0_u32);
+        // Over as many stripes as there are nodes each node has each column once.
+        for stripe in 0..nodes_of(&stripes) {
+            let degraded = geometry.degraded(geometry.lost_with(stripe, &nodes).ok()?);
+            let column = stripes.layout.column(stripe, place)?;
+            for cell in geometry.data().iter().filter(|cell| cell.column == column) {
+                let sources = degraded.sources(*cell).ok()??;
+                (cells, read) = (cells + 1, read + u32::try_from(sources.len()).ok()?);
+            }
+        }
+        Some(f64::from(read) / f64::from(cells.max(1)))
+    }
+
     /// Pages of a segment whose node is lost, as `lost` says; that error if they are not protected.
     pub(crate) async fn reconstruct(
         &self,
@@ -122,10 +144,14 @@ impl Cluster {
 
     /// The nodes of the set that are known to be away, and the one whose page is wanted.
     fn lost_places(&self, lost: &LostSegment<'_>) -> BTreeSet<usize> {
+        self.places_away(lost.stripes).chain([lost.place]).collect()
+    }
+
+    /// The places in the set of nodes that are away.
+    fn places_away<'s>(&self, stripes: &'s Stripes) -> impl Iterator<Item = usize> + 's {
         let away = self.away();
-        let streams = lost.stripes.set.streams.iter().enumerate();
-        let gone = streams.filter(|(_, stream)| away.contains(&stream.node)).map(|(place, _)| place);
-        gone.chain([lost.place]).collect()
+        let streams = stripes.set.streams.iter().enumerate();
+        streams.filter(move |(_, stream)| away.contains(&stream.node)).map(|(place, _)| place)
     }
 
     /// Makes `bytes` the ranges, one behind the other.
@@ -182,6 +208,10 @@ impl Cluster {
             problem,
         }
     }
+}
+
+fn nodes_of(stripes: &Stripes) -> u64 {
+    stripes.set.streams.len() as u64
 }
 
 /// What to XOR for a range of a lost cell: the same range of surviving cells, where there is more than zeros.

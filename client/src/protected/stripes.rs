@@ -139,6 +139,11 @@ impl Stripes {
         stream.starts.get(pages.start + found).copied()
     }
 
+    /// Whose stream a segment is in.
+    pub(crate) fn place_of(&self, table: TableId, segment: SegmentId) -> Option<usize> {
+        self.segments.get(&(table, segment)).map(|(place, _)| *place)
+    }
+
     /// Whether a segment lies in the set.
     pub(crate) fn has(&self, table: TableId, segment: SegmentId) -> bool {
         self.segments.contains_key(&(table, segment))

@@ -97,15 +97,20 @@ pub(crate) enum Waiting {
 }
 
 impl Loads {
-    /// Idle nodes with the scan workers and the cached pages they said they have.
-    pub(crate) fn new<'a>(nodes: impl IntoIterator<Item = &'a NodeStatus>) -> Self {
+    /// Idle nodes with the scan workers and the cached pages they said they have, and those that are away.
+    pub(crate) fn new<'a>(
+        nodes: impl IntoIterator<Item = &'a NodeStatus>,
+        away: impl IntoIterator<Item = NodeId>,
+    ) -> Self {
         let load = |status: &NodeStatus| NodeLoad {
             scan_workers: status.scan_workers,
             caches: status.cache.budget_bytes > 0,
             cached: cached_share(status),
             ..NodeLoad::default()
         };
-        let nodes = nodes.into_iter().map(|status| (status.node, load(status))).collect();
+        let lost = || NodeLoad { lost_at: Some(Instant::now()), ..NodeLoad::default() };
+        let away = away.into_iter().map(|node| (node, lost()));
+        let nodes = nodes.into_iter().map(|status| (status.node, load(status))).chain(away).collect();
         Self { began: Instant::now(), state: Mutex::new(State { nodes, ..State::default() }) }
     }
 
@@ -235,9 +240,15 @@ impl QueryContext {
         }
     }
 
+    /// Whether a node was away when it was asked last.
+    pub(crate) fn is_away(&self, node: NodeId) -> bool {
+        self.cluster.away_max() > 0 && self.cluster.is_away(node)
+    }
+
     /// Everyone who could run a scan, and how busy they are now.
     pub(crate) fn cluster_profile(&self) -> ClusterProfile {
         let now_s = self.loads.now_s();
+        let away = if self.cluster.away_max() > 0 { self.cluster.away() } else { Vec::new() };
         let state = self.loads.state();
         let cores = u16::try_from(self.threads).unwrap_or(u16::MAX);
         let nodes = state.nodes.iter().map(|(&node, load)| {
@@ -249,7 +260,7 @@ impl QueryContext {
             let (scans_running, scan_workers, cpu_milli) = (load.others, load.scan_workers, load.cpu_milli);
             let pace = load.pace.factors(now_s);
             let others = LoadReport { scans_running, scan_workers, cpu_milli, ..LoadReport::default() };
-            let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR);
+            let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR) || away.contains(&node);
             let (wire, ahead, cached) = (self.wire(node), load.ahead, load.cached);
             (node, NodeProfile { wire, attachment, load: others, ahead, pace, cached, lost })
         });

@@ -66,6 +66,7 @@ pub(super) fn profile(
         output_row_bytes: estimate.row_bytes,
         cached: 0.0,
         repeated: false,
+        rebuilt_from: 0.0,
         measured: Measured::default(),
     }
 }

@@ -46,11 +46,13 @@ impl Steering {
 
     /// Decides where a segment is scanned.
     pub(super) fn decide(&self, work: &SegmentWork) -> Result<Placed, ScanError> {
+        let rebuilt_from = rebuilt_from(work);
         // A forced placement is obeyed or refused whatever it costs, so that estimating it would be for nothing.
         let expected = match work.policy {
             Policy::Auto => ScanProfile {
                 cached: cached(work),
                 repeated: work.query.loads.is_repeated(work.node, pages_name(work)),
+                rebuilt_from,
                 ..profile::profile(
                     &work.narrowed.program,
                     work.node,
@@ -58,7 +60,7 @@ impl Steering {
                     &work.snapshot,
                 )
             },
-            _ => ScanProfile::of_nothing(work.node),
+            _ => ScanProfile { rebuilt_from, ..ScanProfile::of_nothing(work.node) },
         };
         let cluster = work.query.cluster_profile();
         let state = &mut *self.state();
@@ -97,6 +99,16 @@ impl Steering {
     pub(super) fn course(&self) -> Course {
         self.state().course.clone()
     }
+}
+
+/// Bytes that are read at other nodes for each byte of the segment, if its node is away and the table is protected; else 0.
+fn rebuilt_from(work: &SegmentWork) -> f64 {
+    if work.snapshot.definition.protection.is_none() || !work.query.is_away(work.node) {
+        return 0.0;
+    }
+    let SegmentDirectory { table, segment, .. } = *work.directory;
+    // Nothing is known of the parity before its map was read, but that it is there.
+    work.query.cluster.rebuilt_from(table, segment).unwrap_or(1.0)
 }
 
 /// A name for the pages that the scan of the segment may read.
