@@ -7,6 +7,7 @@
 
 pub mod calibrate;
 pub mod cold;
+pub mod degraded;
 pub mod fabric;
 pub mod inbox;
 mod peer;

@@ -27,7 +27,7 @@ pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
-pub(crate) use refresh::{BenchRefresh, Refresh, RefreshFunction};
+pub(crate) use refresh::{BenchDegraded, BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
 

@@ -67,6 +67,7 @@ from_error!(
     rackscan_bench::PeerError,
     rackscan_bench::calibrate::CalibrateError,
     rackscan_bench::cold::ColdError,
+    rackscan_bench::degraded::DegradedError,
     rackscan_bench::fabric::FabricBenchError,
     rackscan_bench::tpch::TpchError,
     rackscan_client::ClientError,

@@ -75,6 +75,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Bench(Bench::Parity(options)) => command::bench_parity::run(options),
         Command::Bench(Bench::Ramp(options)) => command::bench_ramp::run(options),
         Command::Bench(Bench::Refresh(options)) => command::bench_refresh::run(global, options),
+        Command::Bench(Bench::Degraded(options)) => command::bench_degraded::run(global, options),
         Command::Bench(Bench::RampStress(options)) => command::bench_ramp::run_stress(options),
         Command::Bench(Bench::Scan(options)) => command::bench_scan::run(options),
         Command::Replay(options) => command::replay::run(global, options),

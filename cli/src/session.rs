@@ -94,6 +94,20 @@ impl Session {
         self.nodes.started.iter().flat_map(Lifelines::pids).collect()
     }
 
+    /// Kills a node that was started for this command, or starts it again, and connects anew: so nothing of what was known of its devices is left.
+    pub(crate) fn lose(&mut self, global: &Global, node: u16, is_lost: bool) -> Result<(), Failure> {
+        let Some(started) = &mut self.nodes.started else {
+            let problem = "the nodes ran before this command, which starts and kills its own: end them with `rackscan cluster stop`";
+            return Err(Failure::Runtime(problem.to_owned()));
+        };
+        if is_lost {
+            started.kill(node)?
+        } else {
+            started.start_again(&self.file, node)?
+        }
+        self.reconnect(global)
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }

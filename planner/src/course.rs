@@ -18,7 +18,7 @@
 
 use crate::{
     calibration::Calibration,
-    cost::{Demand, Price, Prices, demand, device_seconds, pace_s, price, scan_seconds},
+    cost::{Demand, Price, Prices, WhyNot, demand, device_seconds, pace_s, price, scan_seconds},
     placement::{Decision, Placement, PlacementError, Policy, Reason, place},
     profile::{ClusterProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile, Wire},
     ratio::{PassingRatio, Ratio},
@@ -430,9 +430,15 @@ pub fn price_all<'p>(
     };
     for profile in profiles {
         let prices = price(profile, cluster, calibration);
-        add(&mut total.local, prices.local);
-        add(&mut total.remote_fetch, prices.remote_fetch);
-        add(&mut total.remote_process, prices.remote_process);
+        // What is on a lost node is scanned where it can be, wherever the rest is.
+        let instead = prices.cheapest().map(|cheapest| prices.of(cheapest).clone());
+        let or_instead = |price: Price| match (price, &instead) {
+            (Err(WhyNot::NodeLost), Some(instead)) => instead.clone(),
+            (price, _) => price,
+        };
+        add(&mut total.local, or_instead(prices.local));
+        add(&mut total.remote_fetch, or_instead(prices.remote_fetch));
+        add(&mut total.remote_process, or_instead(prices.remote_process));
     }
     total
 }

@@ -294,11 +294,11 @@ pub struct ClusterProfile {
 }
 
 impl ClusterProfile {
-    /// The same cluster when nothing is known of it but who is there.
+    /// The same cluster when nothing is known of it but who is there and who is lost.
     #[must_use]
     pub fn unknown(&self) -> Self {
         let mut unknown = self.idle();
-        unknown.nodes.values_mut().for_each(|node| (node.pace, node.lost) = (PaceFactors::default(), false));
+        unknown.nodes.values_mut().for_each(|node| node.pace = PaceFactors::default());
         unknown
     }
 

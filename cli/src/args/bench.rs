@@ -1,8 +1,8 @@
 //! Which words does `rackscan bench` understand?
 
 use super::{
-    BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress, BenchRefresh, BenchScan,
-    BenchTpch,
+    BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,
+    BenchRefresh, BenchScan, BenchTpch,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
@@ -46,6 +46,11 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  rackscan bench refresh\n  \
                             rackscan bench refresh --scale 0.1 --queries q01,q06,q15 --placement remote-process --streams 2")]
     Refresh(BenchRefresh),
+    /// Queries while nodes are killed whose rows are protected by parity, beside the same with all nodes; answers are compared
+    #[command(after_help = "Examples:\n  rackscan bench degraded\n  \
+                            rackscan bench degraded --scale 0.1 --queries q01,q06 --lose 3 --placement remote-fetch\n\n\
+                            The nodes are started for this command; it kills them with a signal and starts them again.")]
+    Degraded(BenchDegraded),
     /// Random reads of a device: by this process, by a storage node, and the wire between them alone
     #[command(after_help = "Examples:\n  rackscan bench io\n  \
                             rackscan bench io --sizes 4KiB --bridges reactor,static,dynamic --connections 1,4\n  \

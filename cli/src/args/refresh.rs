@@ -1,4 +1,4 @@
-//! Which words do `rackscan refresh` and `rackscan bench refresh` understand?
+//! Which words do `rackscan refresh`, `rackscan bench refresh` and `rackscan bench degraded` understand?
 
 use super::{Format, PlacementArgument};
 use clap::{Args, ValueEnum};
@@ -53,6 +53,29 @@ pub(crate) struct BenchRefresh {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
     /// Where scans run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) placement: PlacementArgument,
+    /// Append the JSON lines to this file; the table is standard output then
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// `rackscan bench degraded`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchDegraded {
+    /// The scale factor; other data in the data folder is replaced
+    #[arg(long, default_value_t = 1.0, value_parser = super::scale)]
+    pub(crate) scale: f64,
+    /// Which queries, by comma [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "QUERY")]
+    pub(crate) queries: Vec<String>,
+    /// Runs of each query, with all nodes and without each further one; medians count
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+    /// Nodes to kill, one after the other, by comma; at most two
+    #[arg(long, value_delimiter = ',', value_name = "NODE", default_value = "1,2")]
+    pub(crate) lose: Vec<u16>,
+    /// Where scans run, where they can
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) placement: PlacementArgument,
     /// Append the JSON lines to this file; the table is standard output then

@@ -92,6 +92,21 @@ pub(crate) fn ensure_tpch_at(session: &Session, scale: f64) -> Result<(), Failur
     load_tpch(session, scale, &shape(Some(LoadParity::None)), &[])
 }
 
+/// Loads TPC-H at `scale` with two parities unless exactly that is there, unchanged.
+pub(crate) fn ensure_tpch_protected(session: &Session, scale: f64) -> Result<(), Failure> {
+    let (there, source) = (session.engine().tables(), tpch::source(scale));
+    let is_protected = |name: &str| {
+        let protection = session.engine().describe(name).map(|table| table.definition.protection);
+        protection.is_ok_and(|protection| protection == LoadParity::TwoD.protection())
+    };
+    let is_it =
+        |table: &TableInfo| table.source == source && table.changed_rows == 0 && is_protected(&table.name);
+    if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && is_it(table))) {
+        return Ok(());
+    }
+    load_tpch(session, scale, &shape(Some(LoadParity::TwoD)), &[])
+}
+
 fn shape(parity: Option<LoadParity>) -> LoadShape {
     LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT, parity }
 }

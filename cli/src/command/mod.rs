@@ -1,6 +1,7 @@
 //! What does each command do? One file each; `main` holds the only match on them.
 
 mod bench;
+pub(crate) mod bench_degraded;
 pub(crate) mod bench_fabric;
 pub(crate) mod bench_io;
 pub(crate) mod bench_parity;

@@ -94,14 +94,15 @@ fn tables_without_parity_are_named_with_their_nodes_and_others_are_answered() {
     load("kept", "xor");
     load("plain", "none");
     data.run("cluster start").succeeds();
-    kill(pids(&data)[0]);
+    let pids = pids(&data);
+    kill(pids[0]);
     let count = |table: &str| {
         data.run_words(&["sql", &format!("select count(*) from {table}"), "--format", "csv"], "")
     };
     assert!(count("kept").succeeds().contains("100"));
     count("plain").fails(1, &["plain", "not protected", "0"]);
     // One parity bears one loss.
-    kill(pids(&data)[1]);
+    kill(pids[1]);
     count("kept").fails(1, &["kept", "xor"]);
     data.run("cluster start").succeeds();
     assert!(count("plain").succeeds().contains("100"));

@@ -10,6 +10,8 @@ use rackscan_fabric::Address;
 use rackscan_format::{
     ids::NodeId,
     message::{LoadReport, NodeStatus},
+    schema::TableDefinition,
+    segment::SegmentDirectory,
 };
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, NodeProfile, Observed, Pace,
@@ -240,9 +242,18 @@ impl QueryContext {
         }
     }
 
-    /// Whether a node was away when it was asked last.
-    pub(crate) fn is_away(&self, node: NodeId) -> bool {
-        self.cluster.away_max() > 0 && self.cluster.is_away(node)
+    /// Bytes that are read at other nodes for each byte of a segment, if its node is away and the table is protected; else 0.
+    pub(crate) fn rebuilt_from(
+        &self,
+        definition: &TableDefinition,
+        node: NodeId,
+        directory: &SegmentDirectory,
+    ) -> f64 {
+        if self.cluster.away_max() == 0 || definition.protection.is_none() || !self.cluster.is_away(node) {
+            return 0.0;
+        }
+        // Nothing is known of the parity before its map was read, but that it is there.
+        self.cluster.rebuilt_from(directory.table, directory.segment).unwrap_or(1.0)
     }
 
     /// Everyone who could run a scan, and how busy they are now.

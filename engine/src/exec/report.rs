@@ -52,7 +52,9 @@ impl ScanExec {
         let (idle, calibration) = (self.query.cluster_profile().idle(), &self.query.calibration);
         let estimator = Estimator::new(&self.program);
         let profile = |(node, directory): &(NodeId, Arc<SegmentDirectory>)| {
-            profile::profile(&self.program, *node, &estimator.estimate(directory), &self.snapshot)
+            let rebuilt_from = self.query.rebuilt_from(&self.snapshot.definition, *node, directory);
+            let estimate = estimator.estimate(directory);
+            ScanProfile { rebuilt_from, ..profile::profile(&self.program, *node, &estimate, &self.snapshot) }
         };
         let profiles: Vec<ScanProfile> = self.snapshot.stored().map(profile).collect();
         let unknown = idle.unknown();

@@ -89,7 +89,7 @@ impl SegmentWork {
         if self.meter.reason() == Some(ScanReason::Degraded) {
             return;
         }
-        tracing::warn!(node = self.node.0, why, "a node is lost; its pages are reconstructed");
+        tracing::debug!(node = self.node.0, why, "a node is lost; its pages are reconstructed");
         self.query.loads.lost(self.node);
         self.tally.lost(self.node, why.to_owned());
         self.meter.place(Placement::RemoteFetch, ScanReason::Degraded);

@@ -46,7 +46,8 @@ impl Steering {
 
     /// Decides where a segment is scanned.
     pub(super) fn decide(&self, work: &SegmentWork) -> Result<Placed, ScanError> {
-        let rebuilt_from = rebuilt_from(work);
+        let definition = &work.snapshot.definition;
+        let rebuilt_from = work.query.rebuilt_from(definition, work.node, &work.directory);
         // A forced placement is obeyed or refused whatever it costs, so that estimating it would be for nothing.
         let expected = match work.policy {
             Policy::Auto => ScanProfile {
@@ -99,16 +100,6 @@ impl Steering {
     pub(super) fn course(&self) -> Course {
         self.state().course.clone()
     }
-}
-
-/// Bytes that are read at other nodes for each byte of the segment, if its node is away and the table is protected; else 0.
-fn rebuilt_from(work: &SegmentWork) -> f64 {
-    if work.snapshot.definition.protection.is_none() || !work.query.is_away(work.node) {
-        return 0.0;
-    }
-    let SegmentDirectory { table, segment, .. } = *work.directory;
-    // Nothing is known of the parity before its map was read, but that it is there.
-    work.query.cluster.rebuilt_from(table, segment).unwrap_or(1.0)
 }
 
 /// A name for the pages that the scan of the segment may read.
