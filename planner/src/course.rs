@@ -430,11 +430,12 @@ pub fn price_all<'p>(
     };
     for profile in profiles {
         let prices = price(profile, cluster, calibration);
-        // What is on a lost node is scanned where it can be, wherever the rest is.
-        let instead = prices.cheapest().map(|cheapest| prices.of(cheapest).clone());
-        let or_instead = |price: Price| match (price, &instead) {
-            (Err(WhyNot::NodeLost), Some(instead)) => instead.clone(),
-            (price, _) => price,
+        // What others make up for is fetched from them, wherever the rest is scanned.
+        let is_degraded = cluster.nodes.get(&profile.node).is_some_and(|node| profile.is_degraded(node));
+        let instead = prices.remote_fetch.clone();
+        let or_instead = |price: Price| match price {
+            Err(WhyNot::NodeLost) if is_degraded => instead.clone(),
+            price => price,
         };
         add(&mut total.local, or_instead(prices.local));
         add(&mut total.remote_fetch, or_instead(prices.remote_fetch));

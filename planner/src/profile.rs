@@ -294,11 +294,13 @@ pub struct ClusterProfile {
 }
 
 impl ClusterProfile {
-    /// The same cluster when nothing is known of it but who is there and who is lost.
+    /// The same cluster when nothing is known of it but who is there, and who cannot be done without and is lost.
     #[must_use]
     pub fn unknown(&self) -> Self {
         let mut unknown = self.idle();
-        unknown.nodes.values_mut().for_each(|node| node.pace = PaceFactors::default());
+        unknown.nodes.values_mut().for_each(|node| {
+            (node.pace, node.lost) = (PaceFactors::default(), node.lost && !node.is_done_without());
+        });
         unknown
     }
 
