@@ -78,6 +78,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Bench(Bench::Degraded(options)) => command::bench_degraded::run(global, options),
         Command::Bench(Bench::RampStress(options)) => command::bench_ramp::run_stress(options),
         Command::Bench(Bench::Scan(options)) => command::bench_scan::run(options),
+        Command::Bench(Bench::Xor(options)) => command::bench_xor::run(options),
         Command::Replay(options) => command::replay::run(global, options),
         Command::Stripe(options) => command::stripe::run(options),
         Command::Bench(Bench::Answer) => Ok(rackscan_bench::fabric::answer()?),

@@ -11,6 +11,7 @@
 //!
 //!   query_simulation   filters over stored tables, in each placement; beside the targets
 //!   kernels            what a scan costs on one core, over pages in memory; without any target
+//!   xor                what a XORed byte costs on one core; without any target
 //!   parity             stripes that survive lost nodes, written by each way; without any target
 //!   transactions       reads and writes of several keys, by sessions of a cluster; without any target
 //! ```
@@ -41,6 +42,7 @@ mod room;
 mod sweep;
 mod target;
 pub mod transactions;
+pub mod xor;
 mod zipf;
 
 pub use clock::{Clock, SystemClock};

@@ -47,6 +47,11 @@ pub const KERNEL_SCALE_MAX: f64 = 10.0;
 /// Most turns of a kernel.
 pub const KERNEL_ROUNDS_MAX: u32 = 1000;
 
+/// Blocks that are XORed to see how fast that is, in bytes.
+pub const XOR_BLOCK_BYTES_MIN: usize = 1 << 10;
+/// The largest: both of them, and there are several in what is gone through.
+pub const XOR_BLOCK_BYTES_MAX: usize = 16 << 20;
+
 /// Most memory of one load's targets, in bytes.
 pub const LOAD_MEMORY_BYTES_MAX: u64 = 8 << 30;
 

@@ -2,7 +2,7 @@
 
 use super::{
     BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,
-    BenchRefresh, BenchScan, BenchTpch,
+    BenchRefresh, BenchScan, BenchTpch, BenchXor,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
@@ -74,6 +74,11 @@ pub(crate) enum Bench {
                             rackscan bench scan --levels all --repeat 11 --report scan-report\n  \
                             rackscan bench scan --kernels unpack,checksum --json results.jsonl")]
     Scan(BenchScan),
+    /// XOR of blocks on one core, out of memory and out of the cache, beside a plain loop that reads and writes as much
+    #[command(
+        after_help = "Examples:\n  rackscan bench xor\n  rackscan bench xor --blocks 4KiB,64KiB,1MiB --report xor-report"
+    )]
+    Xor(BenchXor),
     /// The second process of a measurement; started by the first
     #[command(hide = true)]
     Answer,

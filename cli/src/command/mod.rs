@@ -11,6 +11,7 @@ pub(crate) mod bench_ramp;
 pub(crate) mod bench_refresh;
 pub(crate) mod bench_scan;
 pub(crate) mod bench_tpch;
+pub(crate) mod bench_xor;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;
 mod compare;
