@@ -15,7 +15,7 @@ use rackscan_format::{
 };
 
 const REGION_BYTES: usize = 32 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Client {
     pub(crate) connection: Connection,

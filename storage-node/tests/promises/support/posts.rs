@@ -14,7 +14,7 @@ use rackscan_ramp::message::{Reply, Request};
 
 use super::client::Client;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Posting {
     pub(crate) client: Client,
