@@ -18,7 +18,8 @@
 //!   processor may see the bytes a little later, and not all at once; a message, immediate, read or atomic that is posted
 //!   behind the write comes after all of them.
 //! - **Tearing.** A read that races with a write sees any mix of both, byte by byte. Aligned words used by atomics
-//!   only are never torn, and a write of 8 bytes to a multiple of 8 of the region is one store: [`Region::load_u64`] sees all of it or nothing.
+//!   only are never torn, and a write of 8 bytes to a multiple of 8 of the region is one store on `shm`, `tcp` and `sim`: [`Region::load_u64`] sees all of it or nothing.
+//!   On `verbs` it is what the adapter makes of it: an emulated one (Soft-RoCE) copies byte by byte. Who relies on a word proves it (see [`post`]).
 //! - **Atomics.** A remote atomic is atomic against other remote atomics. A store of the owner or a remote write that meets
 //!   one on the same word may be lost.
 //! - **Bounds.** At most [`limits::QUEUE_DEPTH_MAX`] operations are in flight; one more is

@@ -46,6 +46,19 @@ macro_rules! on_every_wire {
     };
 }
 
+/// On wires whose memory is written by processors that we program. An adapter writes as it likes.
+macro_rules! on_every_wire_of_processors {
+    ($($promises:tt)+) => {
+        mod processors {
+            promises!(shm, crate::pair::TestWire::Shm, $($promises)+);
+            promises!(tcp, crate::pair::TestWire::Tcp, $($promises)+);
+            mod sim {
+                on_some_seeds!($($promises)+);
+            }
+        }
+    };
+}
+
 /// On wires whose handshake is spoken over a socket.
 macro_rules! on_every_wire_with_sockets {
     ($($promises:tt)+) => {
@@ -76,7 +89,6 @@ macro_rules! on_some_seeds {
 on_every_wire! {
     transfer::writes_and_reads_of_every_length_and_alignment_arrive_unchanged,
     transfer::a_write_of_plain_bytes_takes_them_at_post,
-    transfer::a_written_word_is_never_seen_in_part,
     transfer::atomics_find_and_change_the_word,
     transfer::concurrent_atomics_lose_no_update,
     transfer::many_connections_and_threads_do_not_disturb_each_other,
@@ -122,6 +134,10 @@ on_every_wire! {
     handshake::another_cluster_key_is_refused_on_both_sides,
     handshake::nobody_listening_is_a_refusal,
     handshake::an_address_in_use_is_refused,
+}
+
+on_every_wire_of_processors! {
+    transfer::a_written_word_is_never_seen_in_part,
 }
 
 on_every_wire_with_sockets! {

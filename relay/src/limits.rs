@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// The protocol between clients and nodes, and between nodes.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Cells and slices are whole multiples of this many bytes, so that each can be written past the page cache out of the place where it arrived.
 pub const SECTOR_BYTES: usize = 4096;

@@ -14,6 +14,7 @@ use rackscan_fabric::{
 use crate::{
     limits::{CREDIT_OPERATIONS_MAX, MESSAGE_OPERATIONS_MAX, MESSAGES_WAITING_MAX, SLICE_OPERATIONS_MAX},
     message::Message,
+    ring::Credit,
 };
 
 /// What a slice takes at most: its name, its bytes, zeros behind them.
@@ -228,11 +229,11 @@ impl Link {
     }
 
     /// Tells the sender how far it may go, and wakes it.
-    pub(crate) fn credit(&mut self, target: RemoteRegion, target_offset: u64, word: u64) {
-        let word = word.to_le_bytes();
+    pub(crate) fn credit(&mut self, target: RemoteRegion, target_offset: u64, credit: Credit) {
         let id = CREDIT << KIND_SHIFT;
-        self.credits +=
-            usize::from(self.post(id, Operation::WriteBytes { bytes: &word, target, target_offset }));
+        self.credits += usize::from(
+            self.post(id, Operation::WriteBytes { bytes: &credit.to_bytes(), target, target_offset }),
+        );
         if self.connection.wire() == Wire::Verbs {
             // Nobody wakes for a write there.
             let look = Message::Look.encode().unwrap_or_default();

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::{
         plan::{Origin, rings},
-        ring::{Inlet, Outlet, SliceName},
+        ring::{Credit, Inlet, Outlet, SliceName},
     };
 
     const SLICES: u32 = 9;
@@ -243,7 +243,7 @@ mod tests {
                         held[slot(position, slots)] = None;
                     }
                 }
-                outlet.hear(word).unwrap();
+                outlet.hear(Credit(word)).unwrap();
                 moved = true;
             }
             moved

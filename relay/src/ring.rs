@@ -49,13 +49,40 @@ impl SliceName {
     }
 }
 
+/// How far a sender may go, as its receiver writes it into the sender's memory: the position and what proves that all of it is there. An adapter may
+/// store a word byte by byte, and a mix of two positions may be greater than both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Credit(pub(crate) u64);
+
+impl Credit {
+    pub(crate) const BYTES: usize = 16;
+
+    /// The position's proof. Memory that nobody has written is position 0.
+    fn proof(self) -> u64 {
+        self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.proof().to_le_bytes());
+        bytes
+    }
+
+    /// The inverse; nothing if they are not of one position: it is being written, and who writes it wakes its reader afterwards.
+    pub(crate) fn from_words(position: u64, proof: u64) -> Option<Self> {
+        let credit = Self(position);
+        (credit.proof() == proof).then_some(credit)
+    }
+}
+
 /// What a peer did that no honest one does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RingFault {
     #[error("slice {slice} has come into a ring of {slots} slots before there was room for it")]
     Overrun { slice: u32, slots: u32 },
-    #[error("it gave credit up to {word}, but only {sent} slices were sent")]
-    Credit { word: u64, sent: u64 },
+    #[error("it gave credit up to {position}, but only {sent} slices were sent")]
+    Credit { position: u64, sent: u64 },
 }
 
 /// A sender's end of a ring.
@@ -87,12 +114,12 @@ impl Outlet {
     }
 
     /// What the receiver has written into our memory. Whether that is new: less than what is known is an old word, which takes nothing back.
-    pub(crate) fn hear(&mut self, word: u64) -> Result<bool, RingFault> {
-        if word > self.sent {
-            return Err(RingFault::Credit { word, sent: self.sent });
+    pub(crate) fn hear(&mut self, Credit(position): Credit) -> Result<bool, RingFault> {
+        if position > self.sent {
+            return Err(RingFault::Credit { position, sent: self.sent });
         }
-        let is_new = word > self.credit;
-        self.credit = self.credit.max(word);
+        let is_new = position > self.credit;
+        self.credit = self.credit.max(position);
         Ok(is_new)
     }
 }
@@ -202,15 +229,28 @@ mod tests {
     fn credit_beyond_what_was_sent_is_a_violation_and_an_old_word_is_nothing_new() {
         let mut outlet = Outlet::new(4);
         (0..3).for_each(|_| outlet.send());
-        assert_eq!(outlet.hear(2), Ok(true));
-        assert_eq!(outlet.hear(2), Ok(false));
-        assert_eq!(outlet.hear(1), Ok(false));
-        assert_eq!((outlet.credit, outlet.hear(2)), (2, Ok(false)), "an old word takes nothing back");
-        assert_eq!(outlet.hear(4), Err(RingFault::Credit { word: 4, sent: 3 }));
-        assert_eq!(outlet.hear(3), Ok(true));
+        assert_eq!(outlet.hear(Credit(2)), Ok(true));
+        assert_eq!(outlet.hear(Credit(2)), Ok(false));
+        assert_eq!(outlet.hear(Credit(1)), Ok(false));
+        assert_eq!((outlet.credit, outlet.hear(Credit(2))), (2, Ok(false)), "an old word takes nothing back");
+        assert_eq!(outlet.hear(Credit(4)), Err(RingFault::Credit { position: 4, sent: 3 }));
+        assert_eq!(outlet.hear(Credit(3)), Ok(true));
     }
 
     proptest! {
+        #[test]
+        fn a_credit_that_is_written_byte_by_byte_is_the_old_one_the_new_one_or_none(
+            before in any::<u64>(), after in any::<u64>(), written: [bool; Credit::BYTES],
+        ) {
+            let mut seen = Credit(before).to_bytes();
+            let new = Credit(after).to_bytes();
+            (0..seen.len()).filter(|&at| written[at]).for_each(|at| seen[at] = new[at]);
+            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| seen[at + byte]));
+            if let Some(Credit(position)) = Credit::from_words(word(0), word(8)) {
+                prop_assert!(position == before || position == after, "{position}");
+            }
+        }
+
         #[test]
         fn both_ends_agree_whatever_the_order_and_a_sender_is_never_stuck(
             slots in 1_u32..40, stripes in prop::collection::vec(1_u32..50, 1..6), seed in any::<u64>(),
@@ -231,7 +271,7 @@ mod tests {
                         prop_assert_eq!(inlet.take().map(|arrived| arrived.name.slice), Some(done));
                         done += 1;
                         if let Some(word) = inlet.publish(u64::from(done)) {
-                            prop_assert_eq!(outlet.hear(word), Ok(true));
+                            prop_assert_eq!(outlet.hear(Credit(word)), Ok(true));
                         }
                     } else if sent < slices {
                         prop_assert!(outlet.has_room(), "all is done, and the sender may not go on");

@@ -14,12 +14,9 @@ use rackscan_fabric::{
 use crate::{
     link::{Bytes, Link, Target},
     message::Rings,
-    ring::{Inlet, Outlet, RingFault, SliceName},
+    ring::{Credit, Inlet, Outlet, RingFault, SliceName},
     shape::Layout,
 };
-
-/// Bytes of a word of credit.
-const CREDIT_BYTES: usize = 8;
 
 /// Registered memory of slots that slices lie in.
 #[derive(Debug)]
@@ -89,7 +86,7 @@ impl Incoming {
     /// For a sender with so many rings a lane, whose words are there.
     pub(crate) fn new(layout: &Layout, rings: usize, credits: RemoteRegion) -> Result<Self, RingsFault> {
         let all = layout.shape.lanes * rings;
-        let expected = (all * CREDIT_BYTES) as u64;
+        let expected = (all * Credit::BYTES) as u64;
         if credits.length < expected {
             return Err(RingsFault::TooShort { found: credits.length, expected });
         }
@@ -149,8 +146,8 @@ impl Incoming {
             return false;
         }
         let ring = lane * self.rings + ring;
-        let Some(word) = self.inlets[ring].publish(u64::from(tail)) else { return false };
-        link.credit(self.credits, (ring * CREDIT_BYTES) as u64, word);
+        let Some(position) = self.inlets[ring].publish(u64::from(tail)) else { return false };
+        link.credit(self.credits, (ring * Credit::BYTES) as u64, Credit(position));
         true
     }
 }
@@ -174,7 +171,7 @@ impl Outgoing {
     pub(crate) fn new(layout: &Layout, rings: usize) -> Result<Self, RegionError> {
         let all = layout.shape.lanes * rings;
         Ok(Self {
-            credits: Region::allocate(whole_pages(all * CREDIT_BYTES))?,
+            credits: Region::allocate(whole_pages(all * Credit::BYTES))?,
             there: None,
             outlets: vec![Outlet::new(layout.slots()); all],
             rings,
@@ -212,7 +209,7 @@ impl Outgoing {
         let ring = lane * self.rings + ring;
         let outlet = &mut self.outlets[ring];
         if !outlet.has_room() {
-            outlet.hear(self.credits.load_u64(ring * CREDIT_BYTES)?)?;
+            hear(outlet, &self.credits, ring)?;
         }
         Ok(outlet.has_room())
     }
@@ -223,7 +220,7 @@ impl Outgoing {
         let mut any = false;
         for (ring, outlet) in self.outlets.iter_mut().enumerate() {
             if !outlet.has_room() {
-                any |= outlet.hear(self.credits.load_u64(ring * CREDIT_BYTES)?)?;
+                any |= hear(outlet, &self.credits, ring)?;
             }
         }
         Ok(any)
@@ -262,6 +259,13 @@ pub(crate) struct Outbound {
     pub(crate) checksum: u32,
 }
 
+/// Hears what the receiver has written for a ring. Whether it was new.
+fn hear(outlet: &mut Outlet, credits: &Region, ring: usize) -> Result<bool, RingsFault> {
+    let at = ring * Credit::BYTES;
+    let credit = Credit::from_words(credits.load_u64(at)?, credits.load_u64(at + 8)?);
+    Ok(credit.map(|credit| outlet.hear(credit)).transpose()?.unwrap_or(false))
+}
+
 #[cfg(test)]
 mod tests {
     use rackscan_stripe::{Parity, Way};
@@ -276,11 +280,15 @@ mod tests {
         assert!(!outgoing.hear().unwrap());
         (0..layout.slots()).for_each(|_| outgoing.outlets[1].send());
         assert!(!outgoing.hear().unwrap());
-        outgoing.credits.store_u64(CREDIT_BYTES, 2).unwrap();
+        let write =
+            |outgoing: &Outgoing, bytes: &[u8]| outgoing.credits.copy_in(Credit::BYTES, bytes).unwrap();
+        write(&outgoing, &Credit(2).to_bytes()[..8]);
+        assert!(!outgoing.hear().unwrap(), "a credit that is being written is no news yet");
+        write(&outgoing, &Credit(2).to_bytes());
         assert!(outgoing.hear().unwrap());
         assert!(!outgoing.hear().unwrap(), "whoever is told twice never sleeps");
         (0..2).for_each(|_| outgoing.outlets[1].send());
-        outgoing.credits.store_u64(CREDIT_BYTES, u64::MAX).unwrap();
+        write(&outgoing, &Credit(u64::MAX).to_bytes());
         assert!(outgoing.hear().is_err());
     }
 }

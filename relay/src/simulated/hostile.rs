@@ -12,7 +12,7 @@ use crate::{
     Cause, Shape, Who,
     limits::{EARLY_MAX, PROTOCOL},
     message::{Begin, Ends, Join, Message, Open, Rings},
-    ring::SliceName,
+    ring::{Credit, SliceName},
 };
 
 fn shape() -> Shape {
@@ -419,6 +419,7 @@ fn answer(connection: &mut Connection, memory: &Region, bytes: &[u8]) {
     let rings = Message::Rings(Rings { slots: name, journal: name }).encode().unwrap();
     connection.post(1, Operation::Send { bytes: &rings }).unwrap();
     connection.post(2, Operation::Send { bytes: &Message::Ready.encode().unwrap() }).unwrap();
-    let words: Vec<u8> = (0..credits.length / 8).flat_map(|_| 1000_u64.to_le_bytes()).collect();
+    let words: Vec<u8> =
+        (0..credits.length / Credit::BYTES as u64).flat_map(|_| Credit(1000).to_bytes()).collect();
     connection.post(3, Operation::WriteBytes { bytes: &words, target: credits, target_offset: 0 }).unwrap();
 }
