@@ -93,6 +93,14 @@ impl ClusterCatalog {
     }
 }
 
+impl ClusterCatalog {
+    /// The tables under which segments of protected tables were written.
+    fn written_protected(&self) -> BTreeSet<TableId> {
+        let protected = self.tables.iter().filter(|table| table.definition.protection.is_some());
+        protected.flat_map(|table| &table.segments).map(|placed| placed.directory.table).collect()
+    }
+}
+
 impl ClusterTable {
     /// Stored bytes of all pages.
     #[must_use]
@@ -110,23 +118,32 @@ impl Cluster {
     /// # Errors
     /// A node that is lost, refuses or sends a catalog that does not verify.
     pub async fn catalog(&self) -> Result<ClusterCatalog, ClientError> {
-        let (mut catalog, mut found) = self.look().await?;
+        let (mut catalog, mut found) = self.look(false).await?;
         for _ in 1..CATALOG_ATTEMPTS_MAX {
             if catalog.broken.is_empty() {
                 break;
             }
-            let (again, after) = self.look().await?;
+            let (again, after) = self.look(false).await?;
             let is_the_same = after == found;
             (catalog, found) = (again, after);
             if is_the_same {
                 break;
             }
         }
+        if !catalog.broken.is_empty() {
+            // It is not about to be published or dropped: somebody may have lost his part.
+            let (again, after) = self.look(true).await?;
+            if after == found {
+                catalog = again;
+            }
+        }
+        self.shared.maps.note_protected(catalog.written_protected());
         Ok(catalog)
     }
 
     /// What nodes have, and which tables those are, node by node. Commits that were interrupted are completed.
-    async fn look(&self) -> Result<(ClusterCatalog, Vec<Vec<TableId>>), ClientError> {
+    /// If `also_lost`, parts that nodes which are there have lost come from maps, too.
+    async fn look(&self, also_lost: bool) -> Result<(ClusterCatalog, Vec<Vec<TableId>>), ClientError> {
         let (mut catalogs, mut away) = self.catalogs_there().await?;
         let unfinished = half_committed(&catalogs);
         if !unfinished.is_empty() {
@@ -145,7 +162,7 @@ impl Cluster {
             tables.map(|table| table.definition.id).collect()
         };
         let found = catalogs.iter().map(committed).collect();
-        let mut missing = self.add_parts_away(&mut catalogs, &away).await?;
+        let mut missing = self.add_parts_away(&mut catalogs, &away, also_lost).await?;
         let devices = self.statuses().iter().map(|status| (status.node, status.devices.len())).collect();
         let mut catalog = assemble(catalogs, &devices);
         for broken in &mut catalog.broken {
@@ -157,7 +174,7 @@ impl Cluster {
     }
 
     /// What each node that is there keeps, and which nodes are away; no more than may be.
-    async fn catalogs_there(&self) -> Result<(Vec<NodeCatalog>, Vec<NodeId>), ClientError> {
+    pub(crate) async fn catalogs_there(&self) -> Result<(Vec<NodeCatalog>, Vec<NodeId>), ClientError> {
         if self.shared.away_max == 0 {
             return Ok((self.node_catalogs().await?, Vec::new()));
         }

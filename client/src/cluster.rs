@@ -32,7 +32,7 @@ use crate::{
         REQUESTS_PER_NODE_MAX, SLOT_BYTES,
     },
     page_buffer::PagePool,
-    protected::KnownMaps,
+    protected::{KnownMaps, Mending},
     target::{Span, TargetPool},
 };
 
@@ -107,6 +107,8 @@ pub(crate) struct Shared {
     pub(crate) maps: KnownMaps,
     /// Pages of lost nodes that are being reconstructed.
     pub(crate) reconstructions: Semaphore,
+    /// Rotten pages that reads have found.
+    pub(crate) mending: Mending,
 }
 
 #[derive(Debug)]
@@ -179,6 +181,7 @@ impl Cluster {
             away_max,
             maps,
             reconstructions,
+            mending: Mending::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -296,6 +299,7 @@ pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, ex
         Answer::Processed { .. } => "the result of a scan",
         Answer::Appended { .. } => "a stored segment",
         Answer::ParityAppended { .. } => "stored parity",
+        Answer::Verified(_) => "what of stripes is rotten",
         Answer::LoadHeld { .. } => "what a load holds",
         Answer::Home(_) => "a home of transactions",
         Answer::Posts { .. } => "boxes",
@@ -322,6 +326,9 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::LoadHeld(_) => "load held",
         Request::KeepMap(_) => "keep map",
         Request::ReadMap(_) => "read map",
+        Request::Verify(_) => "verify",
+        Request::Mend(_) => "mend",
+        Request::Adopt(_) => "adopt",
         Request::PreparePublish { .. } => "prepare",
         Request::CommitPublish { .. } => "commit",
         Request::AbortLoad { .. } => "abort",

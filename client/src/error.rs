@@ -229,6 +229,14 @@ pub enum ClientError {
         /// What is wrong.
         problem: String,
     },
+    /// A table cannot be checked or mended by its parity.
+    #[error("table {table} cannot be checked by its stripes: {problem}")]
+    NotProtected {
+        /// The table.
+        table: TableId,
+        /// Why.
+        problem: String,
+    },
     /// No table has this name.
     #[error("no table is named {name:?}; tables: {known}")]
     UnknownTable {
@@ -270,6 +278,21 @@ impl ClientError {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::NotFound)
+    }
+
+    /// Whether the node said that what it was sent is wrong.
+    pub(crate) fn is_malformed(&self) -> bool {
+        matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::Malformed)
+    }
+
+    /// Whether the node could not read its device, or found something wrong there.
+    pub(crate) fn is_rotten(&self) -> bool {
+        matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::Storage)
+    }
+
+    /// Whether others have to make up for what the node has.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.is_node_lost() || self.is_rotten()
     }
 
     /// Whether a load was refused because somebody else was faster: what it wanted to succeed is not there any more, or it was forgotten for another one of its name.

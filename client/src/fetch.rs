@@ -4,7 +4,7 @@
 //! (`protected`).
 //!
 //! Invariants
-//! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan` opens them).
+//! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan` opens them), but for those of protected tables (`protected/rot`).
 //! - A fetch of many pages takes several requests of bounded size, one after the other.
 
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub struct FetchedPages {
     pub one_sided_pages: u32,
     /// Pages that were here already.
     pub own_pages: u32,
-    /// Pages of a lost node that were reconstructed.
+    /// Pages of a lost node, or rotten ones, that were reconstructed.
     pub reconstructed_pages: u32,
     /// Bytes that other nodes read for them.
     pub survivor_bytes: u64,
@@ -53,7 +53,8 @@ pub struct FetchedPages {
 
 impl Cluster {
     /// Pages of one segment as they are stored, named by the table under which it was written (its directory says which). Of the
-    /// extents only the lengths matter, as long as the node is there. If it is lost, may be away and the table is protected, pages are reconstructed from what other nodes have.
+    /// extents only the lengths matter, as long as the node is there. If it is lost and may be away, or pages are rotten there or lost, and the table is protected, they are
+    /// reconstructed from what other nodes have.
     ///
     /// # Errors
     /// A lost node that nothing makes up for, or a refusing one; see [`ClientError`].
@@ -102,14 +103,16 @@ impl Cluster {
             let asked: Vec<PageWanted> = missing.iter().map(|index| pages[*index]).collect();
             let came = match self.request_pages(node, table, segment, &asked, fetched).await {
                 Err(lost) if self.shared.away_max > 0 && lost.is_node_lost() && lost.node() == Some(node) => {
-                    self.without(node, (table, segment), &asked, lost, fetched).await?
+                    self.from_others(node, (table, segment), &asked, (lost, false), fetched).await?
                 }
-                came => came?,
+                Err(refused) => self.refused_pages(node, (table, segment), &asked, refused, fetched).await?,
+                Ok(came) => came,
             };
             for (index, (page, at)) in missing.into_iter().zip(came) {
                 (found[index], read_at[index]) = (Some(page), at);
             }
         }
+        self.replace_rotten(node, (table, segment), pages, &mut found, fetched).await?;
         fetched.read_at.append(&mut read_at);
         for (page, (identity, _)) in found.into_iter().flatten().zip(&wanted) {
             fetched.pages.push(match &self.shared.own {
@@ -120,25 +123,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has pages of a lost node reconstructed, if they are protected.
-    async fn without(
-        &self,
-        node: NodeId,
-        (table, segment): (TableId, SegmentId),
-        pages: &[PageWanted],
-        lost: ClientError,
-        fetched: &mut FetchedPages,
-    ) -> Result<Vec<(PageBuffer, Option<Instant>)>, ClientError> {
-        let asked_at = Instant::now();
-        let before = fetched.survivor_bytes;
-        let came = self.reconstruct(node, table, segment, pages, lost, fetched).await?;
-        fetched.wire_bytes += fetched.survivor_bytes - before;
-        fetched.waited += asked_at.elapsed();
-        Ok(came.into_iter().map(|page| (page, Some(asked_at))).collect())
-    }
-
     /// Asks the node for pages; with each, when, if it was read from a device.
-    async fn request_pages(
+    pub(crate) async fn request_pages(
         &self,
         node: NodeId,
         table: TableId,

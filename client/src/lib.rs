@@ -65,6 +65,9 @@ pub use load::{Appended, LoadSession, new_table_id};
 pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;
 pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};
+pub use protected::{
+    Findings, MendListener, MendProgress, RebuildReport, RebuiltTable, RottenPages, ScrubOptions, ScrubReport,
+};
 pub use status::Echoed;
 pub use transaction::{
     CaughtUp, FollowError, Follower, FollowerOptions, NoSuchOperations, Operations, ReadOutcome, ScanOutcome,

@@ -50,6 +50,22 @@ pub const PARITY_APPEND_BYTES_MAX: usize = 2 << 20;
 pub const RECONSTRUCTIONS_MAX: usize = 8;
 /// Ranges of cells that are being read for each.
 pub const RANGES_READ_MAX: usize = 8;
+/// Rotten pages that reads have found and that are being mended.
+pub const MENDS_MAX: usize = 4;
+/// Batches of places that are being reconstructed and mended, of one scrub or rebuild.
+pub const MEND_BATCHES_MAX: usize = 2;
+/// Bytes of each, unless a single stripe has more of the node.
+pub const MEND_BATCH_BYTES: u64 = 4 << 20;
+/// Bytes of survivors in memory for each.
+pub const MEND_READ_BYTES: u64 = 16 << 20;
+/// Bytes of places that one request mends, unless a single one has more.
+pub const MEND_REQUEST_BYTES: usize = 2 << 20;
+/// Plans of what to read that are remembered.
+pub const MEND_PLANS_MAX: usize = 256;
+/// Bytes that one request has a node verify.
+pub const VERIFY_REQUEST_BYTES: u64 = 8 << 20;
+/// Findings that a report names; of more it has the number.
+pub const FINDINGS_MAX: usize = 64;
 
 /// Requests outstanding at one node; further callers wait for their turn.
 pub const REQUESTS_PER_NODE_MAX: usize = 64;
@@ -140,6 +156,7 @@ const _: () = assert!(PARITY_APPEND_BYTES_MAX <= MEMORY_BYTES_MIN && LOAD_HELD_B
 const _: () = assert!(PARITY_APPEND_BYTES_MAX >= CELL_BYTES_MAX as usize);
 const _: () =
     assert!(MAP_PIECE_BYTES_MAX <= MEMORY_BYTES_MIN as u64 && CELL_BYTES_MAX as usize <= MEMORY_BYTES_MIN);
+const _: () = assert!(MEND_REQUEST_BYTES <= MEMORY_BYTES_MIN);
 // The connection's queue holds every outstanding request, its abandoned ones included.
 const _: () =
     assert!(2 * REQUESTS_PER_NODE_MAX + READS_POSTED_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);

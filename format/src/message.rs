@@ -15,6 +15,7 @@ mod bounds;
 mod bridge;
 mod copies;
 mod cost;
+mod mend;
 mod page_read;
 mod protect;
 mod raw;
@@ -26,6 +27,7 @@ mod transact;
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
 pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
+pub use mend::{Adopt, Mend, Verified, Verify};
 pub use page_read::PageRead;
 pub use protect::{AppendParity, KeepMap, LoadHeld, ReadMap};
 pub use raw::{RawRead, RawWrite, ScratchArea};
@@ -52,7 +54,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 11;
+pub const PROTOCOL_VERSION: u16 = 12;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +162,13 @@ pub enum Request {
     KeepMap(KeepMap),
     /// The map of a protected table, in pieces. [`Answer::Catalog`]; its generation tells maps apart.
     ReadMap(ReadMap),
+    /// Are these places of a stripe set what they were? Read from the devices, past the cache. [`Answer::Verified`].
+    Verify(Verify),
+    /// Take these bytes for places of a stripe set that have lost theirs; what is not what was there is refused and not written. [`Answer::Done`], when durable.
+    Mend(Mend),
+    /// Take your part of a published table, as its map says, which was kept before as that of a load of this id: the same extents, whose bytes are yet to be mended.
+    /// [`Answer::Done`], when durable, also if the table is here.
+    Adopt(Adopt),
     /// Make a load's segments durable and its table ready to publish. [`Answer::Done`]. A protected table needs its map here before that.
     PreparePublish {
         /// The table, whose id is the load's.
@@ -290,6 +299,8 @@ pub enum Answer {
         /// One for each cell.
         extents: Vec<Extent>,
     },
+    /// To [`Request::Verify`].
+    Verified(Verified),
     /// To [`Request::LoadHeld`].
     LoadHeld {
         /// Bytes written into the target: segments, sealed, as a list of [`NodeSegment`].

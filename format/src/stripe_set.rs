@@ -151,6 +151,8 @@ pub struct TablePart {
     pub node: NodeId,
     /// Its segments, with zone maps and withheld rows.
     pub segments: Vec<NodeSegment>,
+    /// Directories of those that the table has no more, but its stripes have.
+    pub beside: Vec<SegmentDirectory>,
 }
 
 /// What every node knows of a protected table, so that others can do without some of them.
@@ -285,6 +287,10 @@ impl TableMap {
                 }
             }
         }
+        let is_streamed = |node: NodeId, directory: &SegmentDirectory| {
+            let found = streamed.get(&(directory.table, directory.segment));
+            found.is_some_and(|(holder, found)| *holder == node && found.is_of(directory))
+        };
         let (mut ids, mut rows) = (BTreeSet::new(), 0_u64);
         for (part, segment) in self.parts.iter().flat_map(|part| part.segments.iter().map(move |s| (part, s)))
         {
@@ -298,13 +304,23 @@ impl TableMap {
                 return Err(self.fault("a segment", format!("{id} twice"), "each once"));
             }
             rows += u64::from(directory.rows);
-            let in_stripes = streamed.get(&(directory.table, id));
-            if !in_stripes.is_some_and(|(node, found)| *node == part.node && found.is_of(directory)) {
+            if !is_streamed(part.node, directory) {
                 let found = format!(
                     "segment {id} of table {} at node {}, which lies in none",
                     directory.table, part.node
                 );
                 return Err(self.fault("what stripes protect", found, "all segments, where they lie"));
+            }
+        }
+        for (part, directory) in self.parts.iter().flat_map(|part| part.beside.iter().map(move |d| (part, d)))
+        {
+            directory.verify(self.definition.columns.len(), NODE_DEVICES_MAX)?;
+            if !is_streamed(part.node, directory) {
+                let found = format!(
+                    "segment {} of table {} at node {}, which lies in no stripe so",
+                    directory.segment, directory.table, part.node
+                );
+                return Err(self.fault("a segment beside the table's", found, "one of its stripes"));
             }
         }
         if rows != self.definition.rows {

@@ -107,6 +107,8 @@ pub const READS_PER_FETCH_MAX: u32 = 32;
 pub const COALESCED_BYTES_MAX: u32 = 1 << 20;
 /// Pages of one append on their way from the source to the device.
 pub const PAGES_PER_APPEND_MAX: usize = 32;
+/// Reads of one verification in flight: it is in no hurry.
+pub const READS_PER_VERIFY_MAX: usize = 4;
 /// Encoded bytes of a segment directory.
 pub const DIRECTORY_BYTES_MAX: usize = 4 << 20;
 /// Bytes of what a load has here that one reply tells.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use rackscan_format::{
     ids::{SegmentId, TableId},
-    message::{AppendParity, KeepMap, LoadHeld, ReadMap, Refusal, Request},
+    message::{Adopt, AppendParity, KeepMap, LoadHeld, Mend, ReadMap, Refusal, Request, Verify},
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     metrics::Metrics,
     request::{
         append, cache, catalog, copy_of_log, drop, echo, fetch, home, keep, keep_log, keep_map, posts,
-        process, publish, raw, status, stop, transact,
+        process, publish, raw, status, stop, transact, verify,
     },
     task::{Place, Work},
 };
@@ -70,6 +70,9 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::LoadHeld(request) => catalog::load_held(core, &request),
         Request::KeepMap(request) => keep_map::start(core, place, request),
         Request::ReadMap(request) => catalog::map(core, &request),
+        Request::Verify(request) => verify::start(core, &request),
+        Request::Mend(request) => append::mend(core, place, &request),
+        Request::Adopt(Adopt { table }) => publish::adopt(table),
         Request::PreparePublish { definition, segments } => publish::prepare(definition, segments),
         Request::CommitPublish { load } => publish::commit(load),
         Request::AbortLoad { load } => publish::abort(load),
@@ -103,6 +106,9 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::LoadHeld(LoadHeld { load, .. }) => ("load held", Some(*load), None),
         Request::KeepMap(KeepMap { load, .. }) => ("keep map", Some(*load), None),
         Request::ReadMap(ReadMap { table, .. }) => ("read map", Some(*table), None),
+        Request::Verify(Verify { set, .. }) => ("verify", Some(set.load), None),
+        Request::Mend(Mend { set, .. }) => ("mend", Some(set.load), None),
+        Request::Adopt(Adopt { table }) => ("adopt", Some(*table), None),
         Request::PreparePublish { definition, .. } => ("prepare", Some(definition.id), None),
         Request::CommitPublish { load } => ("commit", Some(*load), None),
         Request::AbortLoad { load } => ("abort", Some(*load), None),

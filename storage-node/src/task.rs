@@ -66,6 +66,11 @@ pub(crate) trait Work {
         let _ = (core, place, part, memory, outcome);
     }
 
+    /// A device has made durable what was written before, or has not.
+    fn flushed(&mut self, core: &mut Core, outcome: Result<(), Box<IoFault>>) {
+        let _ = (core, outcome);
+    }
+
     /// A transfer to or from the requester has ended.
     fn wire_done(&mut self, core: &mut Core, place: Place, part: u32, outcome: Result<(), OperationError>) {
         let _ = (core, place, part, outcome);

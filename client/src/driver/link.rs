@@ -20,7 +20,7 @@ use rackscan_format::{
     codec::CodecError,
     ids::RequestId,
     message::{
-        AppendParity, CopyOfLog, KeepLog, KeepMap, LoadHeld, LoadReport, Parcel, ReadMap, ReplyMessage,
+        AppendParity, CopyOfLog, KeepLog, KeepMap, LoadHeld, LoadReport, Mend, Parcel, ReadMap, ReplyMessage,
         Request, RequestMessage, Target,
     },
 };
@@ -342,9 +342,9 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         Request::LoadHeld(LoadHeld { target, .. }) | Request::ReadMap(ReadMap { target, .. }) => {
             (Some(target), None, &mut [])
         }
-        Request::AppendParity(AppendParity { source, .. }) | Request::KeepMap(KeepMap { source, .. }) => {
-            (Some(source), None, &mut [])
-        }
+        Request::AppendParity(AppendParity { source, .. })
+        | Request::KeepMap(KeepMap { source, .. })
+        | Request::Mend(Mend { source, .. }) => (Some(source), None, &mut []),
         Request::KeepLog(KeepLog { bytes, .. }) => (None, Some(bytes), &mut []),
         Request::Append { source, .. } | Request::Keep { source, .. } | Request::WriteRaw { source, .. } => {
             (Some(source), None, &mut [])
@@ -354,6 +354,8 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::OpenPosts { .. }
         | Request::OpenCache
         | Request::CacheUsed { .. }
+        | Request::Verify(_)
+        | Request::Adopt(_)
         | Request::PreparePublish { .. }
         | Request::CommitPublish { .. }
         | Request::AbortLoad { .. }

@@ -129,14 +129,28 @@ impl Layout {
 
     /// The stripe and the slot of a cell of a node's stream; `None` if there is no such node, or not so many stripes.
     pub(crate) fn data_cell(&self, node: usize, index: u64) -> Option<(u64, Cell)> {
-        let counts = &self.nodes.get(node)?.data;
+        self.cell(node, index, &self.nodes.get(node)?.data, |slots| &slots.data)
+    }
+
+    /// The same of a parity cell that a node keeps.
+    pub(crate) fn parity_cell(&self, node: usize, index: u64) -> Option<(u64, Cell)> {
+        self.cell(node, index, &self.nodes.get(node)?.parity, |slots| &slots.parity)
+    }
+
+    fn cell(
+        &self,
+        node: usize,
+        index: u64,
+        counts: &[u64],
+        cells: impl Fn(&Slots) -> &[Cell],
+    ) -> Option<(u64, Cell)> {
         let whole = counts.last().copied().filter(|whole| *whole > 0)?;
         let (rotation, within) = (index / whole, index % whole);
         let turn = counts.partition_point(|before| *before <= within).checked_sub(1)?;
         let stripe = rotation.checked_mul(self.turns())?.checked_add(turn as u64)?;
         let column = self.geometry.column_of(stripe, Node(u8::try_from(node).ok()?)).ok()?;
         let rank = usize::try_from(within - counts[turn]).ok()?;
-        Some((stripe, *self.columns.get(usize::from(column.0))?.data.get(rank)?))
+        Some((stripe, *cells(self.columns.get(usize::from(column.0))?).get(rank)?))
     }
 
     /// What a cell holds; `None` if there is no such cell.
@@ -197,6 +211,8 @@ mod tests {
                     assert_eq!(layout.column(stripe, held.node), Some(cell.column));
                     if !held.is_parity {
                         assert_eq!(layout.data_cell(held.node, held.index), Some((stripe, cell)));
+                    } else {
+                        assert_eq!(layout.parity_cell(held.node, held.index), Some((stripe, cell)));
                     }
                 }
             }

@@ -5,25 +5,32 @@
 //! - A part on a node that is away comes from a map only if the table bears the loss of all of its nodes that are; else the table is broken.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
-    message::{NodeCatalog, NodeTable, ReadMap, Request},
+    message::{Answer, NodeCatalog, NodeTable, ReadMap, Request},
     schema::TableDefinition,
     stripe_set::{TableMap, TablePart},
 };
 
 use super::stripes::Stripes;
-use crate::{ClientError, Cluster, limits::MAPS_KNOWN_MAX};
+use crate::{
+    ClientError, Cluster,
+    cluster::{taken, unexpected},
+    limits::MAPS_KNOWN_MAX,
+    status::target_in,
+};
+
+const READ: &str = "read map";
 
 /// The map of a table, in which places can be looked up. It never changes: a table that changes is another one.
 #[derive(Debug)]
 pub(crate) struct KnownMap {
     pub(super) definition: TableDefinition,
-    parts: Vec<TablePart>,
+    pub(super) parts: Vec<TablePart>,
     pub(super) sets: Vec<Arc<Stripes>>,
 }
 
@@ -41,12 +48,16 @@ impl KnownMap {
 
 /// The maps that were read last.
 #[derive(Debug, Default)]
-pub(crate) struct KnownMaps(Mutex<VecDeque<Arc<KnownMap>>>);
+pub(crate) struct KnownMaps {
+    maps: Mutex<VecDeque<Arc<KnownMap>>>,
+    /// The tables under which segments of protected tables were written, as the last catalog said.
+    protected: Mutex<BTreeSet<TableId>>,
+}
 
 impl KnownMaps {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<KnownMap>>> {
         // Changed by code that does not panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn of(&self, table: TableId) -> Option<Arc<KnownMap>> {
@@ -63,6 +74,15 @@ impl KnownMaps {
         maps.retain(|known| known.definition.id != map.definition.id);
         maps.push_front(Arc::clone(map));
         maps.truncate(MAPS_KNOWN_MAX);
+    }
+
+    /// Whether segments that were written under this table are protected, as far as the last catalog said.
+    pub(crate) fn protects(&self, table: TableId) -> bool {
+        self.protected.lock().unwrap_or_else(PoisonError::into_inner).contains(&table)
+    }
+
+    pub(crate) fn note_protected(&self, tables: BTreeSet<TableId>) {
+        *self.protected.lock().unwrap_or_else(PoisonError::into_inner) = tables;
     }
 
     /// Forgets all maps in which a segment lies: what they say of it is not true any more.
@@ -94,11 +114,15 @@ impl Cluster {
         failed.filter(|_| !is_heard).map_or(Ok(None), Err)
     }
 
-    async fn map_of(&self, node: NodeId, table: TableId) -> Result<Arc<KnownMap>, ClientError> {
-        let during = "read map";
+    async fn map_bytes(&self, node: NodeId, table: TableId) -> Result<Vec<u8>, ClientError> {
         let wanted = |from_bytes, target| Request::ReadMap(ReadMap { table, from_bytes, target });
-        let bytes = self.sealed_bytes(node, during, wanted).await?;
-        let bytes = bytes.ok_or(ClientError::CatalogUnstable { node, attempts: 1 })?;
+        let bytes = self.sealed_bytes(node, READ, wanted).await?;
+        bytes.ok_or(ClientError::CatalogUnstable { node, attempts: 1 })
+    }
+
+    async fn map_of(&self, node: NodeId, table: TableId) -> Result<Arc<KnownMap>, ClientError> {
+        let during = READ;
+        let bytes = self.map_bytes(node, table).await?;
         let wrong = |found: String| ClientError::BadAnswer {
             node,
             during,
@@ -109,6 +133,72 @@ impl Cluster {
         let map = Arc::new(KnownMap::new(map).map_err(wrong)?);
         self.shared.maps.learn(&map);
         Ok(map)
+    }
+
+    /// The table whose map a node gives when it is asked for this one's: that one, or one that has taken its place.
+    async fn map_named(&self, node: NodeId, table: TableId) -> Result<u64, ClientError> {
+        let span = self.shared.memory.take(1, "the name of a map").await?;
+        let request = Request::ReadMap(ReadMap { table, from_bytes: 0, target: target_in(&span) });
+        let mut reply = self.ask(node, request, Some(span)).await?;
+        match taken(node, READ, &mut reply)? {
+            Answer::Catalog { generation, .. } => Ok(generation),
+            other => Err(unexpected(node, READ, &other, "a part of a map")),
+        }
+    }
+
+    /// Whether a node has the map of a table.
+    pub(super) async fn has_map(&self, node: NodeId, table: TableId) -> Result<bool, ClientError> {
+        match self.map_named(node, table).await {
+            Ok(named) => Ok(named == u64::from(table.0)),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a segment is one that a node must have, as another node says now: who was told that it is not there has not asked too late.
+    pub(super) async fn must_have(
+        &self,
+        node: NodeId,
+        table: TableId,
+        segment: SegmentId,
+    ) -> Result<bool, ClientError> {
+        let Some((map, _)) = self.stripes_of(table, segment).await? else { return Ok(false) };
+        let part = map.parts.iter().find(|part| part.node == node);
+        let mut directories = part.into_iter().flat_map(|part| &part.segments).map(|known| &known.directory);
+        if !directories.any(|known| (known.table, known.segment) == (table, segment)) {
+            return Ok(false);
+        }
+        let id = map.definition.id;
+        for other in map.definition.nodes.iter().filter(|other| **other != node) {
+            match self.has_map(*other, id).await {
+                Ok(true) => return Ok(true),
+                // That one has dropped it, or another table has taken its place.
+                Ok(false) => {}
+                Err(error) => tracing::debug!(node = %other, table = %id, %error, "no map from this node"),
+            }
+        }
+        self.shared.maps.forget(table, segment);
+        Ok(false)
+    }
+
+    /// Has a node keep the map of a table, as another one has it.
+    pub(super) async fn give_map(&self, node: NodeId, table: TableId) -> Result<(), ClientError> {
+        let wrong = |problem: String| ClientError::NotProtected { table, problem };
+        let mut failed = None;
+        for other in self.nodes().filter(|other| *other != node) {
+            let bytes = match self.map_bytes(other, table).await {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    continue;
+                }
+            };
+            let map = TableMap::unseal(&bytes).map_err(|error| wrong(format!("node {other}: {error}")))?;
+            if map.definition.id == table {
+                return self.send_map(node, table, &bytes).await;
+            }
+        }
+        Err(failed.unwrap_or_else(|| wrong("no other node has its map".to_owned())))
     }
 
     /// The stripe set in which a segment lies, and the map that says so; `None` if it is not protected.
@@ -125,26 +215,42 @@ impl Cluster {
     }
 
     /// Completes what nodes say by the parts that nodes which are away have of protected tables; returns why other tables miss theirs.
+    ///
+    /// If `also_lost`, also by the parts of nodes that are there and have lost theirs: who has nothing of a published table, not even prepared.
     pub(crate) async fn add_parts_away(
         &self,
         catalogs: &mut Vec<NodeCatalog>,
         away: &[NodeId],
+        also_lost: bool,
     ) -> Result<BTreeMap<TableId, ClientError>, ClientError> {
         let mut missing: BTreeMap<TableId, TableDefinition> = BTreeMap::new();
+        let here: BTreeSet<(NodeId, TableId)> = catalogs
+            .iter()
+            .flat_map(|catalog| catalog.tables.iter().map(|table| (catalog.node, table.definition.id)))
+            .collect();
+        let there: BTreeSet<NodeId> = catalogs.iter().map(|catalog| catalog.node).collect();
+        let has_lost = |definition: &TableDefinition, node: &NodeId| {
+            let has_nothing = there.contains(node) && !here.contains(&(*node, definition.id));
+            also_lost && definition.protection.is_some() && has_nothing
+        };
+        let lacks =
+            |definition: &TableDefinition, node: &NodeId| away.contains(node) || has_lost(definition, node);
         let committed = catalogs.iter().flat_map(|catalog| &catalog.tables).filter(|table| table.committed);
         for definition in committed.map(|table| &table.definition) {
-            if definition.nodes.iter().any(|node| away.contains(node)) {
+            if definition.nodes.iter().any(|node| lacks(definition, node)) {
                 missing.entry(definition.id).or_insert_with(|| definition.clone());
             }
         }
         let mut errors = BTreeMap::new();
         for (id, definition) in missing {
             let lost: Vec<NodeId> =
-                definition.nodes.iter().copied().filter(|node| away.contains(node)).collect();
+                definition.nodes.iter().copied().filter(|node| lacks(&definition, node)).collect();
             let bears = definition.protection.map_or(0, |protection| protection.lost_max());
             let map = if lost.len() > bears { None } else { self.table_map(id).await? };
             match map.filter(|map| map.definition == definition) {
                 Some(map) => add_parts(catalogs, &map, &lost),
+                // Of nodes that are there it is said what is missing.
+                None if !lost.iter().any(|node| away.contains(node)) => {}
                 None => {
                     errors.insert(id, parts_away(&definition, &lost, bears));
                 }

@@ -4,17 +4,33 @@
 //! load     what was appended -> streams -> parity computed, appended -> map to every node -> prepare, commit   (protect, parity)
 //! catalog  parts of nodes that are away come from maps                                                        (map)
 //! fetch    pages of a lost node: the same ranges of the survivors' cells, XORed, checked as if they were read  (reconstruct)
+//! rot      a page that is rotten, or whose node has lost its part: reconstructed like one of a lost node, and mended              (rot, mend)
+//! scrub    every node checks what it has; what is rotten comes back from others, many places at a time                        (scrub, rotten, repair, pace)
+//! rebuild  a node without its part takes the extents again, and is scrubbed                                                   (rebuild)
 //! ```
 //!
 //! Where which cell lies is pure code (`layout`, `stripes`).
 
 mod layout;
 mod map;
+mod mend;
+mod pace;
 mod parity;
 mod protect;
 mod read;
+mod rebuild;
 mod reconstruct;
+mod repair;
+mod rot;
+mod rotten;
+mod scrub;
 mod stripes;
 
 pub(crate) use map::KnownMaps;
+pub(crate) use mend::Mending;
 pub(crate) use protect::Sets;
+
+pub use mend::RottenPages;
+pub use pace::{MendListener, MendProgress};
+pub use rebuild::{RebuildReport, RebuiltTable};
+pub use scrub::{Findings, ScrubOptions, ScrubReport};

@@ -5,7 +5,7 @@
 //! - What nodes hold is what they say: directories and rows of the map are asked of them, after the last segment came.
 //! - A map is at every node, durable, before one is asked to prepare.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::future::try_join_all;
 use rackscan_format::{
@@ -18,7 +18,7 @@ use rackscan_format::{
     stripe_set::{NodeStream, SetId, StreamSegment, StripeSet, TableMap, TablePart},
 };
 
-use super::parity;
+use super::{map::KnownMap, parity};
 use crate::{
     ClientError, Cluster, LoadSession,
     cluster::{taken, unexpected},
@@ -66,18 +66,44 @@ impl LoadSession {
     pub(crate) async fn keep_map(&self) -> Result<(), ClientError> {
         let Some(protection) = self.definition().protection else { return Ok(()) };
         let mut sets = self.sets.lock().await;
-        let parts = self.protect_rest(protection, &mut sets).await?;
+        let mut parts = self.protect_rest(protection, &mut sets).await?;
         let is_used = |set: &&StripeSet| {
             parts.iter().any(|part| part.segments.iter().any(|s| lies_in(set, &s.directory)))
         };
-        let sets = sets.all().filter(is_used).cloned().collect();
+        let used: Vec<StripeSet> = sets.all().filter(is_used).cloned().collect();
+        self.add_beside(&mut parts, &used).await?;
+        let sets = used;
         let map = TableMap { definition: self.definition().clone(), parts, sets };
         let wrong = |problem: String| self.unprotectable(problem);
         map.verify().map_err(|error| wrong(error.to_string()))?;
         let bytes = map.seal().map_err(|error| wrong(error.to_string()))?;
         drop(map);
-        let nodes = &self.definition().nodes;
-        try_join_all(nodes.iter().map(|node| self.send_map(*node, &bytes))).await.map(drop)
+        let (id, nodes) = (self.definition().id, &self.definition().nodes);
+        try_join_all(nodes.iter().map(|node| self.cluster.send_map(*node, id, &bytes))).await.map(drop)
+    }
+
+    /// Adds the directories of segments that stripes have of the table before, and the table has no more.
+    async fn add_beside(&self, parts: &mut [TablePart], sets: &[StripeSet]) -> Result<(), ClientError> {
+        let Some(before) = self.map_before().await? else { return Ok(()) };
+        for part in parts {
+            let name = |directory: &SegmentDirectory| (directory.table, directory.segment);
+            let streams = sets.iter().flat_map(|set| &set.streams).filter(|stream| stream.node == part.node);
+            let segments = streams.flat_map(|stream| &stream.segments);
+            let mut wanted: BTreeSet<_> = segments.map(|segment| (segment.table, segment.segment)).collect();
+            for kept in &part.segments {
+                wanted.remove(&name(&kept.directory));
+            }
+            let Some(old) = before.parts.iter().find(|old| old.node == part.node) else { continue };
+            let had = old.segments.iter().map(|segment| &segment.directory).chain(&old.beside);
+            part.beside = had.filter(|directory| wanted.contains(&name(directory))).cloned().collect();
+        }
+        Ok(())
+    }
+
+    /// The map of the table that is succeeded.
+    async fn map_before(&self) -> Result<Option<Arc<KnownMap>>, ClientError> {
+        let Some(before) = self.definition().succeeds else { return Ok(None) };
+        Ok(self.cluster.table_map(before).await?.filter(|map| map.definition.id == before))
     }
 
     fn unprotectable(&self, problem: String) -> ClientError {
@@ -113,8 +139,7 @@ impl LoadSession {
 
     /// The stripe sets of the table that is succeeded that protect as much as this one is to be.
     async fn sets_before(&self, protection: Protection) -> Result<Vec<StripeSet>, ClientError> {
-        let Some(before) = self.definition().succeeds else { return Ok(Vec::new()) };
-        let map = self.cluster.table_map(before).await?.filter(|map| map.definition.id == before);
+        let map = self.map_before().await?;
         let sets = map.iter().flat_map(|map| &map.sets).map(|stripes| &stripes.set);
         Ok(sets.filter(|set| set.protection == protection).cloned().collect())
     }
@@ -133,7 +158,7 @@ impl LoadSession {
             segments.extend(told);
             after = next;
             if next.is_none() {
-                return Ok(TablePart { node, segments });
+                return Ok(TablePart { node, segments, beside: Vec::new() });
             }
         }
     }
@@ -169,25 +194,6 @@ impl LoadSession {
             return Ok((told.map_err(|source| ClientError::Codec { node, during, source })?, next));
         }
     }
-
-    async fn send_map(&self, node: NodeId, bytes: &[u8]) -> Result<(), ClientError> {
-        let (load, total_bytes) = (self.definition().id, bytes.len() as u64);
-        let piece_bytes = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
-        let mut from_bytes = 0;
-        for piece in bytes.chunks(piece_bytes) {
-            let span = self.cluster.shared.memory.take(piece.len(), "a map").await?;
-            span.copy_in(0, piece).map_err(|error| self.unprotectable(error.to_string()))?;
-            let mut source = target_in(&span);
-            source.length_bytes = piece.len() as u64;
-            let request = Request::KeepMap(KeepMap { load, from_bytes, total_bytes, source });
-            let mut reply = self.cluster.ask(node, request, Some(span)).await?;
-            match taken(node, "keep map", &mut reply)? {
-                Answer::Done => from_bytes += piece.len() as u64,
-                other => return Err(unexpected(node, "keep map", &other, "done")),
-            }
-        }
-        Ok(())
-    }
 }
 
 fn lies_in(set: &StripeSet, directory: &SegmentDirectory) -> bool {
@@ -195,6 +201,33 @@ fn lies_in(set: &StripeSet, directory: &SegmentDirectory) -> bool {
 }
 
 impl Cluster {
+    /// Brings a map to a node, as that of a load or of a table of this id.
+    pub(super) async fn send_map(
+        &self,
+        node: NodeId,
+        load: TableId,
+        bytes: &[u8],
+    ) -> Result<(), ClientError> {
+        let total_bytes = bytes.len() as u64;
+        let piece_bytes = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
+        let mut from_bytes = 0;
+        for piece in bytes.chunks(piece_bytes) {
+            let span = self.shared.memory.take(piece.len(), "a map").await?;
+            span.copy_in(0, piece).map_err(|error| ClientError::Unprotectable {
+                set: load.to_string(),
+                problem: error.to_string(),
+            })?;
+            let mut source = target_in(&span);
+            source.length_bytes = piece.len() as u64;
+            let request = Request::KeepMap(KeepMap { load, from_bytes, total_bytes, source });
+            let mut reply = self.ask(node, request, Some(span)).await?;
+            match taken(node, "keep map", &mut reply)? {
+                Answer::Done => from_bytes += piece.len() as u64,
+                other => return Err(unexpected(node, "keep map", &other, "done")),
+            }
+        }
+        Ok(())
+    }
     /// How many nodes must have committed a table of this protection before its publication is acknowledged: so many that one of them is left,
     /// whichever nodes are lost.
     pub(crate) fn commits_needed(protection: Option<Protection>) -> usize {

@@ -7,6 +7,7 @@
 //! Invariants
 //! - A page is given back only if its checksum and identity are right: whatever survivors sent, nothing is invented.
 //! - A survivor that is lost meanwhile is taken for lost, and all is read anew; that ends, as every time one more is.
+//! - If a page does not come right, one more node after the other is taken for lost, as far as the parity bears it: a survivor may be rotten without anybody knowing which.
 //! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed at a time, each from [`RANGES_READ_MAX`] ranges under way.
 
 use std::collections::BTreeSet;
@@ -33,6 +34,8 @@ struct LostSegment<'a> {
     place: usize,
     table: TableId,
     segment: SegmentId,
+    /// Whether the node is there, and is to have its pages back.
+    is_there: bool,
 }
 
 /// Why a page did not come back.
@@ -67,14 +70,14 @@ impl Cluster {
         Some(f64::from(read) / f64::from(cells.max(1)))
     }
 
-    /// Pages of a segment whose node is lost, as `lost` says; that error if they are not protected.
+    /// Pages of a segment whose node is lost, as `lost` says; that error if they are not protected. A node that is there gets rotten pages back at some time.
     pub(crate) async fn reconstruct(
         &self,
         node: NodeId,
         table: TableId,
         segment: SegmentId,
         pages: &[PageWanted],
-        lost: ClientError,
+        (lost, is_there): (ClientError, bool),
         fetched: &mut FetchedPages,
     ) -> Result<Vec<PageBuffer>, ClientError> {
         let Some((map, stripes)) = self.stripes_of(table, segment).await.unwrap_or_default() else {
@@ -83,7 +86,8 @@ impl Cluster {
         let Some(place) = stripes.set.streams.iter().position(|stream| stream.node == node) else {
             return Err(lost);
         };
-        let lost = LostSegment { name: &map.definition.name, stripes: &stripes, place, table, segment };
+        let lost =
+            LostSegment { name: &map.definition.name, stripes: &stripes, place, table, segment, is_there };
         let one = |page: &PageWanted| self.reconstruct_page(&lost, *page);
         let mut came = stream::iter(pages.iter().map(one)).buffered(RECONSTRUCTIONS_MAX);
         let mut buffers = Vec::with_capacity(pages.len());
@@ -104,33 +108,30 @@ impl Cluster {
         let _permit = self.shared.reconstructions.acquire().await.map_err(|_| ClientError::Closed)?;
         let length = u64::from(page.extent.length_bytes);
         let position = lost.stripes.position(lost.place, lost.table, lost.segment, &page.extent);
-        let ranges = position.and_then(|position| lost.stripes.ranges(lost.place, position, length));
+        let ranges = position.and_then(|(_, start)| lost.stripes.ranges(lost.place, start, length));
         let mut away = self.lost_places(lost);
-        let Some(ranges) = ranges else {
+        let (Some((place, _)), Some(ranges)) = (position, ranges) else {
             return Err(self.beyond(lost, page, &away, "its place is not one of the stripes".to_owned()));
         };
-        let (mut bytes, mut read) = (Vec::new(), 0);
-        loop {
-            match self.reconstruct_ranges(lost, &ranges, &away, &mut bytes, &mut read).await {
-                Ok(()) => break,
-                Err(Failed::Lost(place)) if away.insert(place) => {}
-                Err(Failed::Lost(_) | Failed::Beyond) => {
-                    let problem = format!("its parity {} does not bear that", lost.stripes.set.protection);
-                    return Err(self.beyond(lost, page, &away, problem));
+        let mut read = 0;
+        let mut outcome = self.reconstruct_without(lost, page, &ranges, &mut away, &mut read).await?;
+        if outcome.is_err() && away.len() < lost.stripes.set.protection.lost_max() {
+            for other in (0..lost.stripes.set.streams.len()).filter(|other| !away.contains(other)) {
+                let mut also = away.clone();
+                also.insert(other);
+                let again = self.reconstruct_without(lost, page, &ranges, &mut also, &mut read).await?;
+                if again.is_ok() {
+                    outcome = again;
+                    break;
                 }
-                Err(Failed::Error(error)) => return Err(error),
             }
         }
-        let identity =
-            PageIdentity { table: lost.table, segment: lost.segment, column: page.column, page: page.page };
-        if let Err(fault) = PageView::open(&bytes, &identity) {
+        let bytes = outcome.map_err(|problem| {
             self.shared.maps.forget(lost.table, lost.segment);
-            return Err(self.beyond(
-                lost,
-                page,
-                &away,
-                format!("what survivors have does not give it: {fault}"),
-            ));
+            self.beyond(lost, page, &away, problem)
+        })?;
+        if lost.is_there {
+            self.mend_later(lost.stripes, lost.stripes.set.streams[lost.place].node, place, &bytes);
         }
         let copied = self.shared.pages.filled(bytes.len(), |buffer| {
             buffer.copy_from_slice(&bytes);
@@ -140,6 +141,34 @@ impl Cluster {
             Ok(page) => Ok((page, read)),
             Err(never) => match never {},
         }
+    }
+
+    /// The page without what these nodes have, and those that turn out to be lost; what is wrong if it does not come right.
+    async fn reconstruct_without(
+        &self,
+        lost: &LostSegment<'_>,
+        page: PageWanted,
+        ranges: &[CellRange],
+        away: &mut BTreeSet<usize>,
+        read: &mut u64,
+    ) -> Result<Result<Vec<u8>, String>, ClientError> {
+        let mut bytes = Vec::new();
+        loop {
+            match self.reconstruct_ranges(lost, ranges, away, &mut bytes, read).await {
+                Ok(()) => break,
+                Err(Failed::Lost(place)) if away.insert(place) => {}
+                Err(Failed::Lost(_) | Failed::Beyond) => {
+                    return Ok(Err(format!("its parity {} does not bear that", lost.stripes.set.protection)));
+                }
+                Err(Failed::Error(error)) => return Err(error),
+            }
+        }
+        let identity =
+            PageIdentity { table: lost.table, segment: lost.segment, column: page.column, page: page.page };
+        Ok(match PageView::open(&bytes, &identity) {
+            Ok(_) => Ok(bytes),
+            Err(fault) => Err(format!("what survivors have does not give it: {fault}")),
+        })
     }
 
     /// The nodes of the set that are known to be away, and the one whose page is wanted.
@@ -172,7 +201,7 @@ impl Cluster {
             let one = |(place, pieces): (usize, Vec<Piece>)| async move {
                 let node = lost.stripes.set.streams[place].node;
                 self.read_pieces(node, &pieces, length).await.map_err(|error| {
-                    if error.is_node_lost() { Failed::Lost(place) } else { Failed::Error(error) }
+                    if error.is_unreadable() { Failed::Lost(place) } else { Failed::Error(error) }
                 })
             };
             let mut came = stream::iter(sources).map(one).buffer_unordered(RANGES_READ_MAX);

@@ -77,6 +77,15 @@ pub(crate) struct Stripes {
     segments: HashMap<(TableId, SegmentId), (usize, Range<usize>)>,
 }
 
+/// What lies at a place of a node: the pages of its stream are numbered first, then its cells of parity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// A page: where it begins in the stream, and its bytes.
+    Page { start: u64, length: u64 },
+    /// The cell of parity with this number.
+    Parity { index: u64 },
+}
+
 /// A range of bytes of one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CellRange {
@@ -125,18 +134,59 @@ impl Stripes {
         self.set.cell_bytes.into()
     }
 
-    /// Where a page begins in a node's stream, if it lies in the set: it is known by its segment and its place on the device.
+    /// The place of a page at its node and where it begins in the stream, if it lies in the set: it is known by its segment and its place on the device.
     pub(crate) fn position(
         &self,
         node: usize,
         table: TableId,
         segment: SegmentId,
         page: &Extent,
-    ) -> Option<u64> {
+    ) -> Option<(u64, u64)> {
         let (holder, pages) = self.segments.get(&(table, segment))?;
         let stream = self.streams.get(node).filter(|_| *holder == node)?;
         let found = stream.extents.get(pages.clone())?.iter().position(|extent| extent == page)?;
-        stream.starts.get(pages.start + found).copied()
+        Some(((pages.start + found) as u64, *stream.starts.get(pages.start + found)?))
+    }
+
+    /// How many places a node has.
+    pub(crate) fn places(&self, node: usize) -> u64 {
+        let pages = self.streams.get(node).map_or(0, |stream| stream.extents.len());
+        (pages + self.set.streams.get(node).map_or(0, |stream| stream.parity.len())) as u64
+    }
+
+    /// Bytes of all places of a node.
+    pub(crate) fn held_bytes(&self, node: usize) -> u64 {
+        let cells = self.set.streams.get(node).map_or(0, |stream| stream.parity.len());
+        self.streams.get(node).map_or(0, |stream| stream.bytes) + cells as u64 * self.cell_bytes()
+    }
+
+    /// What lies at a place of a node; `None` behind the last one.
+    pub(crate) fn spot(&self, node: usize, place: u64) -> Option<Spot> {
+        let stream = self.streams.get(node)?;
+        let at = usize::try_from(place).ok()?;
+        if let (Some(start), Some(extent)) = (stream.starts.get(at), stream.extents.get(at)) {
+            return Some(Spot::Page { start: *start, length: extent.length_bytes.into() });
+        }
+        let index = place - stream.extents.len() as u64;
+        (place < self.places(node)).then_some(Spot::Parity { index })
+    }
+
+    pub(crate) fn bytes_of(&self, spot: Spot) -> u64 {
+        match spot {
+            Spot::Page { length, .. } => length,
+            Spot::Parity { .. } => self.cell_bytes(),
+        }
+    }
+
+    /// The ranges of cells that are a place of a node.
+    pub(crate) fn ranges_of(&self, node: usize, spot: Spot) -> Option<Vec<CellRange>> {
+        match spot {
+            Spot::Page { start, length } => self.ranges(node, start, length),
+            Spot::Parity { index } => {
+                let (stripe, cell) = self.layout.parity_cell(node, index)?;
+                Some(vec![CellRange { stripe, cell, from: 0, length: self.cell_bytes() }])
+            }
+        }
     }
 
     /// Whose stream a segment is in.

@@ -1,11 +1,11 @@
 //! How many parts and bytes may a request have? Whoever decodes one looks here before anything is done with it.
 
-use super::{AppendParity, KeepLog, KeepMap, Parcel, Request};
+use super::{AppendParity, KeepLog, KeepMap, Mend, Parcel, Request};
 use crate::{
     codec::CodecError,
     limits::{
-        CACHE_USED_MAX, FETCH_PAGES_MAX, KEPT_BYTES_MAX, MAP_PIECE_BYTES_MAX, PARITY_CELLS_MAX,
-        RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
+        CACHE_USED_MAX, FETCH_PAGES_MAX, KEPT_BYTES_MAX, MAP_PIECE_BYTES_MAX, MEND_PLACES_MAX,
+        PARITY_CELLS_MAX, RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
     },
 };
 
@@ -37,6 +37,7 @@ pub(super) fn check(request: &Request) -> Result<(), CodecError> {
         Request::AppendParity(AppendParity { checksums, .. }) => {
             parts("an append of parity", checksums.len(), PARITY_CELLS_MAX)
         }
+        Request::Mend(Mend { places, .. }) => parts("a mending", places.len(), MEND_PLACES_MAX),
         Request::KeepMap(KeepMap { source, .. }) => {
             let most = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
             bytes("a map", usize::try_from(source.length_bytes).unwrap_or(usize::MAX), most)

@@ -47,6 +47,7 @@ fn map() -> TableMap {
     let part = |(node, number): (NodeId, u32)| TablePart {
         node,
         segments: vec![NodeSegment { directory: directory(number), withheld: WithheldRows::NONE }],
+        beside: Vec::new(),
     };
     let stream = |(node, number): (NodeId, u32)| NodeStream {
         node,

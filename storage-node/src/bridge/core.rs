@@ -10,11 +10,12 @@
 use std::{os::fd::BorrowedFd, sync::Arc, time::Instant};
 
 use rackscan_device::{
-    Buffer, BufferPool, DeviceIndex, DeviceIo, Interest, IoFault, IoMemory, Read, Repeat, SubmitError, Token,
-    Watch, Write,
+    Buffer, BufferPool, DeviceIndex, DeviceIo, Fsync, Interest, IoFault, IoMemory, Read, Repeat, SubmitError,
+    Token, Watch, Write,
 };
 use rackscan_fabric::{Region, RegionSlice};
 use rackscan_format::{
+    ids::DeviceId,
     message::{LoadReport, Refusal, RefusalCode, Target},
     segment::Extent,
 };
@@ -170,6 +171,15 @@ impl Core {
             token: Token(place.operation(part)),
         };
         match self.io.submit_write(write) {
+            Ok(()) => Submitted::Underway,
+            Err(refused) => submitted(refused.reason),
+        }
+    }
+
+    /// Makes durable what was written to a device.
+    pub(crate) fn flush(&mut self, place: Place, part: u32, device: DeviceId) -> Submitted {
+        let flush = Fsync { device: DeviceIndex(device.0.into()), token: Token(place.operation(part)) };
+        match self.io.submit_fsync(flush) {
             Ok(()) => Submitted::Underway,
             Err(refused) => submitted(refused.reason),
         }

@@ -49,6 +49,7 @@ pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         }
         Ok(Answer::Catalog { written_bytes, .. }) => *written_bytes,
         Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
+        Ok(Answer::Verified(verified)) => verified.bytes,
         Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => bytes.len() as u64,
         Ok(Answer::Transacted { messages: Parcel::Beside(target) }) => target.length_bytes,
         Ok(Answer::CopyOfLog { written_bytes, .. } | Answer::LoadHeld { written_bytes, .. }) => {

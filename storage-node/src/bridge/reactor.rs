@@ -61,7 +61,7 @@ pub(crate) struct Reactor {
     /// The same, of one that lay in a box.
     posted: Vec<u8>,
     tasks: Tasks,
-    /// Reads and writes that the devices have done and that were not looked at yet.
+    /// What the devices have done and that were not looked at yet.
     ended: VecDeque<Completion>,
     /// Tasks that wait for memory or room.
     starved: VecDeque<TaskIndex>,
@@ -182,8 +182,12 @@ impl Reactor {
                 (token, memory, outcome)
             }
             Completion::Ready { token, .. } => return self.fired(token),
-            // Nobody flushes here.
-            Completion::Fsync { .. } => return,
+            Completion::Fsync { token, outcome } => {
+                let (index, _) = Place::of_operation(token.0);
+                let Some(task) = self.tasks.get_mut(index) else { return };
+                task.work.flushed(&mut self.core, outcome);
+                return self.advance(index);
+            }
         };
         let (index, part) = Place::of_operation(token.0);
         let Some(task) = self.tasks.get_mut(index) else { return };

@@ -1,4 +1,4 @@
-//! How does a segment of a load get onto the devices?
+//! How does a segment of a load get onto the devices? And how do cells of parity, and bytes for places that have lost theirs?
 //!
 //! ```text
 //! directory  pulled from the source, unsealed, verified        (directory)
@@ -14,6 +14,9 @@
 //! - A request that waits holds no memory that others wait for: a page reserves its place at the device before it takes memory.
 
 mod directory;
+mod mend;
+
+pub(crate) use mend::mend;
 
 use std::sync::Arc;
 
@@ -46,6 +49,8 @@ enum What {
     Segment,
     /// Cells of parity with these checksums.
     Parity { set: u32, first_cell: u32, checksums: Vec<u32> },
+    /// Bytes for places of a stripe set.
+    Places(mend::Mending),
 }
 
 struct Append {
@@ -57,6 +62,8 @@ struct Append {
     mapped: Option<RawSlice>,
     directory_slot: Option<Slot>,
     segment: Option<Arc<StoredSegment>>,
+    /// Whether the pages are known.
+    is_planned: bool,
     pages: Vec<Page>,
     next: usize,
     /// Pages that come over the wire into the slot and go on in the buffer, each with a place at the device reserved.
@@ -122,7 +129,9 @@ fn begin(
         None
     };
     let from = link.id();
-    core.node.store.begin_append(load, from)?;
+    if !matches!(what, What::Places(_)) {
+        core.node.store.begin_append(load, from)?;
+    }
     Ok(Append {
         what,
         load,
@@ -131,6 +140,7 @@ fn begin(
         mapped,
         directory_slot: None,
         segment: None,
+        is_planned: false,
         pages: Vec::new(),
         next: 0,
         pulling: Vec::new(),
@@ -153,9 +163,13 @@ impl Append {
     }
 
     fn plan_pages(&mut self, segment: Arc<StoredSegment>) {
-        self.pages = directory::pages(segment.directory(), self.directory_bytes);
-        self.pulling = self.pages.iter().map(|_| None).collect();
+        self.plan_these(directory::pages(segment.directory(), self.directory_bytes));
         self.segment = Some(segment);
+    }
+
+    fn plan_these(&mut self, pages: Vec<Page>) {
+        self.pulling = pages.iter().map(|_| None).collect();
+        (self.pages, self.is_planned) = (pages, true);
     }
 
     /// Gets the directory: at once where the source is mapped, else by asking for it. False if there is no memory now.
@@ -244,6 +258,9 @@ impl Append {
     fn check(&self, index: usize, bytes: &[u8]) -> Result<(), Refusal> {
         let page = &self.pages[index];
         let bytes = &bytes[..page.extent.length_bytes as usize];
+        if let What::Places(mending) = &self.what {
+            return mending.check(index, bytes);
+        }
         if let What::Parity { set, first_cell, checksums } = &self.what {
             let (found, expected) = (codec::checksum(bytes), checksums.get(index).copied());
             if Some(found) == expected {
@@ -312,6 +329,9 @@ impl Append {
 
     fn end(&mut self, core: &Core) -> Result<Answer, Refusal> {
         let segment = self.segment.take();
+        if matches!(self.what, What::Places(_)) {
+            return self.failed.take().map_or(Ok(Answer::Done), Err);
+        }
         if let Some(refusal) = self.failed.take() {
             // The extents go back here, when nothing is being written to them.
             drop(segment);
@@ -339,7 +359,7 @@ impl Work for Append {
         if core.link(place).is_none() {
             self.fail(bad_memory("the connection is gone"));
         }
-        if self.failed.is_none() && self.segment.is_none() && self.directory_slot.is_none() {
+        if self.failed.is_none() && !self.is_planned && self.directory_slot.is_none() {
             match self.pull_directory(core, place) {
                 Ok(true) => {}
                 Ok(false) => return Progress::Starved,
@@ -356,9 +376,9 @@ impl Work for Append {
         if self.under_way > 0 {
             return Progress::Working;
         }
-        let done = self.segment.is_some() && self.next == self.pages.len();
-        if self.failed.is_none() && !done {
-            return Progress::Starved;
+        let done = self.is_planned && self.next == self.pages.len();
+        if self.failed.is_none() && !(done && self.flush(core, place)) {
+            return if self.under_way > 0 { Progress::Working } else { Progress::Starved };
         }
         Progress::Finished(self.end(core))
     }
@@ -387,6 +407,16 @@ impl Work for Append {
                 let refusal = core.storage_fault(&page.identity, &fault);
                 self.fail(refusal);
             }
+        }
+    }
+
+    fn flushed(&mut self, core: &mut Core, outcome: Result<(), Box<IoFault>>) {
+        self.under_way -= 1;
+        if let Err(fault) = outcome {
+            // What was written before may be lost without anybody noticing.
+            let reason = format!("flushing a device failed: {fault}");
+            core.node.lifecycle.fail(&reason);
+            self.fail(Refusal::new(RefusalCode::Storage, reason));
         }
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn start(core: &mut Core, place: Place, request: KeepMap) -> Result<B
     }
     let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
     let from = link.id();
-    core.node.store.begin_append(request.load, from)?;
+    core.node.store.begin_map(request.load, from)?;
     Ok(Box::new(Keep { request, state: State::Asked, begun: true }))
 }
 

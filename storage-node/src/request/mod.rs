@@ -19,3 +19,4 @@ pub(crate) mod raw;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod transact;
+pub(crate) mod verify;

@@ -45,6 +45,11 @@ pub(crate) fn abort(load: TableId) -> Result<Box<dyn Work>, Refusal> {
     Publish::of(Change::Abort(load))
 }
 
+/// Begins to take the part of a published table that was lost here.
+pub(crate) fn adopt(table: TableId) -> Result<Box<dyn Work>, Refusal> {
+    Publish::of(Change::Adopt(table))
+}
+
 impl Work for Publish {
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
         if let Some(change) = self.change.take() {

@@ -139,11 +139,16 @@ impl Space {
             .collect()
     }
 
-    /// Claims the extent of a page that the catalog lists; false if it is outside of its device or overlaps another.
-    pub(crate) fn claim(&self, extent: Extent) -> bool {
+    /// Claims extents that a catalog lists; none and false if one is outside of its device or overlaps another.
+    pub(crate) fn claim_all(&self, extents: &[Extent]) -> bool {
         let mut free = self.free();
-        let Some(device) = free.get_mut(usize::from(extent.device.0)) else { return false };
-        device.take_at(extent.offset_bytes, extent.length_bytes.into())
+        let mut claim = |extent: &Extent| {
+            let device = free.get_mut(usize::from(extent.device.0));
+            device.is_some_and(|device| device.take_at(extent.offset_bytes, extent.length_bytes.into()))
+        };
+        let Some(failed) = extents.iter().position(|extent| !claim(extent)) else { return true };
+        extents[..failed].iter().for_each(|extent| give_back(&mut free, *extent));
+        false
     }
 
     /// Takes exactly this range of a device; false if it is outside or not free.
@@ -259,8 +264,13 @@ impl StoredSegment {
     /// Takes over the extents of a directory that the catalog lists, which were claimed.
     pub(crate) fn recovered(directory: SegmentDirectory, space: &Arc<Space>) -> Result<Self, MetadataFull> {
         let metadata_bytes = memory_bytes(&directory);
-        space.admit_metadata(metadata_bytes)?;
-        Ok(Self { directory: Arc::new(directory), metadata_bytes, space: Arc::clone(space) })
+        let admitted = space.admit_metadata(metadata_bytes);
+        // From here on dropping it gives the extents back; memory that was not admitted is not given back.
+        let counted = if admitted.is_ok() { metadata_bytes } else { 0 };
+        let stored =
+            Self { directory: Arc::new(directory), metadata_bytes: counted, space: Arc::clone(space) };
+        admitted?;
+        Ok(stored)
     }
 
     /// Takes memory for one more table that has the segment without these rows: its directory and the rows in the encoded catalog, and the rows

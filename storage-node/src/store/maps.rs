@@ -23,7 +23,7 @@ use rackscan_format::{
 use super::{
     allocate::Space,
     catalog_file::CatalogFileError,
-    protected::{KeptMap, MapHere, check_part},
+    protected::{KeptMap, MapHere, check_beside, check_part},
     table::{Table, Tables},
 };
 
@@ -85,14 +85,7 @@ impl MapFolder {
         let path = self.path(table.definition.id);
         let bytes = fs::read(&path).map_err(|error: io::Error| format!("{}: {error}", path.display()))?;
         let map = TableMap::unseal(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
-        if map.definition != *table.definition {
-            return Err(format!("{}: it is the map of another table", path.display()));
-        }
-        check_part(&map, node, &table.segments)?;
-        let held = |(set, stream)| table.sets.iter().any(|known| known.is(set, stream));
-        if map.streams(node).count() != table.sets.len() || !map.streams(node).all(held) {
-            return Err(format!("{}: it names other stripes than are here", path.display()));
-        }
+        is_map_of(&map, table, node).map_err(|reason| format!("{}: {reason}", path.display()))?;
         Ok(bytes)
     }
 
@@ -110,4 +103,17 @@ impl MapFolder {
             Arc::make_mut(table).map = map.map_or_else(MapHere::Lost, MapHere::Kept);
         }
     }
+}
+
+/// Whether a map is the one of this table, and says of this node what is here.
+pub(super) fn is_map_of(map: &TableMap, table: &Table, node: NodeId) -> Result<(), String> {
+    if map.definition != *table.definition {
+        return Err("it is the map of another table".to_owned());
+    }
+    check_part(map, node, &table.segments)?;
+    let held = |(set, stream)| table.sets.iter().any(|known| known.is(set, stream));
+    if map.streams(node).count() != table.sets.len() || !map.streams(node).all(held) {
+        return Err("it names other stripes than are here".to_owned());
+    }
+    check_beside(map, node, &table.sets)
 }

@@ -19,6 +19,7 @@ mod catalog_file;
 mod devices;
 mod loads;
 mod maps;
+mod places;
 mod protected;
 mod publish;
 mod recover;
@@ -32,7 +33,8 @@ pub use recover::CatalogFault;
 
 pub(crate) use allocate::StoredSegment;
 pub(crate) use loads::{Arrived, ConnectionId};
-pub(crate) use protected::{ParityPiece, parity_directory, parity_lengths};
+pub(crate) use places::HeldPlace;
+pub(crate) use protected::{HeldSet, ParityPiece, parity_directory, parity_lengths};
 pub(crate) use publish::{Change, Publisher};
 pub(crate) use table::TableSegment;
 
@@ -268,6 +270,15 @@ impl Store {
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
         self.loads().begin(load, from)
+    }
+
+    /// A piece of a map begins to arrive, of a load or of a table whose map is lost here; that must be ended.
+    pub(crate) fn begin_map(&self, load: TableId, from: ConnectionId) -> Result<(), Refusal> {
+        let published = self.published();
+        match published.tables.get(&load).map(|table| &table.map) {
+            Some(MapHere::Lost(_)) => self.loads().begin(load, from),
+            _ => self.begin_append(load, from),
+        }
     }
 
     /// A segment of a load has arrived, or does not.

@@ -59,6 +59,8 @@ pub(crate) fn parity_lengths(cells: usize, cell_bytes: u32) -> Vec<Extent> {
 pub(crate) struct HeldSet {
     id: SetId,
     segments: Vec<Arc<StoredSegment>>,
+    /// How many pages come before each segment, and at last all of them.
+    starts: Vec<u64>,
     cells: Vec<ParityCell>,
     /// They hold the room of the cells.
     _parity: Vec<Arc<StoredSegment>>,
@@ -71,7 +73,33 @@ impl HeldSet {
         cells: Vec<ParityCell>,
         parity: Vec<Arc<StoredSegment>>,
     ) -> Self {
-        Self { id, segments, cells, _parity: parity }
+        let mut starts = vec![0_u64];
+        for segment in &segments {
+            let pages: usize = segment.directory().chunks.iter().map(|chunk| chunk.pages.len()).sum();
+            starts.push(starts.last().copied().unwrap_or(0) + pages as u64);
+        }
+        Self { id, segments, starts, cells, _parity: parity }
+    }
+
+    pub(crate) fn id(&self) -> SetId {
+        self.id
+    }
+
+    /// How many pages its stream has.
+    pub(super) fn pages(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// The cells of parity, in order.
+    pub(super) fn cells(&self) -> &[ParityCell] {
+        &self.cells
+    }
+
+    /// The segment in which a page of the stream lies, and the page's number among all of the segment's.
+    pub(super) fn page_at(&self, number: u64) -> Option<(&Arc<SegmentDirectory>, usize)> {
+        let at = self.starts.partition_point(|start| *start <= number).checked_sub(1)?;
+        let directory = self.segments.get(at)?.directory();
+        Some((directory, usize::try_from(number - self.starts[at]).ok()?))
     }
 
     /// Whether it is what a map says of this node.
@@ -91,7 +119,7 @@ impl HeldSet {
     /// The names of its segments, in the order of the stream, and its cells.
     pub(super) fn content(&self) -> (impl Iterator<Item = (TableId, SegmentId)>, &[ParityCell]) {
         let name = |segment: &Arc<StoredSegment>| (segment.directory().table, segment.directory().segment);
-        (self.segments.iter().map(name), &self.cells)
+        (self.segments.iter().map(name), self.cells())
     }
 
     /// What the catalog says of it, in a table that has these segments.
@@ -149,7 +177,10 @@ impl Preparing<'_> {
             return Err(format!("the map of table {id} here defines it otherwise"));
         }
         check_part(map, self.node, self.segments)?;
-        map.streams(self.node).map(|(set, stream)| self.set(set, stream)).collect()
+        let sets = map.streams(self.node).map(|(set, stream)| self.set(set, stream));
+        let sets = sets.collect::<Result<Vec<_>, _>>()?;
+        check_beside(map, self.node, &sets)?;
+        Ok(sets)
     }
 
     fn set(&self, set: &StripeSet, stream: &NodeStream) -> Result<Arc<HeldSet>, String> {
@@ -202,6 +233,24 @@ pub(super) fn check_part(
         return Err(format!(
             "the map of table {id} says other things of the segments of node {node} than are here"
         ));
+    }
+    Ok(())
+}
+
+/// Whether the segments that the table has no more, but its stripes have, are on this node as a map says.
+pub(super) fn check_beside(map: &TableMap, node: NodeId, sets: &[Arc<HeldSet>]) -> Result<(), String> {
+    let Some(part) = map.part(node).filter(|part| !part.beside.is_empty()) else { return Ok(()) };
+    let held = sets.iter().flat_map(|set| &set.segments).map(|segment| segment.directory());
+    let held: BTreeMap<_, _> =
+        held.map(|directory| ((directory.table, directory.segment), directory)).collect();
+    for directory in &part.beside {
+        let name = (directory.table, directory.segment);
+        if held.get(&name).is_none_or(|known| ***known != *directory) {
+            let (id, (written, segment)) = (map.definition.id, name);
+            return Err(format!(
+                "the map of table {id} says other things of segment {segment} of table {written} than are here"
+            ));
+        }
     }
     Ok(())
 }

@@ -8,6 +8,8 @@
 //! - A table takes the place of the one that it succeeds, or none: the first of its nodes decides, with the other one in its catalog.
 //! - A flush that failed stops the node: nobody knows which pages are on the medium.
 
+mod mended;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -49,6 +51,8 @@ pub(crate) enum Change {
     },
     /// The map of a load, all of which has arrived, is made durable.
     KeepMap(TableId),
+    /// The part of a published table that was lost here is taken again.
+    Adopt(TableId),
     /// A prepared table is published.
     Commit(TableId),
     /// A load, prepared or not, is forgotten.
@@ -64,6 +68,7 @@ impl fmt::Display for Change {
                 write!(f, "prepare table {} ({:?}, {segments} segments)", definition.id, definition.name)
             }
             Self::KeepMap(load) => write!(f, "keep the map of load {load}"),
+            Self::Adopt(table) => write!(f, "adopt table {table}"),
             Self::Commit(table) => write!(f, "commit table {table}"),
             Self::Abort(table) => write!(f, "abort load {table}"),
             Self::Drop(table) => write!(f, "drop table {table}"),
@@ -144,6 +149,7 @@ impl Publishing {
         match change {
             Change::Prepare { definition, segments } => self.prepare(definition, segments),
             Change::KeepMap(load) => self.keep_map(load),
+            Change::Adopt(table) => self.adopt(table),
             Change::Commit(table) => self.commit(table),
             Change::Abort(table) => self.abort(table),
             Change::Drop(table) => self.drop_table(table),
@@ -203,6 +209,9 @@ impl Publishing {
     fn keep_map(&self, load: TableId) -> Result<(), Refusal> {
         let malformed = |text: String| Refusal::new(RefusalCode::Malformed, text);
         let map = self.store.loads().take_map(load)?;
+        if let Some(table) = self.store.published().tables.get(&load) {
+            return self.keep_lost_map(table, map);
+        }
         let parsed = TableMap::unseal(&map.bytes).map_err(|error| malformed(error.to_string()))?;
         if parsed.definition.id != load {
             return Err(malformed(format!("a map of table {}, expected {load}", parsed.definition.id)));

@@ -275,6 +275,11 @@ struct Claimed {
     sets: BTreeMap<SetId, Arc<HeldSet>>,
 }
 
+/// A table whose extents are free so far. Nothing is taken on failure.
+pub(super) fn table_anew(table: NodeTable, space: &Arc<Space>) -> Result<Table, CatalogFault> {
+    table_of(table, space, &mut Claimed::default())
+}
+
 fn table_of(table: NodeTable, space: &Arc<Space>, claimed: &mut Claimed) -> Result<Table, CatalogFault> {
     let NodeTable { definition, committed, segments, sets } = table;
     definition.verify()?;
@@ -329,7 +334,7 @@ fn set_of(
         return Err(CatalogFault::Set { table, set: id, what: "with a segment that it does not have" });
     };
     let extents: Vec<Extent> = parity.iter().map(|cell| cell.extent).collect();
-    if !extents.iter().all(|extent| space.claim(*extent)) {
+    if !space.claim_all(&extents) {
         let what = "with parity outside of its device or where something else lies";
         return Err(CatalogFault::Set { table, set: id, what });
     }
@@ -355,10 +360,9 @@ fn stored_once(
         return Err(CatalogFault::Differs { written, segment, table });
     }
     let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
-    for page in pages {
-        if !space.claim(page.extent) {
-            return Err(CatalogFault::Extent { table, segment });
-        }
+    let extents: Vec<Extent> = pages.map(|page| page.extent).collect();
+    if !space.claim_all(&extents) {
+        return Err(CatalogFault::Extent { table, segment });
     }
     let stored = Arc::new(StoredSegment::recovered(directory, space)?);
     claimed.segments.insert((written, segment), Arc::clone(&stored));

@@ -108,9 +108,12 @@ fn map(table: &Table, segments: Vec<NodeSegment>, parity: Vec<ParityCell>) -> Ta
         stripes: 1,
         streams: vec![here, there],
     };
-    let parts =
-        vec![TablePart { node: NodeId(3), segments }, TablePart { node: OTHER, segments: Vec::new() }];
-    TableMap { definition: table.definition.clone(), parts, sets: vec![set] }
+    let parts = [(NodeId(3), segments), (OTHER, Vec::new())].map(|(node, segments)| TablePart {
+        node,
+        segments,
+        beside: Vec::new(),
+    });
+    TableMap { definition: table.definition.clone(), parts: parts.into(), sets: vec![set] }
 }
 
 fn keep_map(client: &mut Client, load: u32, bytes: &[u8]) -> Result<Answer, Refusal> {

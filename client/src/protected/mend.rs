@@ -1,0 +1,139 @@
+//! How do nodes check and take bytes of stripes?
+//!
+//! Invariant: what is mended because a read found it rotten is not waited for, and at most [`MENDS_MAX`] pages at a time are; others are found by the next read.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use rackscan_format::{
+    ids::NodeId,
+    message::{Answer, Mend, Request, Verified, Verify},
+    stripe_set::SetId,
+};
+use tokio::sync::Semaphore;
+
+use super::stripes::Stripes;
+use crate::{
+    ClientError, Cluster,
+    cluster::{taken, unexpected},
+    limits::MENDS_MAX,
+    status::target_in,
+};
+
+/// Pages that reads have found rotten, since a cluster was connected to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RottenPages {
+    /// Pages that came from others instead.
+    pub found: u64,
+    /// Those of them that are whole again where they lie.
+    pub mended: u64,
+}
+
+/// Mending on the side.
+#[derive(Debug)]
+pub(crate) struct Mending {
+    permits: Arc<Semaphore>,
+    found: AtomicU64,
+    mended: Arc<AtomicU64>,
+}
+
+impl Default for Mending {
+    fn default() -> Self {
+        let permits = Arc::new(Semaphore::new(MENDS_MAX));
+        Self { permits, found: AtomicU64::new(0), mended: Arc::default() }
+    }
+}
+
+impl Cluster {
+    /// How many pages of protected tables were found rotten by reads here. See [`Cluster::scrub`] for who looks for them.
+    #[must_use]
+    pub fn rotten_pages(&self) -> RottenPages {
+        let Mending { found, mended, .. } = &self.shared.mending;
+        RottenPages { found: found.load(Relaxed), mended: mended.load(Relaxed) }
+    }
+
+    /// Has a node take bytes for places of a set.
+    pub(super) async fn mend(
+        &self,
+        node: NodeId,
+        set: SetId,
+        places: &[(u64, &[u8])],
+    ) -> Result<(), ClientError> {
+        let during = "mend";
+        let length = places.iter().map(|(_, bytes)| bytes.len()).sum();
+        let span = self.shared.memory.take(length, "bytes to be mended").await?;
+        let mut offset = 0;
+        for (_, bytes) in places {
+            let copied = span.copy_in(offset, bytes);
+            copied.map_err(|error| ClientError::BadAnswer {
+                node,
+                during,
+                found: error.to_string(),
+                expected: "memory for all bytes".to_owned(),
+            })?;
+            offset += bytes.len();
+        }
+        let mut source = target_in(&span);
+        source.length_bytes = length as u64;
+        let places = places.iter().map(|(place, _)| *place).collect();
+        let request = Request::Mend(Mend { set, places, source });
+        let mut reply = self.ask(node, request, Some(span)).await?;
+        match taken(node, during, &mut reply)? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(node, during, &other, "done")),
+        }
+    }
+
+    /// Has a node take a page that a read found rotten, at some time.
+    pub(super) fn mend_later(&self, stripes: &Stripes, node: NodeId, place: u64, bytes: &[u8]) {
+        let mending = &self.shared.mending;
+        mending.found.fetch_add(1, Relaxed);
+        let set = stripes.set.id;
+        tracing::warn!(%node, %set, place, "a page was rotten; others gave it");
+        let (Ok(runtime), Ok(permit)) =
+            (tokio::runtime::Handle::try_current(), Arc::clone(&mending.permits).try_acquire_owned())
+        else {
+            return;
+        };
+        let (cluster, bytes, mended) = (self.clone(), bytes.to_vec(), Arc::clone(&mending.mended));
+        runtime.spawn(async move {
+            match cluster.mend(node, set, &[(place, &bytes)]).await {
+                Ok(()) => {
+                    mended.fetch_add(1, Relaxed);
+                    tracing::info!(%node, %set, place, "a rotten page was mended");
+                }
+                Err(error) => tracing::warn!(%node, %set, place, %error, "a rotten page was not mended"),
+            }
+            drop(permit);
+        });
+    }
+
+    /// Has a node check places of a set from one on.
+    pub(super) async fn verify_places(&self, node: NodeId, wanted: Verify) -> Result<Verified, ClientError> {
+        let during = "verify";
+        let mut reply = self.ask(node, Request::Verify(wanted), None).await?;
+        let found = match taken(node, during, &mut reply)? {
+            Answer::Verified(found) => found,
+            other => return Err(unexpected(node, during, &other, "what is rotten")),
+        };
+        let end = wanted.from.saturating_add(found.places);
+        let gets_on = found.next.is_none_or(|next| next > wanted.from && next == end);
+        let is_within = found.rotten.iter().all(|place| (wanted.from..end).contains(place));
+        if gets_on && is_within && found.rotten.is_sorted_by(|a, b| a < b) {
+            return Ok(found);
+        }
+        Err(ClientError::BadAnswer {
+            node,
+            during,
+            found: format!(
+                "{} places, {:?} next, {:?} rotten",
+                found.places,
+                found.next,
+                found.rotten.first()
+            ),
+            expected: format!("places from {} on", wanted.from),
+        })
+    }
+}

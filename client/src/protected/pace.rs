@@ -1,0 +1,128 @@
+//! How fast may stripes be read to mend them, and how far is that?
+//!
+//! Invariant: over any while the bytes that were let through are at most the rate times its length, and the largest single transfer.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// How far a scrub or rebuild is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MendProgress {
+    /// Bytes on devices that are to be looked at.
+    pub bytes_total: u64,
+    /// Bytes of them that were.
+    pub bytes_done: u64,
+    /// Pages and cells of parity that were rotten or lost.
+    pub rotten: u64,
+    /// Those of them that are whole again.
+    pub mended: u64,
+    /// Their bytes.
+    pub mended_bytes: u64,
+    /// Bytes read at other nodes for them.
+    pub survivor_bytes: u64,
+}
+
+/// Who is told how far it is: from several tasks, one at a time for each.
+pub type MendListener<'l> = &'l (dyn Fn(&MendProgress) + Sync);
+
+/// The pace of all that one scrub or rebuild does.
+pub(super) struct Pace<'l> {
+    bytes_per_second: Option<u64>,
+    /// When the bytes let through so far are through.
+    free_at: Mutex<Instant>,
+    listener: MendListener<'l>,
+    bytes_total: AtomicU64,
+    bytes_done: AtomicU64,
+    rotten: AtomicU64,
+    mended: AtomicU64,
+    mended_bytes: AtomicU64,
+    survivor_bytes: AtomicU64,
+}
+
+impl std::fmt::Debug for Pace<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pace").field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}
+
+impl<'l> Pace<'l> {
+    pub(super) fn new(bytes_per_second: Option<u64>, listener: MendListener<'l>) -> Self {
+        Self {
+            bytes_per_second,
+            free_at: Mutex::new(Instant::now()),
+            listener,
+            bytes_total: AtomicU64::new(0),
+            bytes_done: AtomicU64::new(0),
+            rotten: AtomicU64::new(0),
+            mended: AtomicU64::new(0),
+            mended_bytes: AtomicU64::new(0),
+            survivor_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits until so many bytes may be read.
+    pub(super) async fn take(&self, bytes: u64) {
+        let Some(rate) = self.bytes_per_second else { return };
+        let wait = {
+            let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let from = (*free_at).max(now);
+            let ms = bytes.saturating_mul(1000) / rate.max(1);
+            // A rate so low that it takes years is waited for in pieces of a day.
+            *free_at = from + Duration::from_millis(ms.min(86_400_000));
+            from - now
+        };
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// How much of `bytes_max` may be read at once: a quarter of a second of it.
+    pub(super) fn bytes_at_once(&self, bytes_max: u64) -> u64 {
+        self.bytes_per_second.map_or(bytes_max, |rate| (rate / 4).clamp(1, bytes_max))
+    }
+
+    pub(super) fn expect(&self, bytes: u64) {
+        self.bytes_total.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn done(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Relaxed);
+        self.tell();
+    }
+
+    pub(super) fn rotten(&self, places: u64) {
+        self.rotten.fetch_add(places, Relaxed);
+        self.tell();
+    }
+
+    pub(super) fn mended(&self, places: u64, bytes: u64) {
+        self.mended.fetch_add(places, Relaxed);
+        self.mended_bytes.fetch_add(bytes, Relaxed);
+        self.tell();
+    }
+
+    pub(super) fn survivors(&self, bytes: u64) {
+        self.survivor_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn tell(&self) {
+        (self.listener)(&self.progress());
+    }
+
+    pub(super) fn progress(&self) -> MendProgress {
+        MendProgress {
+            bytes_total: self.bytes_total.load(Relaxed),
+            bytes_done: self.bytes_done.load(Relaxed),
+            rotten: self.rotten.load(Relaxed),
+            mended: self.mended.load(Relaxed),
+            mended_bytes: self.mended_bytes.load(Relaxed),
+            survivor_bytes: self.survivor_bytes.load(Relaxed),
+        }
+    }
+}

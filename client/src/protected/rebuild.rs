@@ -1,0 +1,201 @@
+//! How does a node that has lost its folder, or its devices, get its parts of protected tables back?
+//!
+//! ```text
+//! map from another node -> kept there -> Adopt: the same extents are the table's again -> a scrub of that node alone: all of it is rotten, and mended
+//! ```
+//!
+//! Whatever ends it early, it goes on where it was when it is called again: what was mended verifies.
+//!
+//! Invariant: a table is adopted only if as many of its other nodes have it published, with the same definition, as its parity needs: what was dropped or replaced does not come back.
+
+use rackscan_format::{
+    ids::{NodeId, TableId},
+    message::{Adopt, NodeCatalog, Request},
+    schema::TableDefinition,
+};
+
+use super::{
+    map::KnownMap,
+    pace::{MendListener, Pace},
+    scrub::{ScrubOptions, ScrubReport},
+};
+use crate::{ClientError, Cluster};
+
+/// What was done for a table.
+#[derive(Debug, Clone)]
+pub struct RebuiltTable {
+    /// Its name.
+    pub name: String,
+    /// Whether the node had nothing of it.
+    pub adopted: bool,
+    /// What was found and mended at the node.
+    pub report: ScrubReport,
+}
+
+/// What a rebuild did.
+#[derive(Debug, Clone, Default)]
+pub struct RebuildReport {
+    /// The tables that the node has its part of now.
+    pub tables: Vec<RebuiltTable>,
+    /// The names of tables that it does not get back, and why.
+    pub left: Vec<(String, String)>,
+}
+
+impl RebuildReport {
+    /// Bytes that are whole again.
+    #[must_use]
+    pub fn rebuilt_bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.report.mended_bytes).sum()
+    }
+
+    /// Bytes that other nodes read for them.
+    #[must_use]
+    pub fn survivor_bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.report.survivor_bytes).sum()
+    }
+
+    /// Bytes read for each byte that is whole again; 0 if there is none.
+    #[must_use]
+    pub fn read_per_byte(&self) -> f64 {
+        let (read, rebuilt) = (self.survivor_bytes() as f64, self.rebuilt_bytes() as f64);
+        if rebuilt > 0.0 { read / rebuilt } else { 0.0 }
+    }
+}
+
+/// A table of which the node should have a part.
+struct Candidate {
+    definition: TableDefinition,
+    /// Whether it has.
+    is_here: bool,
+    /// Why it is left.
+    problem: Option<String>,
+}
+
+impl Cluster {
+    /// Has a node that is there get its parts of all protected tables back. Of the options, the pace counts. `listener` hears how far that is, with the bytes of all tables as the
+    /// total.
+    ///
+    /// # Errors
+    /// The node is lost, or refuses something that was not to be expected; what was rebuilt until then stays. Tables that it cannot get back are no error: see
+    /// [`RebuildReport::left`].
+    pub async fn rebuild(
+        &self,
+        node: NodeId,
+        options: &ScrubOptions,
+        listener: MendListener<'_>,
+    ) -> Result<RebuildReport, ClientError> {
+        self.position(node)?;
+        let pace = Pace::new(options.bytes_per_second, listener);
+        let mut report = RebuildReport::default();
+        let mut maps = Vec::new();
+        for candidate in self.candidates(node).await? {
+            let name = candidate.definition.name.clone();
+            if let Some(problem) = candidate.problem {
+                report.left.push((name, problem));
+                continue;
+            }
+            let map = self.map_to_mend(candidate.definition.id).await?;
+            for stripes in &map.sets {
+                let place = stripes.set.streams.iter().position(|stream| stream.node == node);
+                pace.expect(place.map_or(0, |place| stripes.held_bytes(place)));
+            }
+            maps.push((name, candidate.is_here, map));
+        }
+        for (name, is_here, map) in maps {
+            let table = map.definition.id;
+            if !is_here && let Err(error) = self.adopt(node, table).await {
+                if error.node() != Some(node) || error.is_node_lost() {
+                    return Err(error);
+                }
+                report.left.push((name, error.to_string()));
+                continue;
+            }
+            let report_of = self.rebuild_table(node, &map, options, &pace).await?;
+            report.tables.push(RebuiltTable { name, adopted: !is_here, report: report_of });
+        }
+        Ok(report)
+    }
+
+    async fn rebuild_table(
+        &self,
+        node: NodeId,
+        map: &KnownMap,
+        options: &ScrubOptions,
+        pace: &Pace<'_>,
+    ) -> Result<ScrubReport, ClientError> {
+        let before = pace.progress();
+        let mut report = ScrubReport::default();
+        let options = ScrubOptions { repair: true, equations: false, ..*options };
+        for stripes in &map.sets {
+            let place = stripes.set.streams.iter().position(|stream| stream.node == node);
+            if let Some(place) = place {
+                self.scrub_set(stripes, Some(place), &options, pace, &mut report).await?;
+            }
+        }
+        let after = report.finished(pace);
+        Ok(ScrubReport {
+            mended: after.mended - before.mended,
+            mended_bytes: after.mended_bytes - before.mended_bytes,
+            survivor_bytes: after.survivor_bytes - before.survivor_bytes,
+            ..after
+        })
+    }
+
+    /// The published tables of which a node should have a part, as all nodes say that are there.
+    async fn candidates(&self, node: NodeId) -> Result<Vec<Candidate>, ClientError> {
+        let (catalogs, away) = self.catalogs_there().await?;
+        let mut found: Vec<Candidate> = Vec::new();
+        let tables = catalogs.iter().flat_map(|catalog| &catalog.tables);
+        let published = tables.filter(|table| table.committed && table.definition.nodes.contains(&node));
+        for definition in published.map(|table| &table.definition) {
+            if found.iter().any(|known| known.definition.id == definition.id) {
+                continue;
+            }
+            let is_here = has(&catalogs, node, definition);
+            let problem = problem(&catalogs, &away, node, definition);
+            // What is not protected and is there needs nothing.
+            if !(is_here && definition.protection.is_none()) {
+                found.push(Candidate { definition: definition.clone(), is_here, problem });
+            }
+        }
+        Ok(found)
+    }
+
+    async fn adopt(&self, node: NodeId, table: TableId) -> Result<(), ClientError> {
+        self.give_map(node, table).await?;
+        self.ask_done(node, Request::Adopt(Adopt { table })).await.map(drop)
+    }
+}
+
+fn has(catalogs: &[NodeCatalog], node: NodeId, definition: &TableDefinition) -> bool {
+    let mut tables =
+        catalogs.iter().filter(|catalog| catalog.node == node).flat_map(|catalog| &catalog.tables);
+    tables.any(|table| table.committed && table.definition == *definition)
+}
+
+/// Why a node does not get its part of a table back, if it does not.
+fn problem(
+    catalogs: &[NodeCatalog],
+    away: &[NodeId],
+    node: NodeId,
+    definition: &TableDefinition,
+) -> Option<String> {
+    let Some(protection) = definition.protection else {
+        return Some("it is not protected; load it again".to_owned());
+    };
+    if away.contains(&node) {
+        return Some(format!("node {node} cannot be reached; start it"));
+    }
+    let others = || definition.nodes.iter().filter(|other| **other != node);
+    let lost = others().filter(|other| away.contains(other)).count();
+    if lost >= protection.lost_max() {
+        return Some(format!("{lost} of its other nodes cannot be reached; start them"));
+    }
+    let without = others().find(|other| !away.contains(other) && !has(catalogs, **other, definition));
+    // Two may be rebuilt one after the other; of a table that is being dropped or replaced more and more have nothing.
+    let missing =
+        others().filter(|other| !away.contains(other) && !has(catalogs, **other, definition)).count();
+    without.filter(|_| lost + missing >= protection.lost_max()).map(|other| {
+        format!("node {other} has not published it either: it is being dropped or replaced, or too many have lost it")
+    })
+}

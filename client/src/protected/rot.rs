@@ -1,0 +1,127 @@
+//! What becomes of pages that their node has, but not as they were?
+//!
+//! | what a read finds | what becomes of it |
+//! |---|---|
+//! | a page that arrives with a wrong checksum or identity | reconstructed, and mended there |
+//! | a node that cannot read its device | its pages are asked for one by one; those that it does not give are reconstructed, and mended |
+//! | a node that does not know a segment which it must have, as another node says | reconstructed; the node is for [`Cluster::rebuild`] |
+//!
+//! Of a table that is not protected everything is as it was: the page as it came, or the node's refusal.
+//!
+//! Invariant: pages are checked once. Who scans them need not do it again.
+
+use std::time::Instant;
+
+use rackscan_format::{
+    ids::{NodeId, SegmentId, TableId},
+    message::{Refusal, RefusalCode},
+    page::PageIdentity,
+};
+use rackscan_scan::PageWanted;
+
+use crate::{ClientError, Cluster, FetchedPages, PageBuffer};
+
+/// A page, and when its node was asked for it if it was read.
+type Came = (PageBuffer, Option<Instant>);
+
+impl Cluster {
+    /// Pages that a node has refused, from others; or the refusal, if it is not about what is rotten or lost there.
+    pub(crate) async fn refused_pages(
+        &self,
+        node: NodeId,
+        (table, segment): (TableId, SegmentId),
+        pages: &[PageWanted],
+        refused: ClientError,
+        fetched: &mut FetchedPages,
+    ) -> Result<Vec<Came>, ClientError> {
+        if refused.node() != Some(node) || !self.shared.maps.protects(table) {
+            return Err(refused);
+        }
+        if refused.is_not_found() {
+            if !self.must_have(node, table, segment).await.unwrap_or(false) {
+                return Err(refused);
+            }
+            let came = self.from_others(node, (table, segment), pages, (refused.clone(), false), fetched);
+            // What does not come right is not what was asked for any more: the table is being dropped.
+            return came.await.map_err(|error| match error {
+                ClientError::LostPages { .. } => refused,
+                error => error,
+            });
+        }
+        if !refused.is_rotten() {
+            return Err(refused);
+        }
+        let mut came = Vec::with_capacity(pages.len());
+        for page in pages {
+            let one = std::slice::from_ref(page);
+            let asked = match pages.len() {
+                1 => Err(refused.clone()),
+                _ => self.request_pages(node, table, segment, one, fetched).await,
+            };
+            came.extend(match asked {
+                Err(error) if error.is_rotten() => {
+                    self.from_others(node, (table, segment), one, (error, true), fetched).await?
+                }
+                asked => asked?,
+            });
+        }
+        Ok(came)
+    }
+
+    /// Puts what others have in the place of pages of a protected table that did not arrive as they were stored.
+    pub(crate) async fn replace_rotten(
+        &self,
+        node: NodeId,
+        (table, segment): (TableId, SegmentId),
+        wanted: &[PageWanted],
+        pages: &mut [Option<PageBuffer>],
+        fetched: &mut FetchedPages,
+    ) -> Result<(), ClientError> {
+        if !self.shared.maps.protects(table) {
+            return Ok(());
+        }
+        for (page, found) in wanted.iter().zip(pages) {
+            let identity = PageIdentity { table, segment, column: page.column, page: page.page };
+            let Some(Err(fault)) = found.as_mut().map(|found| found.verify(&identity)) else { continue };
+            let rotten = Refusal::new(RefusalCode::Storage, format!("{identity} as fetched: {fault}"));
+            let rotten = ClientError::Refused { node, during: "fetch", refusal: Box::new(rotten) };
+            let one = std::slice::from_ref(page);
+            let mut came = self.from_others(node, (table, segment), one, (rotten, true), fetched).await?;
+            *found = came.pop().map(|(page, _)| page);
+        }
+        Ok(())
+    }
+
+    /// Has pages reconstructed, if they are protected.
+    pub(crate) async fn from_others(
+        &self,
+        node: NodeId,
+        (table, segment): (TableId, SegmentId),
+        pages: &[PageWanted],
+        lost: (ClientError, bool),
+        fetched: &mut FetchedPages,
+    ) -> Result<Vec<Came>, ClientError> {
+        let asked_at = Instant::now();
+        let before = fetched.survivor_bytes;
+        let came = self.reconstruct(node, table, segment, pages, lost, fetched).await?;
+        fetched.wire_bytes += fetched.survivor_bytes - before;
+        fetched.waited += asked_at.elapsed();
+        Ok(came.into_iter().map(|page| (page, Some(asked_at))).collect())
+    }
+
+    /// Whether a scan that a node refused is one of a segment whose pages others make up for: then it is to be fetched.
+    pub(crate) async fn is_made_up_for(
+        &self,
+        node: NodeId,
+        table: TableId,
+        segment: SegmentId,
+        refusal: &Refusal,
+    ) -> bool {
+        match refusal.code {
+            _ if !self.shared.maps.protects(table) => false,
+            RefusalCode::Storage => true,
+            RefusalCode::NotFound => self.must_have(node, table, segment).await.unwrap_or(false),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Which bytes of a stripe set cannot be used to reconstruct others?
+//!
+//! Invariant: a node is lost for a range of a stripe if any of its cells there is rotten within that range. That is more than is rotten, and never less.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+
+use rackscan_stripe::Cell;
+
+use super::stripes::{Spot, Stripes};
+
+/// What is rotten at one node.
+#[derive(Debug, Default)]
+struct AtNode {
+    /// Bytes of its stream: ends by beginnings. They do not overlap.
+    stream: BTreeMap<u64, u64>,
+    /// Its cells of parity, by number.
+    parity: BTreeSet<u64>,
+}
+
+/// What is known to be rotten, and which nodes have nothing at all.
+#[derive(Debug, Default)]
+pub(super) struct Rotten {
+    nodes: BTreeMap<usize, AtNode>,
+    gone: BTreeSet<usize>,
+}
+
+impl Rotten {
+    /// Nothing but that these nodes are gone.
+    pub(super) fn without(gone: BTreeSet<usize>) -> Self {
+        Self { nodes: BTreeMap::new(), gone }
+    }
+
+    /// A place of a node is rotten.
+    pub(super) fn add(&mut self, stripes: &Stripes, node: usize, place: u64) {
+        let at = self.nodes.entry(node).or_default();
+        match stripes.spot(node, place) {
+            Some(Spot::Page { start, length }) => {
+                at.stream.insert(start, start + length);
+            }
+            Some(Spot::Parity { index }) => {
+                at.parity.insert(index);
+            }
+            None => {}
+        }
+    }
+
+    /// A place of a node is whole again.
+    pub(super) fn remove(&mut self, stripes: &Stripes, node: usize, place: u64) {
+        let Some(at) = self.nodes.get_mut(&node) else { return };
+        match stripes.spot(node, place) {
+            Some(Spot::Page { start, .. }) => {
+                at.stream.remove(&start);
+            }
+            Some(Spot::Parity { index }) => {
+                at.parity.remove(&index);
+            }
+            None => {}
+        }
+    }
+
+    /// The nodes that are lost for a range of the cells of a stripe.
+    pub(super) fn lost(&self, stripes: &Stripes, stripe: u64, range: &Range<u64>) -> BTreeSet<usize> {
+        let is_hit = |node: usize, at: &AtNode| {
+            let Some(column) = stripes.layout.column(stripe, node) else { return false };
+            let mut cells = stripes.layout.geometry().cells_of(column);
+            cells.any(|cell| at.has(stripes, stripe, cell, range))
+        };
+        let hit = self.nodes.iter().filter(|(node, at)| is_hit(**node, at)).map(|(node, _)| *node);
+        hit.chain(self.gone.iter().copied()).collect()
+    }
+
+    /// Whether anything of a stripe is rotten or gone.
+    pub(super) fn touches(&self, stripes: &Stripes, stripe: u64) -> bool {
+        !self.lost(stripes, stripe, &(0..stripes.cell_bytes())).is_empty()
+    }
+}
+
+impl AtNode {
+    fn has(&self, stripes: &Stripes, stripe: u64, cell: Cell, range: &Range<u64>) -> bool {
+        let Some(held) = stripes.layout.held(stripe, cell) else { return false };
+        if held.is_parity {
+            return self.parity.contains(&held.index);
+        }
+        let from = held.index.saturating_mul(stripes.cell_bytes());
+        let (begin, end) = (from.saturating_add(range.start), from.saturating_add(range.end));
+        // They do not overlap, so the last one that begins before the end reaches furthest.
+        self.stream.range(..end).next_back().is_some_and(|(_, last)| *last > begin)
+    }
+}

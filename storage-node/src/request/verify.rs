@@ -1,0 +1,195 @@
+//! Are the bytes of a stripe set here what they were?
+//!
+//! Read from the devices, whatever the cache has; neighbours in one read. Nothing is sent but which places are rotten.
+//!
+//! Invariants
+//! - A place that cannot be read is rotten, unless the device is lost: then the node stops, as it does with any read.
+//! - A request that waits holds no memory that others wait for.
+
+use std::{collections::VecDeque, ops::Range, sync::Arc};
+
+use rackscan_device::{IoFault, IoMemory};
+use rackscan_format::{
+    limits::{VERIFY_BYTES_MAX, VERIFY_PLACES_MAX},
+    message::{Answer, Refusal, RefusalCode, Verified, Verify as Wanted},
+    segment::Extent,
+};
+
+use crate::{
+    bridge::{Core, Submitted},
+    limits::{COALESCED_BYTES_MAX, READS_PER_VERIFY_MAX},
+    metrics::add,
+    store::{HeldPlace, HeldSet},
+    task::{Place, Progress, Work, bad_memory, malformed},
+};
+
+/// A place and its number.
+type Numbered = (u64, HeldPlace);
+
+struct Verify {
+    /// Keeps the extents from being used anew.
+    set: Arc<HeldSet>,
+    /// In the order of the devices.
+    places: Vec<Numbered>,
+    /// Neighbours that are to be read at once.
+    runs: VecDeque<Range<usize>>,
+    /// The run of each read.
+    reads: Vec<Range<usize>>,
+    under_way: usize,
+    found: Verified,
+    failed: Option<Refusal>,
+}
+
+/// Begins to serve it.
+pub(crate) fn start(core: &Core, wanted: &Wanted) -> Result<Box<dyn Work>, Refusal> {
+    let set = core.node.store.held_set(wanted.set)?;
+    let count = set.places();
+    if wanted.from > count {
+        return Err(malformed(format!("place {} of set {}; there are {count}", wanted.from, wanted.set)));
+    }
+    let (most, mut bytes) = (wanted.bytes_max.min(VERIFY_BYTES_MAX), 0);
+    let mut places: Vec<Numbered> = Vec::new();
+    for number in (wanted.from..count).take(VERIFY_PLACES_MAX) {
+        let Some(place) = set.place(number) else { break };
+        let length = u64::from(place.extent.length_bytes);
+        if !places.is_empty() && bytes + length > most {
+            break;
+        }
+        bytes += length;
+        places.push((number, place));
+    }
+    let next = wanted.from + places.len() as u64;
+    let next = (next < count && !places.is_empty()).then_some(next);
+    let found = Verified { next, places: places.len() as u64, bytes, rotten: Vec::new() };
+    places.sort_unstable_by_key(|(_, place)| (place.extent.device, place.extent.offset_bytes));
+    let runs = runs(&places);
+    Ok(Box::new(Verify { set, places, runs, reads: Vec::new(), under_way: 0, found, failed: None }))
+}
+
+/// Neighbours together, as far as a read may be long.
+fn runs(places: &[Numbered]) -> VecDeque<Range<usize>> {
+    let mut runs: VecDeque<Range<usize>> = VecDeque::new();
+    for at in 0..places.len() {
+        if let Some(run) = runs.back_mut() {
+            let whole = extent(&places[run.clone()]);
+            let next = places[at].1.extent;
+            let length = u64::from(whole.length_bytes) + u64::from(next.length_bytes);
+            if whole.device == next.device
+                && whole.end_bytes() == Some(next.offset_bytes)
+                && length <= COALESCED_BYTES_MAX.into()
+            {
+                run.end += 1;
+                continue;
+            }
+        }
+        runs.push_back(at..at + 1);
+    }
+    runs
+}
+
+/// What neighbours take together.
+fn extent(run: &[Numbered]) -> Extent {
+    let (first, last) = (run[0].1.extent, run[run.len() - 1].1.extent);
+    let before = u32::try_from(last.offset_bytes - first.offset_bytes).unwrap_or(u32::MAX);
+    Extent { length_bytes: before + last.length_bytes, ..first }
+}
+
+impl Verify {
+    /// Begins to read the next run. False if there is no room or memory for it now.
+    fn begin(&mut self, core: &mut Core, place: Place) -> bool {
+        let Some(run) = self.runs.front().cloned() else { return false };
+        if self.under_way >= READS_PER_VERIFY_MAX || !core.has_room() {
+            return false;
+        }
+        let extent = extent(&self.places[run.clone()]);
+        let Some(buffer) = core.take_buffer(extent.length_bytes as usize) else { return false };
+        let taken = buffer.len() as u64;
+        let part = u32::try_from(self.reads.len()).unwrap_or(u32::MAX);
+        match core.read(place, part, extent, IoMemory::Buffer(buffer)) {
+            Submitted::Underway => {
+                self.runs.pop_front();
+                self.reads.push(run);
+                self.under_way += 1;
+                return true;
+            }
+            Submitted::NoRoom => {}
+            Submitted::Refused(refusal) => {
+                self.failed.get_or_insert(refusal);
+            }
+        }
+        // The buffer went with the refused request; its share is no longer in use.
+        core.node.metrics.memory_returned(taken);
+        false
+    }
+
+    fn look(&mut self, run: Range<usize>, bytes: &[u8]) {
+        let mut offset = 0;
+        for (number, place) in &self.places[run] {
+            let length = place.extent.length_bytes as usize;
+            if let Err(reason) = place.check(bytes.get(offset..offset + length).unwrap_or_default()) {
+                tracing::warn!(set = %self.set.id(), place = number, reason, "bytes on a device are rotten");
+                self.found.rotten.push(*number);
+            }
+            offset += length;
+        }
+    }
+
+    fn unreadable(&mut self, core: &Core, run: Range<usize>, fault: &IoFault) {
+        let refusal = core.storage_fault(&"a verification", fault);
+        if fault.must_stop() || refusal.code != RefusalCode::Storage {
+            self.failed.get_or_insert(refusal);
+        } else if run.len() > 1 {
+            // One by one: some may be readable.
+            run.rev().for_each(|at| self.runs.push_front(at..at + 1));
+        } else {
+            tracing::warn!(reason = refusal.text, "bytes on a device cannot be read");
+            self.found.rotten.extend(self.places[run].iter().map(|(number, _)| *number));
+        }
+    }
+}
+
+impl Work for Verify {
+    fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
+        if core.link(place).is_none() {
+            self.failed.get_or_insert(bad_memory("the connection is gone"));
+        }
+        while self.failed.is_none() && self.begin(core, place) {}
+        if self.under_way > 0 {
+            return Progress::Working;
+        }
+        if let Some(refusal) = self.failed.take() {
+            return Progress::Finished(Err(refusal));
+        }
+        if !self.runs.is_empty() {
+            return Progress::Starved;
+        }
+        self.found.rotten.sort_unstable();
+        let rotten = std::mem::take(&mut self.found.rotten);
+        Progress::Finished(Ok(Answer::Verified(Verified { rotten, ..self.found.clone() })))
+    }
+
+    fn device_done(
+        &mut self,
+        core: &mut Core,
+        _place: Place,
+        part: u32,
+        memory: IoMemory,
+        outcome: Result<(), Box<IoFault>>,
+    ) {
+        self.under_way -= 1;
+        let run = self.reads[part as usize].clone();
+        let buffer = memory.into_buffer().ok();
+        match outcome {
+            Ok(()) => {
+                let bytes = extent(&self.places[run.clone()]).length_bytes;
+                add(&core.node.metrics.disk_read_bytes, bytes.into());
+                add(&core.node.metrics.pages_read, run.len() as u64);
+                self.look(run, buffer.as_deref().unwrap_or_default());
+            }
+            Err(fault) => self.unreadable(core, run, &fault),
+        }
+        if let Some(buffer) = buffer {
+            core.return_buffer(buffer);
+        }
+    }
+}

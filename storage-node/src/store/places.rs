@@ -1,0 +1,100 @@
+//! What lies at which place of a stripe set, and are these its bytes?
+//!
+//! Places are numbered as in [`rackscan_format::message::Verify`]: the pages of the node's stream, then its cells of parity.
+//!
+//! Invariant: what a place takes is held against what the catalog says of it as readers do: a page's checksum, identity and rows, a cell's checksum.
+
+use rackscan_format::{
+    codec,
+    ids::{ColumnId, PageNumber, SegmentId},
+    message::{Refusal, RefusalCode},
+    page::{PageIdentity, PageView},
+    segment::Extent,
+    stripe_set::SetId,
+};
+
+use super::{Store, protected::HeldSet};
+use std::sync::Arc;
+
+/// A place of a stripe set here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldPlace {
+    pub(crate) extent: Extent,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Page { identity: PageIdentity, first_row: u32, rows: u32 },
+    Parity { set: SetId, cell: u64, checksum: u32 },
+}
+
+impl HeldPlace {
+    /// Its name, for messages; that of a cell is made up as those of pages are.
+    pub(crate) fn identity(&self) -> PageIdentity {
+        match self.what {
+            What::Page { identity, .. } => identity,
+            What::Parity { set, cell, .. } => PageIdentity {
+                table: set.load,
+                segment: SegmentId(u32::try_from(cell).unwrap_or(u32::MAX)),
+                column: ColumnId(0),
+                page: PageNumber(0),
+            },
+        }
+    }
+
+    /// Whether these are its bytes; if not, why.
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), String> {
+        let bytes = bytes.get(..self.extent.length_bytes as usize).unwrap_or_default();
+        match self.what {
+            What::Page { identity, first_row, rows } => PageView::open(bytes, &identity)
+                .and_then(|view| view.expect_rows(first_row, rows))
+                .map_err(|fault| format!("{identity}: {fault}")),
+            What::Parity { set, cell, checksum } => match codec::checksum(bytes) {
+                found if found == checksum => Ok(()),
+                found => Err(format!(
+                    "cell {cell} of parity of set {set}: its checksum is {found:08x}, expected {checksum:08x}"
+                )),
+            },
+        }
+    }
+}
+
+impl HeldSet {
+    /// How many places there are.
+    pub(crate) fn places(&self) -> u64 {
+        self.pages() + self.cells().len() as u64
+    }
+
+    /// A place; `None` behind the last one.
+    pub(crate) fn place(&self, number: u64) -> Option<HeldPlace> {
+        let Some((directory, mut within)) = self.page_at(number) else {
+            let cell = number.checked_sub(self.pages())?;
+            let known = self.cells().get(usize::try_from(cell).ok()?)?;
+            let what = What::Parity { set: self.id(), cell, checksum: known.checksum };
+            return Some(HeldPlace { extent: known.extent, what });
+        };
+        for (column, chunk) in (0_u16..).zip(&directory.chunks) {
+            let Some(entry) = chunk.pages.get(within) else {
+                within -= chunk.pages.len();
+                continue;
+            };
+            let identity = directory.identity(ColumnId(column), PageNumber(u16::try_from(within).ok()?));
+            let what = What::Page { identity, first_row: entry.first_row, rows: entry.rows };
+            return Some(HeldPlace { extent: entry.extent, what });
+        }
+        None
+    }
+}
+
+impl Store {
+    /// What this node has of a stripe set.
+    pub(crate) fn held_set(&self, set: SetId) -> Result<Arc<HeldSet>, Refusal> {
+        let published = self.published();
+        let mut sets = published.tables.values().flat_map(|table| &table.sets);
+        sets.find(|known| known.id() == set).map(Arc::clone).ok_or_else(|| {
+            let text = format!("no stripe set {set} here; read the map of the table anew");
+            Refusal::new(RefusalCode::NotFound, text)
+        })
+    }
+}

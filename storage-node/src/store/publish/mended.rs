@@ -1,0 +1,102 @@
+//! How does a node get back what it has lost of protected tables: its part, or only the map?
+//!
+//! ```text
+//! folder lost   map kept as that of a load -> adopt: the same extents taken, catalog with the table as committed durable, bytes yet to be mended
+//! map lost      map kept of the table that is here: held against it, durable, in use
+//! ```
+//!
+//! Who is believed: whoever asks says that the table is published, and which map is its; a node that has nothing of it cannot know. He has asked the other nodes.
+//! What the table then says here is what the map says, and bytes are held against that.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use rackscan_format::{
+    ids::TableId,
+    message::{NodeTable, Refusal, RefusalCode},
+    segment::SegmentDirectory,
+    stripe_set::{NodeSet, NodeStream, StripeSet, TableMap, TablePart},
+};
+
+use super::{Publishing, is_published};
+use crate::store::{
+    Published,
+    maps::is_map_of,
+    protected::{KeptMap, MapHere},
+    recover,
+    table::Table,
+};
+
+fn malformed(text: String) -> Refusal {
+    Refusal::new(RefusalCode::Malformed, text)
+}
+
+impl Publishing {
+    /// Takes the part of a published table that was lost here, at the places where it was.
+    pub(super) fn adopt(&self, id: TableId) -> Result<(), Refusal> {
+        let published = self.store.published();
+        if published.tables.get(&id).is_some_and(|table| table.committed) {
+            return Ok(());
+        }
+        let (kept, parity) = self.store.loads().protection(id)?;
+        let map = TableMap::unseal(&kept.bytes).map_err(|error| malformed(error.to_string()))?;
+        let name = &map.definition.name;
+        if published.tables.contains_key(&id) || !parity.is_empty() {
+            return Err(malformed(format!("table {id} is being loaded here; it was not lost")));
+        }
+        if let Some(other) = published.tables.keys().find(|other| is_published(&published, **other, name)) {
+            return Err(malformed(format!(
+                "table {other} is published here as {name:?}, so table {id} was not lost; drop one of them"
+            )));
+        }
+        let table = self.part(&map)?;
+        let taken = recover::table_anew(table, &self.store.space);
+        let mut table = taken.map_err(|fault| {
+            let text = format!("table {id} cannot lie where it lay: it {fault}; drop what lies there");
+            Refusal::new(RefusalCode::Full, text)
+        })?;
+        table.map = MapHere::Kept(kept);
+        let mut tables = published.tables.clone();
+        tables.insert(id, Arc::new(table));
+        self.replace(tables)?;
+        self.store.loads().published(id);
+        Ok(())
+    }
+
+    /// What a map says that this node has, as its catalog would.
+    fn part(&self, map: &TableMap) -> Result<NodeTable, Refusal> {
+        let part = map.part(self.node).ok_or_else(|| {
+            malformed(format!("the map of table {} has no part of node {}", map.definition.id, self.node))
+        })?;
+        let sets = map.streams(self.node).map(|(set, stream)| set_of(part, set, stream)).collect();
+        let (definition, segments) = (map.definition.clone(), part.segments.clone());
+        Ok(NodeTable { definition, committed: true, segments, sets })
+    }
+
+    /// Keeps the map of a table that is here and whose map is not.
+    pub(super) fn keep_lost_map(&self, table: &Arc<Table>, map: KeptMap) -> Result<(), Refusal> {
+        let id = table.definition.id;
+        let parsed = TableMap::unseal(&map.bytes).map_err(|error| malformed(error.to_string()))?;
+        is_map_of(&parsed, table, self.node).map_err(malformed)?;
+        let written = self.maps.write(id, &map.bytes);
+        written
+            .map_err(|error| Refusal::new(RefusalCode::Storage, format!("a map was not kept: {error}")))?;
+        let before = self.store.published();
+        let mut tables = before.tables.clone();
+        if let Some(known) = tables.get_mut(&id) {
+            Arc::make_mut(known).map = MapHere::Kept(Arc::new(map));
+        }
+        let published = Published::new(self.node, tables, before.generation.wrapping_add(1));
+        self.store.publish(published.map_err(|error| Refusal::new(RefusalCode::Storage, error.to_string()))?);
+        self.store.loads().published(id);
+        Ok(())
+    }
+}
+
+/// What this node has of a set, with the directories of segments that the table has no more.
+fn set_of(part: &TablePart, set: &StripeSet, stream: &NodeStream) -> NodeSet {
+    let segments = stream.segments.iter().map(|named| (named.table, named.segment));
+    let names: BTreeSet<_> = segments.clone().collect();
+    let has = |directory: &&SegmentDirectory| names.contains(&(directory.table, directory.segment));
+    let beside = part.beside.iter().filter(has).cloned().collect();
+    NodeSet { id: set.id, segments: segments.collect(), beside, parity: stream.parity.clone() }
+}
