@@ -177,7 +177,7 @@ impl Cluster {
     }
 
     /// The places in the set of nodes that are away.
-    fn places_away<'s>(&self, stripes: &'s Stripes) -> impl Iterator<Item = usize> + 's {
+    pub(super) fn places_away<'s>(&self, stripes: &'s Stripes) -> impl Iterator<Item = usize> + 's {
         let away = self.away();
         let streams = stripes.set.streams.iter().enumerate();
         streams.filter(move |(_, stream)| away.contains(&stream.node)).map(|(place, _)| place)

@@ -172,7 +172,7 @@ impl Cluster {
             None => (0..stripes.set.streams.len()).collect(),
         };
         let looked = join_all(nodes.iter().map(|node| self.look_at(stripes, *node, pace))).await;
-        let mut gone = self.places_away(stripes);
+        let mut gone: BTreeSet<usize> = self.places_away(stripes).collect();
         let mut found = Vec::new();
         for (node, looked) in nodes.into_iter().zip(looked) {
             let id = stripes.set.streams[node].node;
@@ -212,13 +212,6 @@ impl Cluster {
             self.check_equations(stripes, &rotten, pace, report).await?;
         }
         Ok(())
-    }
-
-    /// The nodes of a set that are known to be away.
-    fn places_away(&self, stripes: &Stripes) -> BTreeSet<usize> {
-        let away = self.away();
-        let streams = stripes.set.streams.iter().enumerate();
-        streams.filter(|(_, stream)| away.contains(&stream.node)).map(|(place, _)| place).collect()
     }
 
     /// Which places of a node are rotten.
