@@ -12,7 +12,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -52,6 +55,8 @@ pub(super) struct Repair<'r> {
     rotten: &'r Rotten,
     pace: &'r Pace<'r>,
     plans: Mutex<HashMap<PlanOf, Arc<Recovery>>>,
+    /// The node without whose bytes the last place that needed that came back.
+    suspect: AtomicUsize,
 }
 
 /// Places with their bytes, as far as they came.
@@ -73,7 +78,7 @@ impl<'r> Repair<'r> {
         rotten: &'r Rotten,
         pace: &'r Pace<'r>,
     ) -> Self {
-        Self { cluster, stripes, node, rotten, pace, plans: Mutex::default() }
+        Self { cluster, stripes, node, rotten, pace, plans: Mutex::default(), suspect: AtomicUsize::new(0) }
     }
 
     /// Mends these places, as far as survivors give them.
@@ -156,9 +161,13 @@ impl<'r> Repair<'r> {
 
     /// Somebody else's bytes may be wrong, too, without anybody knowing whose: one more node after the other is taken for lost.
     async fn mend_otherwise(&self, place: u64) -> Result<bool, ClientError> {
-        for other in (0..self.stripes.set.streams.len()).filter(|other| *other != self.node) {
+        // Whoever it was the last time is tried first.
+        let nodes = self.stripes.set.streams.len();
+        let first = self.suspect.load(Relaxed);
+        for other in (0..nodes).map(|after| (first + after) % nodes).filter(|other| *other != self.node) {
             let batch = self.reconstructed(vec![place], &BTreeSet::from([other])).await?;
             if batch.beyond.is_empty() && self.send(&batch, &[0]).await? {
+                self.suspect.store(other, Relaxed);
                 return Ok(true);
             }
         }

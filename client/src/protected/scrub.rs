@@ -188,6 +188,9 @@ impl Cluster {
                 }
             }
         }
+        if only.is_some() {
+            gone.extend(self.places_lost(stripes, &gone).await);
+        }
         let mut rotten = Rotten::without(gone);
         for (node, places) in &found {
             report.places += stripes.places(*node);
@@ -212,6 +215,18 @@ impl Cluster {
             self.check_equations(stripes, &rotten, pace, report).await?;
         }
         Ok(())
+    }
+
+    /// The nodes of a set that say that they have nothing of it. Who is not known as such costs time, and nothing else: what he gives is not right.
+    async fn places_lost(&self, stripes: &Stripes, known: &BTreeSet<usize>) -> Vec<usize> {
+        let set = stripes.set.id;
+        let one = |place: usize| async move {
+            let behind_the_last = Verify { set, from: stripes.places(place), bytes_max: 0 };
+            let asked = self.verify_places(stripes.set.streams[place].node, behind_the_last).await;
+            asked.is_err_and(|error| error.is_not_found()).then_some(place)
+        };
+        let others = (0..stripes.set.streams.len()).filter(|place| !known.contains(place));
+        join_all(others.map(one)).await.into_iter().flatten().collect()
     }
 
     /// Which places of a node are rotten.

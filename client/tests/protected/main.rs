@@ -1,6 +1,7 @@
 //! Does a protected table survive the loss of as many of its nodes as its parity bears, and is nothing invented beyond?
 
 mod losses;
+mod mending;
 mod steps;
 mod successors;
 mod support;

@@ -22,14 +22,14 @@ use crate::support::{
     table::Table,
 };
 
-const CELL: u32 = 8192;
+pub(crate) const CELL: u32 = 8192;
 const ROWS: u32 = 2000;
 /// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The other node of the table, which nobody asks here.
 const OTHER: NodeId = NodeId(4);
 
-fn table(id: u32) -> Table {
+pub(crate) fn table(id: u32) -> Table {
     let mut table = Table::new(id, "t", 2, ROWS);
     table.definition.nodes.push(OTHER);
     table.definition.protection = Some(Protection::Xor);
@@ -58,7 +58,7 @@ fn append_parity(
 }
 
 /// Appends two cells of parity, the second one first, and says where they lie.
-fn parity(client: &mut Client, load: u32) -> Vec<ParityCell> {
+pub(crate) fn parity(client: &mut Client, load: u32) -> Vec<ParityCell> {
     let cells: Vec<u8> = (0..2 * CELL).map(|byte| (byte * 7 / 3).to_le_bytes()[0]).collect();
     let mut stored = Vec::new();
     for (first, cell) in cells.chunks(CELL as usize).enumerate().rev() {
@@ -72,7 +72,7 @@ fn parity(client: &mut Client, load: u32) -> Vec<ParityCell> {
 }
 
 /// All that the node has of a load, asked for in small pieces.
-fn held(client: &mut Client, load: u32) -> Vec<NodeSegment> {
+pub(crate) fn held(client: &mut Client, load: u32) -> Vec<NodeSegment> {
     let (mut segments, mut after, mut pieces) = (Vec::new(), None, 0);
     loop {
         let target = client.target(0, 2048);
@@ -91,7 +91,7 @@ fn held(client: &mut Client, load: u32) -> Vec<NodeSegment> {
 }
 
 /// The map of a table whose other node has nothing but parity.
-fn map(table: &Table, segments: Vec<NodeSegment>, parity: Vec<ParityCell>) -> TableMap {
+pub(crate) fn map(table: &Table, segments: Vec<NodeSegment>, parity: Vec<ParityCell>) -> TableMap {
     let extent =
         Extent { device: rackscan_format::ids::DeviceId(0), offset_bytes: 1 << 20, length_bytes: CELL };
     let here = NodeStream {
@@ -116,7 +116,7 @@ fn map(table: &Table, segments: Vec<NodeSegment>, parity: Vec<ParityCell>) -> Ta
     TableMap { definition: table.definition.clone(), parts: parts.into(), sets: vec![set] }
 }
 
-fn keep_map(client: &mut Client, load: u32, bytes: &[u8]) -> Result<Answer, Refusal> {
+pub(crate) fn keep_map(client: &mut Client, load: u32, bytes: &[u8]) -> Result<Answer, Refusal> {
     let (mut from_bytes, mut answer) = (0, Ok(Answer::Done));
     for piece in bytes.chunks(bytes.len().div_ceil(3)) {
         client.region.copy_in(0, piece).expect("it fits");
@@ -128,7 +128,7 @@ fn keep_map(client: &mut Client, load: u32, bytes: &[u8]) -> Result<Answer, Refu
     answer
 }
 
-fn read_map(client: &mut Client, table: u32) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn read_map(client: &mut Client, table: u32) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     loop {
         let target = client.target(0, 1000);
@@ -143,12 +143,12 @@ fn read_map(client: &mut Client, table: u32) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-fn prepare(client: &mut Client, table: &Table) -> Result<Answer, Refusal> {
+pub(crate) fn prepare(client: &mut Client, table: &Table) -> Result<Answer, Refusal> {
     let segments = u32::try_from(table.segments.len()).expect("a few");
     client.ask(Request::PreparePublish { definition: table.definition.clone(), segments })
 }
 
-fn used_bytes(node: &Running) -> u64 {
+pub(crate) fn used_bytes(node: &Running) -> u64 {
     node.shm().status().devices.iter().map(|device| device.used_bytes).sum()
 }
 
