@@ -14,6 +14,7 @@ use rackscan_format::{
 };
 use tokio::sync::Notify;
 
+use crate::successors::succeed;
 use crate::support::{PATIENCE, Rack, definition, id, is_read, load, said, segment, table, wanted};
 
 const LOOK: ScrubOptions = ScrubOptions { repair: false, equations: true, bytes_per_second: None };
@@ -345,6 +346,36 @@ async fn a_node_that_has_lost_its_folder_is_read_past_and_rebuilt_byte_by_byte()
     let whole = scrub(&other, 7, LOOK).await;
     assert!(whole.is_whole() && whole.rotten.count == 0 && whole.maps_lost.is_empty(), "{whole:?}");
     lying.is_there(&rack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn segments_that_only_the_stripes_of_a_successor_still_have_are_scrubbed_and_rebuilt_too() {
+    let (mut rack, cluster, old) = four().await;
+    let first = table(&cluster, 7).await;
+    // The node of segment 1 keeps its bytes, and nobody reads them any more.
+    let gone = first.segments.iter().find(|placed| placed.directory.segment.0 == 1).unwrap();
+    let (node, page) = (usize::from(gone.node.0 - 1), wanted(gone)[0].extent);
+    succeed(&rack, &first, 8, &[1], &[1, 0, 1, 0]).await;
+    let second = table(&cluster, 8).await;
+    let lying = Lying::of(&rack, &map(&rack, 0, 8));
+    assert!(lying.count() > old.count());
+    flip(&rack, node, &page, 100);
+    let mended = scrub(&cluster, 8, MEND).await;
+    assert!(mended.is_whole() && mended.mended == 1, "{mended:?}");
+    drop(cluster);
+    lose(&mut rack, node);
+    let cluster = rack.connect(0).await.unwrap();
+    let report = cluster.rebuild(id(node), &ScrubOptions::default(), &|_| {}).await.unwrap();
+    assert!(report.left.is_empty() && report.tables[0].report.is_whole(), "{report:?}");
+    lying.is_there(&rack);
+    rack.restart(node);
+    let cluster = rack.connect(0).await.unwrap();
+    assert!(said(&table(&cluster, 8).await) == said(&second));
+    assert_eq!(is_read(&cluster, &second).await, (0, 0));
+    let whole = scrub(&cluster, 8, LOOK).await;
+    assert!(whole.is_whole() && whole.rotten.count == 0, "{whole:?}");
+    let error = cluster.scrub(TableId(7), &LOOK, &|_| {}).await.unwrap_err();
+    assert!(matches!(error, ClientError::NotProtected { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use rackscan_format::{
 use crate::support::{Rack, append, definition, id, is_read, load, said, table};
 
 /// Publishes a successor that keeps all segments but those named, one row less each, with a new segment at some nodes.
-async fn succeed(
+pub(crate) async fn succeed(
     rack: &Rack,
     before: &ClusterTable,
     as_id: u32,
