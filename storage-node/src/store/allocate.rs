@@ -428,10 +428,10 @@ mod tests {
     fn overlapping_and_outside_extents_cannot_be_claimed() {
         let space = space(1, 4);
         let extent = |offset_bytes| Extent { device: DeviceId(0), offset_bytes, length_bytes: 8192 };
-        assert!(space.claim(extent(DATA_OFFSET_BYTES)));
+        assert!(space.claim_all(&[extent(DATA_OFFSET_BYTES)]));
         for offset_bytes in [0, DATA_OFFSET_BYTES + 4096, DATA_OFFSET_BYTES + 3 * 4096] {
-            assert!(!space.claim(extent(offset_bytes)), "{offset_bytes}");
+            assert!(!space.claim_all(&[extent(offset_bytes])), "{offset_bytes}");
         }
-        assert!(!space.claim(Extent { device: DeviceId(1), ..extent(DATA_OFFSET_BYTES) }));
+        assert!(!space.claim_all(&[Extent { device: DeviceId(1), ..extent(DATA_OFFSET_BYTES) }]));
     }
 }
