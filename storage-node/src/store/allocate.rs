@@ -433,5 +433,8 @@ mod tests {
             assert!(!space.claim_all(&[extent(offset_bytes])), "{offset_bytes}");
         }
         assert!(!space.claim_all(&[Extent { device: DeviceId(1), ..extent(DATA_OFFSET_BYTES) }]));
+        let free = extent(DATA_OFFSET_BYTES + 2 * 4096);
+        assert!(!space.claim_all(&[free, extent(DATA_OFFSET_BYTES)]));
+        assert!(space.claim_all(&[free]), "nothing is taken of what cannot be taken whole");
     }
 }

@@ -248,6 +248,12 @@ fn a_part_is_not_adopted_where_something_else_lies_and_nothing_is_taken() {
     assert_eq!(used_bytes(&node), used);
     // When it is gone there is room.
     client.done(Request::Drop { table: other.id() });
+    let empty = used_bytes(&node);
+    let mut late = map.clone();
+    late.sets[0].streams[0].parity[1].extent.offset_bytes += 1 << 40;
+    assert_eq!(keep_map(&mut client, 7, &late.seal().unwrap()), Ok(Answer::Done));
+    assert!(adopt(&mut client, 7).is_err(), "its last cell lies nowhere");
+    assert_eq!(used_bytes(&node), empty, "the others do not stay");
     assert_eq!(keep_map(&mut client, 7, &map.seal().unwrap()), Ok(Answer::Done));
     assert_eq!(adopt(&mut client, 7), Ok(Answer::Done));
     drop(client);
