@@ -430,7 +430,7 @@ mod tests {
         let extent = |offset_bytes| Extent { device: DeviceId(0), offset_bytes, length_bytes: 8192 };
         assert!(space.claim_all(&[extent(DATA_OFFSET_BYTES)]));
         for offset_bytes in [0, DATA_OFFSET_BYTES + 4096, DATA_OFFSET_BYTES + 3 * 4096] {
-            assert!(!space.claim_all(&[extent(offset_bytes])), "{offset_bytes}");
+            assert!(!space.claim_all(&[extent(offset_bytes)]), "{offset_bytes}");
         }
         assert!(!space.claim_all(&[Extent { device: DeviceId(1), ..extent(DATA_OFFSET_BYTES) }]));
         let free = extent(DATA_OFFSET_BYTES + 2 * 4096);
