@@ -118,21 +118,21 @@ impl Cluster {
     /// # Errors
     /// A node that is lost, refuses or sends a catalog that does not verify.
     pub async fn catalog(&self) -> Result<ClusterCatalog, ClientError> {
-        let (mut catalog, mut found) = self.look(false).await?;
+        let (mut catalog, mut found, mut are_lost) = self.look(false).await?;
         for _ in 1..CATALOG_ATTEMPTS_MAX {
             if catalog.broken.is_empty() {
                 break;
             }
-            let (again, after) = self.look(false).await?;
+            let (again, after, lost) = self.look(false).await?;
             let is_the_same = after == found;
-            (catalog, found) = (again, after);
+            (catalog, found, are_lost) = (again, after, lost);
             if is_the_same {
                 break;
             }
         }
-        if !catalog.broken.is_empty() {
+        if !catalog.broken.is_empty() && are_lost {
             // It is not about to be published or dropped: somebody may have lost his part.
-            let (again, after) = self.look(true).await?;
+            let (again, after, _) = self.look(true).await?;
             if after == found {
                 catalog = again;
             }
@@ -142,8 +142,8 @@ impl Cluster {
     }
 
     /// What nodes have, and which tables those are, node by node. Commits that were interrupted are completed.
-    /// If `also_lost`, parts that nodes which are there have lost come from maps, too.
-    async fn look(&self, also_lost: bool) -> Result<(ClusterCatalog, Vec<Vec<TableId>>), ClientError> {
+    /// Last, whether a node that is there has nothing of a protected table. If `also_lost`, such parts come from maps, too.
+    async fn look(&self, also_lost: bool) -> Result<(ClusterCatalog, Vec<Vec<TableId>>, bool), ClientError> {
         let (mut catalogs, mut away) = self.catalogs_there().await?;
         let unfinished = half_committed(&catalogs);
         if !unfinished.is_empty() {
@@ -162,6 +162,7 @@ impl Cluster {
             tables.map(|table| table.definition.id).collect()
         };
         let found = catalogs.iter().map(committed).collect();
+        let are_lost = has_lost_parts(&catalogs);
         let mut missing = self.add_parts_away(&mut catalogs, &away, also_lost).await?;
         let devices = self.statuses().iter().map(|status| (status.node, status.devices.len())).collect();
         let mut catalog = assemble(catalogs, &devices);
@@ -170,7 +171,7 @@ impl Cluster {
                 broken.error = error;
             }
         }
-        Ok((catalog, found))
+        Ok((catalog, found, are_lost))
     }
 
     /// What each node that is there keeps, and which nodes are away; no more than may be.
@@ -274,6 +275,18 @@ fn part_bytes(
 
 fn bad_answer(node: NodeId, found: String, expected: String) -> ClientError {
     ClientError::BadAnswer { node, during: DURING, found, expected }
+}
+
+/// Whether a node has nothing, not even prepared, of a protected table that another one has committed.
+fn has_lost_parts(catalogs: &[NodeCatalog]) -> bool {
+    let committed = catalogs.iter().flat_map(|catalog| &catalog.tables).filter(|table| table.committed);
+    let mut protected = committed.map(|table| &table.definition).filter(|table| table.protection.is_some());
+    let has_nothing =
+        |node: &NodeCatalog, id: TableId| node.tables.iter().all(|table| table.definition.id != id);
+    protected.any(|table| {
+        let mut theirs = catalogs.iter().filter(|catalog| table.nodes.contains(&catalog.node));
+        theirs.any(|catalog| has_nothing(catalog, table.id))
+    })
 }
 
 /// Where a table that is committed somewhere else is only prepared.

@@ -103,7 +103,7 @@ impl Cluster {
             let asked: Vec<PageWanted> = missing.iter().map(|index| pages[*index]).collect();
             let came = match self.request_pages(node, table, segment, &asked, fetched).await {
                 Err(lost) if self.shared.away_max > 0 && lost.is_node_lost() && lost.node() == Some(node) => {
-                    self.from_others(node, (table, segment), &asked, (lost, false), fetched).await?
+                    self.others_give(node, (table, segment), &asked, (lost, false), fetched).await?
                 }
                 Err(refused) => self.refused_pages(node, (table, segment), &asked, refused, fetched).await?,
                 Ok(came) => came,

@@ -41,7 +41,7 @@ impl Cluster {
             if !self.must_have(node, table, segment).await.unwrap_or(false) {
                 return Err(refused);
             }
-            let came = self.from_others(node, (table, segment), pages, (refused.clone(), false), fetched);
+            let came = self.others_give(node, (table, segment), pages, (refused.clone(), false), fetched);
             // What does not come right is not what was asked for any more: the table is being dropped.
             return came.await.map_err(|error| match error {
                 ClientError::LostPages { .. } => refused,
@@ -60,7 +60,7 @@ impl Cluster {
             };
             came.extend(match asked {
                 Err(error) if error.is_rotten() => {
-                    self.from_others(node, (table, segment), one, (error, true), fetched).await?
+                    self.others_give(node, (table, segment), one, (error, true), fetched).await?
                 }
                 asked => asked?,
             });
@@ -86,14 +86,14 @@ impl Cluster {
             let rotten = Refusal::new(RefusalCode::Storage, format!("{identity} as fetched: {fault}"));
             let rotten = ClientError::Refused { node, during: "fetch", refusal: Box::new(rotten) };
             let one = std::slice::from_ref(page);
-            let mut came = self.from_others(node, (table, segment), one, (rotten, true), fetched).await?;
+            let mut came = self.others_give(node, (table, segment), one, (rotten, true), fetched).await?;
             *found = came.pop().map(|(page, _)| page);
         }
         Ok(())
     }
 
     /// Has pages reconstructed, if they are protected.
-    pub(crate) async fn from_others(
+    pub(crate) async fn others_give(
         &self,
         node: NodeId,
         (table, segment): (TableId, SegmentId),
