@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use rackscan_format::limits::{
-    CELL_BYTES_MAX, FETCH_PAGES_MAX, MAP_PIECE_BYTES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES,
+    CELL_BYTES_MAX, FETCH_PAGES_MAX, MAP_PIECE_BYTES_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
 };
 
 /// Target memory unless the caller asks for another amount.
@@ -46,22 +46,30 @@ pub const PARITY_STRIPES_MAX: usize = 2;
 pub const CELLS_READ_MAX: usize = 4;
 /// Bytes of parity that one request appends.
 pub const PARITY_APPEND_BYTES_MAX: usize = 2 << 20;
-/// Pages that are reconstructed at a time.
+/// Rounds of survivors' bytes, or single pages, from which is reconstructed at a time.
 pub const RECONSTRUCTIONS_MAX: usize = 8;
-/// Ranges of cells that are being read for each.
+/// Rounds of one fetch among them.
+pub const GATHERS_MAX: usize = 2;
+/// Bytes of survivors in one round, unless a single sector needs more.
+pub const GATHER_BYTES: u64 = 4 << 20;
+/// Bytes of one request of a round.
+pub const GATHER_REQUEST_BYTES: usize = 2 << 20;
+/// Bytes of one read of a device in it.
+pub const GATHER_READ_BYTES: u32 = 1 << 20;
+/// Bytes that are XORed before the next: they stay in the caches of a processor with those of some sums.
+pub const GATHER_TILE_BYTES: usize = 16 << 10;
+/// Ranges of cells that are being read for a single page.
 pub const RANGES_READ_MAX: usize = 8;
 /// Rotten pages that reads have found and that are being mended.
 pub const MENDS_MAX: usize = 4;
 /// Batches of places that are being reconstructed and mended, of one scrub or rebuild.
-pub const MEND_BATCHES_MAX: usize = 2;
+pub const MEND_BATCHES_MAX: usize = 4;
 /// Bytes of each, unless a single stripe has more of the node.
 pub const MEND_BATCH_BYTES: u64 = 4 << 20;
-/// Bytes of survivors in memory for each.
-pub const MEND_READ_BYTES: u64 = 16 << 20;
 /// Bytes of places that one request mends, unless a single one has more.
 pub const MEND_REQUEST_BYTES: usize = 2 << 20;
-/// Plans of what to read that are remembered.
-pub const MEND_PLANS_MAX: usize = 256;
+/// Cells in the plans of what to read that are remembered of a stripe set: 2 MiB.
+pub const PLANS_CELLS_MAX: usize = 1 << 20;
 /// Bytes that one request has a node verify.
 pub const VERIFY_REQUEST_BYTES: u64 = 8 << 20;
 /// Findings that a report names; of more it has the number.
@@ -157,6 +165,10 @@ const _: () = assert!(PARITY_APPEND_BYTES_MAX >= CELL_BYTES_MAX as usize);
 const _: () =
     assert!(MAP_PIECE_BYTES_MAX <= MEMORY_BYTES_MIN as u64 && CELL_BYTES_MAX as usize <= MEMORY_BYTES_MIN);
 const _: () = assert!(MEND_REQUEST_BYTES <= MEMORY_BYTES_MIN);
+// A round fits the least memory, each of its requests in slots of its own.
+const _: () = assert!(GATHER_BYTES as usize + 32 * SLOT_BYTES <= MEMORY_BYTES_MIN);
+const _: () = assert!(CELL_BYTES_MAX as usize <= GATHER_REQUEST_BYTES && GATHER_READ_BYTES <= RAW_BYTES_MAX);
+const _: () = assert!(GATHER_READ_BYTES.is_multiple_of(SECTOR_BYTES));
 // The connection's queue holds every outstanding request, its abandoned ones included.
 const _: () =
     assert!(2 * REQUESTS_PER_NODE_MAX + READS_POSTED_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);

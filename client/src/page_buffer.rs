@@ -66,6 +66,15 @@ impl PageBuffer {
         self.is_right
     }
 
+    /// The stored bytes, to be written; `None` if others have them too. What was found right of them is not known any more.
+    pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        self.is_right = false;
+        match &mut self.memory {
+            Memory::Copied { bytes, .. } => Some(&mut bytes[self.start..self.start + self.length]),
+            Memory::Shared(_) | Memory::Device(_) => None,
+        }
+    }
+
     /// Bytes of memory that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.memory {

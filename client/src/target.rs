@@ -210,6 +210,15 @@ impl Span {
         self.pool.region.zero(self.offset_bytes() + offset_bytes, length_bytes)
     }
 
+    /// The first `bytes`, rounded up to whole slots and not more than all, as a span of its own.
+    pub(crate) fn split_off(&mut self, bytes: usize) -> Self {
+        let count = bytes.div_ceil(SLOT_BYTES).min(self.count);
+        let first = self.first;
+        self.first += count;
+        self.count -= count;
+        Self { pool: Arc::clone(&self.pool), first, count, is_kept: self.is_kept }
+    }
+
     /// The peer may write here at any time in the future: nobody gets this memory again.
     pub(crate) fn forfeit(mut self) {
         let (first, count) = (self.first, std::mem::take(&mut self.count));
@@ -284,6 +293,22 @@ mod tests {
         assert_eq!(ends, [(0, 1), (1, 4), (4, 8)]);
         assert!(take(&pool, 1).is_none());
         drop(spans);
+        assert!(take(&pool, 8).is_some());
+    }
+
+    #[test]
+    fn a_span_in_parts_comes_back_part_by_part() {
+        let pool = pool(8);
+        let mut rest = take(&pool, 8).unwrap();
+        let parts = [rest.split_off(SLOT_BYTES + 1), rest.split_off(1), rest.split_off(100 * SLOT_BYTES)];
+        let ends: Vec<_> = parts.iter().map(|part| (part.first, part.count)).collect();
+        assert_eq!((ends, rest.length_bytes()), (vec![(0, 2), (2, 1), (3, 5)], 0));
+        drop(rest);
+        let [two, one, five] = parts;
+        assert!(one.copy_in(SLOT_BYTES - 1, &[1, 2]).is_err());
+        drop(five);
+        assert!(take(&pool, 6).is_none());
+        drop((two, one));
         assert!(take(&pool, 8).is_some());
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! load     what was appended -> streams -> parity computed, appended -> map to every node -> prepare, commit   (protect, parity)
 //! catalog  parts of nodes that are away come from maps                                                        (map)
-//! fetch    pages of a lost node: the same ranges of the survivors' cells, XORed, checked as if they were read  (reconstruct)
+//! fetch    pages of a lost node: the same ranges of the survivors' cells, XORed, checked as if they were read  (reconstruct, together)
+//!          what many of them need is read with few requests, as for repairs                                    (intervals, plans, gather)
 //! rot      a page that is rotten, or whose node has lost its part: reconstructed like one of a lost node, and mended              (rot, mend)
 //! scrub    every node checks what it has; what is rotten comes back from others, many places at a time                        (scrub, rotten, repair, pace)
 //! rebuild  a node without its part takes the extents again, and is scrubbed                                                   (rebuild)
@@ -11,11 +12,14 @@
 //!
 //! Where which cell lies is pure code (`layout`, `stripes`).
 
+mod gather;
+mod intervals;
 mod layout;
 mod map;
 mod mend;
 mod pace;
 mod parity;
+mod plans;
 mod protect;
 mod read;
 mod rebuild;
@@ -25,6 +29,7 @@ mod rot;
 mod rotten;
 mod scrub;
 mod stripes;
+mod together;
 
 pub(crate) use map::KnownMaps;
 pub(crate) use mend::Mending;

@@ -1,5 +1,7 @@
 //! How do pages of a lost node come back?
 //!
+//! Those that are wanted at the same time come together (`together`). One that does not come like that comes alone:
+//!
 //! ```text
 //! page -> ranges of cells -> for each: the fewest surviving cells whose XOR it is (`stripe`), the same range of each -> XOR -> page, checked
 //! ```
@@ -8,7 +10,7 @@
 //! - A page is given back only if its checksum and identity are right: whatever survivors sent, nothing is invented.
 //! - A survivor that is lost meanwhile is taken for lost, and all is read anew; that ends, as every time one more is.
 //! - If a page does not come right, one more node after the other is taken for lost, as far as the parity bears it: a survivor may be rotten without anybody knowing which.
-//! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed at a time, each from [`RANGES_READ_MAX`] ranges under way.
+//! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed alone at a time, each from [`RANGES_READ_MAX`] ranges under way.
 
 use std::collections::BTreeSet;
 
@@ -18,53 +20,47 @@ use rackscan_format::{
     page::{PageIdentity, PageView},
 };
 use rackscan_scan::PageWanted;
-use rackscan_stripe::{Node, xor};
+use rackscan_stripe::{Cell, Node, xor};
 
-use super::stripes::{CellRange, Piece, Stripes};
+use super::{
+    gather::Failed,
+    stripes::{CellRange, Piece, Stripes},
+};
 use crate::{
     ClientError, Cluster, FetchedPages, PageBuffer,
     limits::{RANGES_READ_MAX, RECONSTRUCTIONS_MAX},
 };
 
 /// A segment of a lost node.
-struct LostSegment<'a> {
-    name: &'a str,
-    stripes: &'a Stripes,
+pub(super) struct LostSegment<'a> {
+    pub(super) name: &'a str,
+    pub(super) stripes: &'a Stripes,
     /// The node, by its place in the set.
-    place: usize,
-    table: TableId,
-    segment: SegmentId,
+    pub(super) place: usize,
+    pub(super) table: TableId,
+    pub(super) segment: SegmentId,
     /// Whether the node is there, and is to have its pages back.
-    is_there: bool,
-}
-
-/// Why a page did not come back.
-enum Failed {
-    /// One more node is lost.
-    Lost(usize),
-    /// Too many are.
-    Beyond,
-    Error(ClientError),
+    pub(super) is_there: bool,
 }
 
 impl Cluster {
-    /// How many bytes are read at other nodes for each byte of a segment, its node being away together with those that are: an average over all cells of the node. `None` if nothing is
-    /// known of parity, or it does not bear the loss.
+    /// How many bytes are read at other nodes for each byte of a segment that is wanted as a whole, its node being away together with those that are: an average over the stripes
+    /// of a rotation. `None` if nothing is known of parity, or it does not bear the loss.
     #[must_use]
     pub fn rebuilt_from(&self, table: TableId, segment: SegmentId) -> Option<f64> {
         let (_, stripes) = self.shared.maps.find(table, segment)?;
         let place = stripes.place_of(table, segment)?;
         let lost: BTreeSet<usize> = self.places_away(&stripes).chain([place]).collect();
-        let nodes: Vec<Node> = lost.iter().filter_map(|place| u8::try_from(*place).ok()).map(Node).collect();
-        let geometry = stripes.layout.geometry();
         let (mut cells, mut read) = (0_u32, 0_u32);
         // Over as many stripes as there are nodes each node has each column once.
         for stripe in 0..nodes_of(&stripes) {
-            let degraded = geometry.degraded(geometry.lost_with(stripe, &nodes).ok()?);
             let column = stripes.layout.column(stripe, place)?;
-            for cell in geometry.data().iter().filter(|cell| cell.column == column) {
-                let sources = degraded.sources(*cell).ok()??;
-                (cells, read) = (cells + 1, read + u32::try_from(sources.len()).ok()?);
+            let data = stripes.layout.geometry().data().iter();
+            let wanted: Vec<Cell> = data.filter(|cell| cell.column == column).copied().collect();
+            if !wanted.is_empty() {
+                let reads = stripes.plan(stripe, &wanted, &lost)?.reads.len();
+                cells += u32::try_from(wanted.len()).ok()?;
+                read += u32::try_from(reads).ok()?;
             }
         }
         Some(f64::from(read) / f64::from(cells.max(1)))
@@ -88,8 +84,18 @@ impl Cluster {
         };
         let lost =
             LostSegment { name: &map.definition.name, stripes: &stripes, place, table, segment, is_there };
-        let one = |page: &PageWanted| self.reconstruct_page(&lost, *page);
-        let mut came = stream::iter(pages.iter().map(one)).buffered(RECONSTRUCTIONS_MAX);
+        let (together, read) = self.reconstruct_together(&lost, pages).await?;
+        fetched.survivor_bytes += read;
+        let one = |(page, came): (&PageWanted, Option<PageBuffer>)| {
+            let (lost, page) = (&lost, *page);
+            async move {
+                match came {
+                    Some(came) => Ok((came, 0)),
+                    None => self.reconstruct_page(lost, page).await,
+                }
+            }
+        };
+        let mut came = stream::iter(pages.iter().zip(together).map(one)).buffered(RECONSTRUCTIONS_MAX);
         let mut buffers = Vec::with_capacity(pages.len());
         while let Some((page, bytes_read)) = came.try_next().await? {
             fetched.reconstructed_pages += 1;
@@ -172,7 +178,7 @@ impl Cluster {
     }
 
     /// The nodes of the set that are known to be away, and the one whose page is wanted.
-    fn lost_places(&self, lost: &LostSegment<'_>) -> BTreeSet<usize> {
+    pub(super) fn lost_places(&self, lost: &LostSegment<'_>) -> BTreeSet<usize> {
         self.places_away(lost.stripes).chain([lost.place]).collect()
     }
 

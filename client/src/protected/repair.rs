@@ -1,38 +1,32 @@
 //! How do many rotten places of a node come back with few, large reads?
 //!
 //! ```text
-//! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted -> what to read of survivors for all of them (`stripe`)
-//!        -> the same range of each, once -> XOR -> the places' bytes -> mended at the node, which checks them
+//! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted (`intervals`) -> what to read of survivors for all of them (`stripe`)
+//!        -> the same range of each, once (`gather`) -> XOR -> the places' bytes -> mended at the node, which checks them
 //! ```
 //!
 //! Invariants
 //! - What comes out is checked by the node that has the place: nothing is written there that was not there.
-//! - Memory is bounded: [`MEND_BATCHES_MAX`] batches of [`MEND_BATCH_BYTES`] (one stripe at least), and for each [`MEND_READ_BYTES`] of survivors.
+//! - Memory is bounded: [`MEND_BATCHES_MAX`] batches of [`MEND_BATCH_BYTES`] (one stripe at least), and for each one round of survivors ([`GATHER_BYTES`](crate::limits::GATHER_BYTES)).
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    ops::Range,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    collections::BTreeSet,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
 use rackscan_format::limits::{MEND_PLACES_MAX, SECTOR_BYTES};
-use rackscan_stripe::{Cell, Node, Recovery, xor};
 
 use super::{
+    gather::{Failed, Planned, Reads, rounds},
+    intervals::{Interval, Places, Wanted, copy},
     pace::Pace,
     rotten::Rotten,
-    stripes::{CellRange, Spot, Stripes},
+    stripes::{Spot, Stripes},
 };
 use crate::{
     ClientError, Cluster,
-    limits::{
-        MEND_BATCH_BYTES, MEND_BATCHES_MAX, MEND_PLANS_MAX, MEND_READ_BYTES, MEND_REQUEST_BYTES,
-        RANGES_READ_MAX,
-    },
+    limits::{MEND_BATCH_BYTES, MEND_BATCHES_MAX, MEND_REQUEST_BYTES},
 };
 
 /// What became of places that were to be mended.
@@ -43,9 +37,6 @@ pub(super) struct Repaired {
     pub(super) unreadable: Vec<(u64, String)>,
 }
 
-/// The columns that are lost and the cells that are wanted.
-type PlanOf = (Vec<u8>, Vec<Cell>);
-
 /// The mending of one node's places in a set.
 pub(super) struct Repair<'r> {
     cluster: &'r Cluster,
@@ -54,7 +45,6 @@ pub(super) struct Repair<'r> {
     node: usize,
     rotten: &'r Rotten,
     pace: &'r Pace<'r>,
-    plans: Mutex<HashMap<PlanOf, Arc<Recovery>>>,
     /// The node without whose bytes the last place that needed that came back.
     suspect: AtomicUsize,
 }
@@ -63,10 +53,8 @@ pub(super) struct Repair<'r> {
 struct Batch {
     places: Vec<u64>,
     bytes: Vec<Vec<u8>>,
-    /// Where pages begin in the stream, and which they are here.
-    pages: BTreeMap<u64, usize>,
-    /// Which cell of parity is which here.
-    parity: BTreeMap<u64, usize>,
+    /// Where they lie, and which they are here.
+    spots: Places,
     beyond: BTreeSet<usize>,
 }
 
@@ -78,7 +66,7 @@ impl<'r> Repair<'r> {
         rotten: &'r Rotten,
         pace: &'r Pace<'r>,
     ) -> Self {
-        Self { cluster, stripes, node, rotten, pace, plans: Mutex::default(), suspect: AtomicUsize::new(0) }
+        Self { cluster, stripes, node, rotten, pace, suspect: AtomicUsize::new(0) }
     }
 
     /// Mends these places, as far as survivors give them.
@@ -188,48 +176,37 @@ impl<'r> Repair<'r> {
 
     /// Reconstructs places as if those nodes were lost, too.
     async fn reconstructed(&self, places: Vec<u64>, also: &BTreeSet<usize>) -> Result<Batch, ClientError> {
-        let mut batch = self.batch(places);
-        let mut wanted: BTreeMap<u64, BTreeMap<Cell, Vec<Range<u64>>>> = BTreeMap::new();
+        let (mut batch, mut wanted) = (self.batch(places), Wanted::default());
         for at in 0..batch.places.len() {
             let spot = self.stripes.spot(self.node, batch.places[at]);
-            let Some(ranges) = spot.and_then(|spot| self.stripes.ranges_of(self.node, spot)) else {
-                batch.beyond.insert(at);
-                continue;
-            };
-            for CellRange { stripe, cell, from, length } in ranges {
-                let runs = wanted.entry(stripe).or_default().entry(cell).or_default();
-                join(runs, from..from + length);
+            match spot.and_then(|spot| self.stripes.ranges_of(self.node, spot)) {
+                Some(ranges) => ranges.into_iter().for_each(|range| wanted.add(range)),
+                None => drop(batch.beyond.insert(at)),
             }
         }
-        for (stripe, cells) in wanted {
-            for (range, cells) in intervals(&cells) {
-                self.interval(stripe, &cells, range, also, &mut batch).await?;
-            }
+        for interval in wanted.intervals() {
+            self.interval(interval, also, &mut batch).await?;
         }
         Ok(batch)
     }
 
     fn batch(&self, places: Vec<u64>) -> Batch {
-        let (mut pages, mut parity, mut bytes) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let (mut spots, mut bytes) = (Places::default(), Vec::new());
         for (at, place) in places.iter().enumerate() {
             let spot = self.stripes.spot(self.node, *place);
             let length = spot.map_or(0, |spot| self.stripes.bytes_of(spot));
             bytes.push(vec![0; usize::try_from(length).unwrap_or(0)]);
-            match spot {
-                Some(Spot::Page { start, .. }) => drop(pages.insert(start, at)),
-                Some(Spot::Parity { index }) => drop(parity.insert(index, at)),
-                None => {}
+            if let Some(spot) = spot {
+                spots.add(spot, at);
             }
         }
-        Batch { places, bytes, pages, parity, beyond: BTreeSet::new() }
+        Batch { places, bytes, spots, beyond: BTreeSet::new() }
     }
 
-    /// The same range of some cells of a stripe. What does not come back as a whole is tried in halves: other bytes may be rotten elsewhere.
+    /// What does not come back as a whole is tried in halves: other bytes may be rotten elsewhere.
     async fn interval(
         &self,
-        stripe: u64,
-        cells: &[Cell],
-        range: Range<u64>,
+        Interval { stripe, cells, range }: Interval,
         also: &BTreeSet<usize>,
         batch: &mut Batch,
     ) -> Result<(), ClientError> {
@@ -238,187 +215,67 @@ impl<'r> Repair<'r> {
             let mut lost = self.rotten.lost(self.stripes, stripe, &range);
             lost.insert(self.node);
             lost.extend(also);
-            let plan = self.plan(stripe, cells, &lost);
             let length = range.end - range.start;
-            let halves = (length / 2).next_multiple_of(SECTOR_BYTES.into());
-            let plan = plan.filter(|plan| plan.beyond.is_empty());
-            let fits = plan
-                .as_ref()
-                .is_none_or(|plan| length.saturating_mul(plan.reads.len() as u64) <= MEND_READ_BYTES);
-            let is_small = length <= SECTOR_BYTES.into();
-            match plan {
-                Some(plan) if fits || is_small => {
-                    if !self.fill(stripe, (cells, &plan), &range, lost, batch).await? {
-                        self.beyond(stripe, cells, &range, batch);
-                    }
+            let interval = Interval { stripe, cells: cells.clone(), range: range.clone() };
+            if self.stripes.plan(stripe, &cells, &lost).is_some() {
+                if !self.fill(&interval, lost, batch).await? {
+                    self.beyond(&interval, batch);
                 }
-                None if is_small => self.beyond(stripe, cells, &range, batch),
-                _ => {
-                    let middle = range.start + halves;
-                    left.extend([middle..range.end, range.start..middle]);
-                }
+            } else if length <= SECTOR_BYTES.into() {
+                self.beyond(&interval, batch);
+            } else {
+                let middle = range.start + (length / 2).next_multiple_of(SECTOR_BYTES.into());
+                left.extend([middle..range.end, range.start..middle]);
             }
         }
         Ok(())
     }
 
-    /// How these cells come back, if the stripe has as many nodes.
-    fn plan(&self, stripe: u64, cells: &[Cell], lost: &BTreeSet<usize>) -> Option<Arc<Recovery>> {
-        let geometry = self.stripes.layout.geometry();
-        let nodes: Vec<Node> = lost.iter().filter_map(|node| u8::try_from(*node).ok()).map(Node).collect();
-        let columns = geometry.lost_with(stripe, &nodes).ok()?;
-        let of = (columns.columns().map(|column| column.0).collect(), cells.to_vec());
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = plans.get(&of) {
-            return Some(Arc::clone(known));
-        }
-        let column = self.stripes.layout.column(stripe, self.node)?;
-        let is_all = columns.count() == 1 && cells.len() == geometry.slots(column);
-        let plan =
-            if is_all { geometry.rebuild(columns) } else { geometry.recovery_of(columns, cells).ok()? };
-        let plan = Arc::new(plan);
-        if plans.len() >= MEND_PLANS_MAX {
-            plans.clear();
-        }
-        plans.insert(of, Arc::clone(&plan));
-        Some(plan)
-    }
-
-    /// Reads what a plan needs and fills the batch with what comes of it; false if nothing does. A survivor that cannot be read is taken for lost, and all is planned anew.
+    /// Fills the batch with what comes of survivors; false if nothing does. A survivor that cannot be read is taken for lost, and all is planned anew.
     async fn fill(
         &self,
-        stripe: u64,
-        (cells, plan): (&[Cell], &Arc<Recovery>),
-        range: &Range<u64>,
+        interval: &Interval,
         mut lost: BTreeSet<usize>,
         batch: &mut Batch,
     ) -> Result<bool, ClientError> {
-        let mut plan = Arc::clone(plan);
-        let mut known = loop {
-            match self.sources(stripe, &plan.reads, range).await? {
-                Ok(known) => break known,
-                Err(other) if !lost.insert(other) => return Ok(false),
-                Err(_) => match self.plan(stripe, cells, &lost).filter(|plan| plan.beyond.is_empty()) {
-                    Some(next) => plan = next,
-                    None => return Ok(false),
-                },
+        loop {
+            let Some(plan) = self.stripes.plan(interval.stripe, &interval.cells, &lost) else {
+                return Ok(false);
+            };
+            let planned = Planned { interval: interval.clone(), plan };
+            match self.gathered(rounds(vec![planned]), batch).await {
+                Ok(()) => return Ok(true),
+                Err(Failed::Lost(other)) if lost.insert(other) => {}
+                Err(Failed::Lost(_) | Failed::Beyond) => return Ok(false),
+                Err(Failed::Error(error)) => return Err(error),
             }
-        };
-        let length = usize::try_from(range.end - range.start).unwrap_or(0);
-        for repair in &plan.repairs {
-            let mut sum = vec![0; length];
-            for cell in &repair.from {
-                let is_added = known.get(cell).is_some_and(|bytes| xor::xor_into(&mut sum, bytes).is_ok());
-                if !is_added {
-                    return Ok(false);
+        }
+    }
+
+    /// Reads what rounds need, one after the other, and fills the batch with what comes of it.
+    async fn gathered(&self, rounds: Vec<Vec<Planned>>, batch: &mut Batch) -> Result<(), Failed> {
+        for round in rounds {
+            let reads = Reads::new(self.stripes, round).ok_or(Failed::Beyond)?;
+            self.pace.take(reads.bytes()).await;
+            self.pace.survivors(reads.bytes());
+            let gathered = self.cluster.gather(self.stripes, reads).await?;
+            gathered.sums(|interval, cell, from, sum| {
+                let range = from..from + sum.len() as u64;
+                for touched in batch.spots.touched(self.stripes, interval.stripe, cell, &range) {
+                    copy(&mut batch.bytes[touched.at], touched.start, sum, touched.from);
                 }
-            }
-            if cells.contains(&repair.cell) {
-                self.scatter(stripe, repair.cell, range, &sum, batch);
-            }
-            known.insert(repair.cell, sum);
+            })?;
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// The same range of surviving cells; the node that does not give its part.
-    async fn sources(
-        &self,
-        stripe: u64,
-        cells: &[Cell],
-        range: &Range<u64>,
-    ) -> Result<Result<HashMap<Cell, Vec<u8>>, usize>, ClientError> {
-        let length = range.end - range.start;
-        let one = |cell: Cell| async move {
-            let wanted = CellRange { stripe, cell, from: range.start, length };
-            let Some((node, pieces)) = self.stripes.pieces(&wanted) else { return Err((usize::MAX, None)) };
-            let bytes = pieces.iter().map(|piece| u64::from(piece.extent.length_bytes)).sum();
-            self.pace.take(bytes).await;
-            self.pace.survivors(bytes);
-            let id = self.stripes.set.streams[node].node;
-            let came = self.cluster.read_pieces(id, &pieces, usize::try_from(length).unwrap_or(0)).await;
-            came.map(|bytes| (cell, bytes)).map_err(|error| (node, Some(error)))
-        };
-        let cells: Vec<Cell> = cells.to_vec();
-        let came = stream::iter(cells).map(one).buffer_unordered(RANGES_READ_MAX).try_collect().await;
-        match came {
-            Ok(known) => Ok(Ok(known)),
-            Err((node, Some(error))) if error.is_unreadable() => Ok(Err(node)),
-            Err((_, Some(error))) => Err(error),
-            Err((node, None)) => Ok(Err(node)),
+    /// An interval does not come back, and no place that has a part of it.
+    fn beyond(&self, Interval { stripe, cells, range }: &Interval, batch: &mut Batch) {
+        for cell in cells {
+            let touched = batch.spots.touched(self.stripes, *stripe, *cell, range);
+            batch.beyond.extend(touched.iter().map(|touched| touched.at));
         }
     }
-
-    /// Puts a range of a cell where it belongs.
-    fn scatter(&self, stripe: u64, cell: Cell, range: &Range<u64>, sum: &[u8], batch: &mut Batch) {
-        let (pages, parity) = (&batch.pages, &batch.parity);
-        let Some(held) = self.stripes.layout.held(stripe, cell) else { return };
-        if held.is_parity {
-            let Some(bytes) = parity.get(&held.index).map(|at| &mut batch.bytes[*at]) else { return };
-            copy(bytes, 0, sum, range.start);
-            return;
-        }
-        let from = held.index * self.stripes.cell_bytes() + range.start;
-        let end = from + (range.end - range.start);
-        let first = pages.range(..=from).next_back().map_or(from, |(start, _)| *start);
-        for (start, at) in pages.range(first..end) {
-            copy(&mut batch.bytes[*at], *start, sum, from);
-        }
-    }
-
-    /// A range of these cells does not come back, and no place that has a part of it.
-    fn beyond(&self, stripe: u64, cells: &[Cell], range: &Range<u64>, batch: &mut Batch) {
-        for held in cells.iter().filter_map(|cell| self.stripes.layout.held(stripe, *cell)) {
-            if held.is_parity {
-                batch.beyond.extend(batch.parity.get(&held.index));
-                continue;
-            }
-            let from = held.index * self.stripes.cell_bytes() + range.start;
-            let end = from + (range.end - range.start);
-            let first = batch.pages.range(..=from).next_back().map_or(from, |(start, _)| *start);
-            for (start, at) in batch.pages.range(first..end) {
-                if start + batch.bytes[*at].len() as u64 > from {
-                    batch.beyond.insert(*at);
-                }
-            }
-        }
-    }
-}
-
-/// Copies what two ranges of a stream have in common: `into` begins at `start`, `bytes` at `from`.
-fn copy(into: &mut [u8], start: u64, bytes: &[u8], from: u64) {
-    let begin = start.max(from);
-    let end = (start + into.len() as u64).min(from + bytes.len() as u64);
-    if begin >= end {
-        return;
-    }
-    let at = |position: u64, origin: u64| usize::try_from(position - origin).unwrap_or(usize::MAX);
-    into[at(begin, start)..at(end, start)].copy_from_slice(&bytes[at(begin, from)..at(end, from)]);
-}
-
-/// Adds a range to ascending ones, which neighbours become one of.
-fn join(runs: &mut Vec<Range<u64>>, range: Range<u64>) {
-    match runs.last_mut() {
-        Some(last) if last.end >= range.start && last.start <= range.start => {
-            last.end = last.end.max(range.end)
-        }
-        _ => runs.push(range),
-    }
-}
-
-/// The intervals in which the same cells are wanted.
-fn intervals(cells: &BTreeMap<Cell, Vec<Range<u64>>>) -> Vec<(Range<u64>, Vec<Cell>)> {
-    let cuts: BTreeSet<u64> = cells.values().flatten().flat_map(|range| [range.start, range.end]).collect();
-    let cuts: Vec<u64> = cuts.into_iter().collect();
-    let wants = |runs: &[Range<u64>], range: &Range<u64>| {
-        runs.iter().any(|run| run.start <= range.start && range.end <= run.end)
-    };
-    let found = cuts.windows(2).map(|cut| {
-        let range = cut[0]..cut[1];
-        let wanted = cells.iter().filter(|(_, runs)| wants(runs, &range)).map(|(cell, _)| *cell).collect();
-        (range, wanted)
-    });
-    found.filter(|(_, cells): &(_, Vec<Cell>)| !cells.is_empty()).collect()
 }
 
 /// As many of these as one request takes.
@@ -436,41 +293,4 @@ fn groups<'g>(batch: &Batch, places: &'g [usize]) -> Vec<&'g [usize]> {
         rest = later;
     }
     groups
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rackscan_stripe::Column;
-
-    #[test]
-    fn the_same_cells_are_wanted_within_an_interval_and_neighbours_are_one() {
-        let cell = |slot| Cell { column: Column(0), slot };
-        let mut first = Vec::new();
-        for range in [0..10, 10..20, 30..40] {
-            join(&mut first, range);
-        }
-        assert_eq!(first, [0..20, 30..40]);
-        let found = intervals(&BTreeMap::from([(cell(0), first), (cell(1), vec![5..35])]));
-        let both = vec![cell(0), cell(1)];
-        let expected = [
-            (0..5, vec![cell(0)]),
-            (5..20, both.clone()),
-            (20..30, vec![cell(1)]),
-            (30..35, both),
-            (35..40, vec![cell(0)]),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn what_two_ranges_have_in_common_is_copied_and_nothing_else() {
-        for (start, from, expected) in
-            [(10, 8, [3, 4, 5, 0]), (10, 12, [0, 0, 1, 2]), (10, 20, [0; 4]), (20, 10, [0; 4])]
-        {
-            let mut into = [0; 4];
-            copy(&mut into, start, &[1, 2, 3, 4, 5], from);
-            assert_eq!(into, expected);
-        }
-    }
 }

@@ -3,7 +3,11 @@
 //! Invariants
 //! - What a map says of a set was held against the layout before anything is looked up: as many stripes and parity cells as its streams need.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Range,
+    sync::Arc,
+};
 
 use rackscan_format::{
     ids::{SegmentId, TableId},
@@ -11,9 +15,12 @@ use rackscan_format::{
     segment::Extent,
     stripe_set::StripeSet,
 };
-use rackscan_stripe::Cell;
+use rackscan_stripe::{Cell, Recovery};
 
-use super::layout::{Held, Layout};
+use super::{
+    layout::{Held, Layout},
+    plans::Plans,
+};
 
 /// A part of a cell on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +82,7 @@ pub(crate) struct Stripes {
     streams: Vec<Stream>,
     /// Whose stream each segment is in, and which of its pages are the segment's.
     segments: HashMap<(TableId, SegmentId), (usize, Range<usize>)>,
+    plans: Plans,
 }
 
 /// What lies at a place of a node: the pages of its stream are numbered first, then its cells of parity.
@@ -113,7 +121,7 @@ impl Stripes {
                 segments.insert((segment.table, segment.segment), (node, pages));
             }
         }
-        Ok(Self { set, layout, streams, segments })
+        Ok(Self { set, layout, streams, segments, plans: Plans::default() })
     }
 
     /// The set with its places, and with all of its parity.
@@ -211,6 +219,11 @@ impl Stripes {
             at += length;
         }
         Some(ranges)
+    }
+
+    /// How all of these cells come back without the nodes at these places; `None` if the parity does not bear that.
+    pub(crate) fn plan(&self, stripe: u64, cells: &[Cell], lost: &BTreeSet<usize>) -> Option<Arc<Recovery>> {
+        self.plans.of(self.layout.geometry(), stripe, cells, lost)
     }
 
     /// Which node has a range of a cell, and where; bytes that no piece covers are zeros.

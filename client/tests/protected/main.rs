@@ -5,3 +5,4 @@ mod mending;
 mod steps;
 mod successors;
 mod support;
+mod together;

@@ -27,6 +27,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Rack {
     folder: TempDir,
+    device_bytes: u64,
     /// Sockets need short paths.
     sockets: TempDir,
     key: ClusterKey,
@@ -39,12 +40,18 @@ pub(crate) type Pages = Vec<Vec<u8>>;
 impl Rack {
     /// So many nodes, started, with ids from 1 on.
     pub(crate) fn new(nodes: usize) -> Self {
+        Self::with_devices(nodes, 16 << 20)
+    }
+
+    /// The same with devices of so many bytes.
+    pub(crate) fn with_devices(nodes: usize, device_bytes: u64) -> Self {
         // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
         let sockets = TempDir::new().expect("the folder for temporary files is writable");
         let key = ClusterKey::from_bytes([7; 32]);
         std::fs::write(folder.path().join("cluster.key"), key.to_hex()).expect("the folder is writable");
-        let mut rack = Self { folder, sockets, key, nodes: (0..nodes).map(|_| None).collect() };
+        let nodes_none = (0..nodes).map(|_| None).collect();
+        let mut rack = Self { folder, device_bytes, sockets, key, nodes: nodes_none };
         (0..nodes).for_each(|node| rack.start(node));
         rack
     }
@@ -66,7 +73,8 @@ impl Rack {
     }
 
     pub(crate) fn start(&mut self, node: usize) {
-        let device = DeviceConfig { path: self.device(node), size: Some(ByteSize(16 << 20)), reserve: false };
+        let size = Some(ByteSize(self.device_bytes));
+        let device = DeviceConfig { path: self.device(node), size, reserve: false };
         let key = self.folder.path().join("cluster.key");
         let mut config = Config::new(id(node), ClusterId(99), self.data(node), device, key);
         config.listen = vec![self.address(node)];

@@ -1,0 +1,357 @@
+//! How do the bytes that plans need come from survivors with few requests?
+//!
+//! ```text
+//! intervals with their plans -> pieces of devices, by node -> neighbours are one read, many reads are one request -> all nodes at the same time
+//!        -> XOR straight out of registered memory, tile by tile -> sums of lost cells
+//! ```
+//!
+//! Invariants
+//! - All memory of one gathering is taken at once, at most [`GATHER_BYTES`] but for what slots are larger than what is in them; whoever waits for it holds none.
+//! - Registered memory is copied out and never borrowed: peers may write it.
+//! - What is read is what plans name: no byte twice, nothing behind the end of a stream.
+
+use std::ops::Range;
+
+use futures::future::try_join_all;
+use rackscan_fabric::OutOfBounds;
+use rackscan_format::{
+    ids::DeviceId,
+    limits::{RAW_TRANSFERS_MAX, SECTOR_BYTES},
+    message::{Answer, RawRead, Request},
+};
+use rackscan_stripe::{Cell, Recovery, Repair, xor};
+use std::sync::Arc;
+
+use super::{
+    intervals::Interval,
+    stripes::{CellRange, Stripes},
+};
+use crate::{
+    ClientError, Cluster,
+    cluster::{taken, unexpected},
+    limits::{GATHER_BYTES, GATHER_READ_BYTES, GATHER_REQUEST_BYTES, GATHER_TILE_BYTES, SLOT_BYTES},
+    status::target_in,
+    target::Span,
+};
+
+/// Why bytes did not come.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// One more node is lost: its place in the set.
+    Lost(usize),
+    /// Too many are.
+    Beyond,
+    Error(ClientError),
+}
+
+/// An interval of lost cells, and what gives it back.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) interval: Interval,
+    pub(super) plan: Arc<Recovery>,
+}
+
+/// What is asked of one node at once.
+#[derive(Debug)]
+struct Asked {
+    node: usize,
+    reads: Vec<RawRead>,
+    bytes: usize,
+}
+
+/// A piece of a source, and where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    /// From the beginning of the interval.
+    at: usize,
+    length: usize,
+    request: usize,
+    /// From the beginning of the request's memory.
+    offset: usize,
+}
+
+/// A piece that is to be read, and for which source of which interval.
+struct Needed {
+    node: usize,
+    device: DeviceId,
+    offset_bytes: u64,
+    length: u32,
+    interval: usize,
+    source: usize,
+    at: usize,
+}
+
+/// What to ask survivors for.
+#[derive(Debug)]
+pub(super) struct Reads {
+    planned: Vec<Planned>,
+    requests: Vec<Asked>,
+    /// By interval, by the plan's `reads`: the pieces, as they follow each other. What is missing between them is zeros.
+    sources: Vec<Vec<Vec<Part>>>,
+}
+
+/// Survivors' bytes, in registered memory.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    reads: Reads,
+    spans: Vec<Span>,
+}
+
+impl Planned {
+    /// Bytes that are read for it, or less.
+    fn bytes(&self) -> u64 {
+        (self.interval.range.end - self.interval.range.start).saturating_mul(self.plan.reads.len() as u64)
+    }
+
+    /// The same in parts that one gathering takes, or of one sector.
+    fn parts(self) -> impl Iterator<Item = Self> {
+        let sector = u64::from(SECTOR_BYTES);
+        let step = GATHER_BYTES / (self.plan.reads.len() as u64).max(1) / sector * sector;
+        let Self { interval: Interval { stripe, cells, range: Range { start, end } }, plan } = self;
+        let step = step.max(sector);
+        (0..(end - start).div_ceil(step)).map(move |part| {
+            let from = start + part * step;
+            let range = from..end.min(from + step);
+            Self { interval: Interval { stripe, cells: cells.clone(), range }, plan: Arc::clone(&plan) }
+        })
+    }
+}
+
+/// What is gathered together, one after the other: as much as fits the memory of one gathering.
+pub(super) fn rounds(planned: Vec<Planned>) -> Vec<Vec<Planned>> {
+    let mut rounds: Vec<Vec<Planned>> = Vec::new();
+    let mut bytes = 0;
+    for part in planned.into_iter().flat_map(Planned::parts) {
+        bytes += part.bytes();
+        match rounds.last_mut() {
+            Some(round) if bytes <= GATHER_BYTES => round.push(part),
+            _ => {
+                bytes = part.bytes();
+                rounds.push(vec![part]);
+            }
+        }
+    }
+    rounds
+}
+
+impl Reads {
+    /// `None` if a plan names a cell that is nowhere.
+    pub(super) fn new(stripes: &Stripes, planned: Vec<Planned>) -> Option<Self> {
+        let mut needed = Vec::new();
+        for (number, Planned { interval, plan }) in planned.iter().enumerate() {
+            let (from, length) = (interval.range.start, interval.range.end - interval.range.start);
+            for (source, cell) in plan.reads.iter().enumerate() {
+                let range = CellRange { stripe: interval.stripe, cell: *cell, from, length };
+                let (node, pieces) = stripes.pieces(&range)?;
+                needed.extend(pieces.into_iter().map(|piece| Needed {
+                    node,
+                    device: piece.extent.device,
+                    offset_bytes: piece.extent.offset_bytes,
+                    length: piece.extent.length_bytes,
+                    interval: number,
+                    source,
+                    at: piece.at,
+                }));
+            }
+        }
+        needed.sort_unstable_by_key(|piece| (piece.node, piece.device, piece.offset_bytes));
+        let sources = planned.iter().map(|planned| vec![Vec::new(); planned.plan.reads.len()]).collect();
+        let mut reads = Self { planned, requests: Vec::new(), sources };
+        needed.iter().for_each(|piece| reads.add(piece));
+        for source in reads.sources.iter_mut().flatten() {
+            in_order(source);
+        }
+        Some(reads)
+    }
+
+    fn add(&mut self, piece: &Needed) {
+        let length = piece.length as usize;
+        let fits = |asked: &Asked| {
+            asked.node == piece.node
+                && asked.bytes + length <= GATHER_REQUEST_BYTES
+                && (asked.reads.len() < RAW_TRANSFERS_MAX
+                    || asked.reads.last().is_some_and(|read| follows(read, piece)))
+        };
+        if !self.requests.last().is_some_and(fits) {
+            self.requests.push(Asked { node: piece.node, reads: Vec::new(), bytes: 0 });
+        }
+        let request = self.requests.len() - 1;
+        let asked = &mut self.requests[request];
+        let offset = asked.bytes;
+        asked.bytes += length;
+        match asked.reads.last_mut() {
+            Some(read) if follows(read, piece) => read.length_bytes += piece.length,
+            _ => asked.reads.push(RawRead {
+                device: piece.device,
+                offset_bytes: piece.offset_bytes,
+                length_bytes: piece.length,
+                target_offset_bytes: offset as u64,
+            }),
+        }
+        let part = Part { at: piece.at, length, request, offset };
+        self.sources[piece.interval][piece.source].push(part);
+    }
+
+    /// Bytes that are read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.requests.iter().map(|asked| asked.bytes as u64).sum()
+    }
+}
+
+/// Whether a piece lies just behind a read, which it makes no larger than one may be.
+fn follows(read: &RawRead, piece: &Needed) -> bool {
+    read.device == piece.device
+        && read.offset_bytes.checked_add(read.length_bytes.into()) == Some(piece.offset_bytes)
+        && read.length_bytes.saturating_add(piece.length) <= GATHER_READ_BYTES
+}
+
+/// Sorts parts of a source; those that follow each other in memory, too, are one.
+fn in_order(parts: &mut Vec<Part>) {
+    parts.sort_unstable_by_key(|part| part.at);
+    parts.dedup_by(|next, part| {
+        let follows = part.at + part.length == next.at
+            && (part.request, part.offset + part.length) == (next.request, next.offset);
+        if follows {
+            part.length += next.length;
+        }
+        follows
+    });
+}
+
+impl Cluster {
+    /// Reads from all nodes at the same time.
+    pub(super) async fn gather(&self, stripes: &Stripes, reads: Reads) -> Result<Gathered, Failed> {
+        let slots = |asked: &Asked| asked.bytes.next_multiple_of(SLOT_BYTES);
+        let all = reads.requests.iter().map(slots).sum();
+        if all == 0 {
+            return Ok(Gathered { reads, spans: Vec::new() });
+        }
+        let mut left = self.shared.memory.take(all, "ranges of stripes").await.map_err(Failed::Error)?;
+        let mut asking = Vec::with_capacity(reads.requests.len());
+        for asked in &reads.requests {
+            let span = left.split_off(slots(asked));
+            asking.push(self.gather_from(stripes, asked, span));
+        }
+        drop(left);
+        let spans = try_join_all(asking).await?;
+        Ok(Gathered { reads, spans })
+    }
+
+    async fn gather_from(&self, stripes: &Stripes, asked: &Asked, span: Span) -> Result<Span, Failed> {
+        let node = stripes.set.streams[asked.node].node;
+        let failed = |error: ClientError| match error.is_unreadable() {
+            true => Failed::Lost(asked.node),
+            false => Failed::Error(error),
+        };
+        let request = Request::ReadRaw { reads: asked.reads.clone(), target: target_in(&span) };
+        let mut reply = self.ask(node, request, Some(span)).await.map_err(failed)?;
+        match taken(node, "raw read", &mut reply).map_err(failed)? {
+            Answer::Transferred { .. } => reply.span.ok_or(Failed::Error(ClientError::Closed)),
+            other => Err(Failed::Error(unexpected(node, "raw read", &other, "the end of a raw read"))),
+        }
+    }
+}
+
+impl Gathered {
+    /// Bytes that were read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.reads.bytes()
+    }
+
+    /// Gives the wanted cells, tile by tile: stripe, cell, where in the cell, bytes.
+    ///
+    /// # Errors
+    /// [`Failed::Beyond`] if a plan does not say what it needs, which none does.
+    pub(super) fn sums(&self, mut into: impl FnMut(&Interval, Cell, u64, &[u8])) -> Result<(), Failed> {
+        let (mut sums, mut tile) = (Vec::new(), vec![0; GATHER_TILE_BYTES]);
+        for (Planned { interval, plan }, sources) in self.reads.planned.iter().zip(&self.reads.sources) {
+            sums.resize(plan.repairs.len() * GATHER_TILE_BYTES, 0);
+            let length =
+                usize::try_from(interval.range.end - interval.range.start).map_err(|_| Failed::Beyond)?;
+            let repairs: Vec<Vec<Term<'_>>> = terms(plan, sources).ok_or(Failed::Beyond)?;
+            for start in (0..length).step_by(GATHER_TILE_BYTES) {
+                let range = start..length.min(start + GATHER_TILE_BYTES);
+                for (at, (repair, terms)) in plan.repairs.iter().zip(&repairs).enumerate() {
+                    let (before, rest) = sums.split_at_mut(at * GATHER_TILE_BYTES);
+                    let sum = &mut rest[..range.len()];
+                    self.sum(terms, &range, (before, sum, &mut tile)).map_err(|_| Failed::Beyond)?;
+                    if interval.cells.contains(&repair.cell) {
+                        into(interval, repair.cell, interval.range.start + start as u64, sum);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a tile of a sum what its terms are.
+    fn sum(
+        &self,
+        terms: &[Term<'_>],
+        range: &Range<usize>,
+        (before, sum, tile): (&[u8], &mut [u8], &mut [u8]),
+    ) -> Result<(), OutOfBounds> {
+        let mut is_begun = false;
+        for term in terms {
+            match term {
+                Term::Sum(earlier) => {
+                    let from = earlier * GATHER_TILE_BYTES;
+                    put(sum, &before[from..from + range.len()], &mut is_begun);
+                }
+                Term::Source(parts) => {
+                    let first = parts.partition_point(|part| part.at + part.length <= range.start);
+                    for part in parts[first..].iter().take_while(|part| part.at < range.end) {
+                        let (begin, end) = (part.at.max(range.start), range.end.min(part.at + part.length));
+                        let within = begin - range.start..end - range.start;
+                        let from = part.offset + (begin - part.at);
+                        if !is_begun && within.len() == range.len() {
+                            self.spans[part.request].copy_out(from, sum)?;
+                            is_begun = true;
+                            continue;
+                        }
+                        if !is_begun {
+                            sum.fill(0);
+                            is_begun = true;
+                        }
+                        let tile = &mut tile[..within.len()];
+                        self.spans[part.request].copy_out(from, tile)?;
+                        put(&mut sum[within], tile, &mut is_begun);
+                    }
+                }
+            }
+        }
+        if !is_begun {
+            sum.fill(0);
+        }
+        Ok(())
+    }
+}
+
+/// XORs bytes into a sum, or begins it with them.
+fn put(sum: &mut [u8], bytes: &[u8], is_begun: &mut bool) {
+    if *is_begun {
+        // Both are as long.
+        let _ = xor::xor_into(sum, bytes);
+    } else {
+        sum.copy_from_slice(bytes);
+        *is_begun = true;
+    }
+}
+
+/// What is added to a sum.
+enum Term<'g> {
+    Source(&'g [Part]),
+    /// The sum of an earlier repair.
+    Sum(usize),
+}
+
+/// What each repair of a plan adds up; `None` if it is neither read nor repaired before.
+fn terms<'g>(plan: &Recovery, sources: &'g [Vec<Part>]) -> Option<Vec<Vec<Term<'g>>>> {
+    let term = |at: usize, cell: &Cell| {
+        let source = plan.reads.iter().position(|read| read == cell).map(|read| Term::Source(&sources[read]));
+        let earlier = || plan.repairs[..at].iter().position(|repair| repair.cell == *cell).map(Term::Sum);
+        source.or_else(earlier)
+    };
+    let of = |(at, repair): (usize, &Repair)| repair.from.iter().map(|cell| term(at, cell)).collect();
+    plan.repairs.iter().enumerate().map(of).collect()
+}

@@ -1,0 +1,74 @@
+//! How do some cells of a stripe come back, if it was asked before?
+//!
+//! A plan depends on columns and not on nodes or stripes: the few that a set needs are soon known.
+//!
+//! Invariant: what is remembered is bounded, in cells ([`PLANS_CELLS_MAX`]).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rackscan_stripe::{Cell, Geometry, Node, Recovery};
+
+use crate::limits::PLANS_CELLS_MAX;
+
+/// The columns that are lost and the cells that are wanted.
+type PlanOf = (Vec<u8>, Vec<Cell>);
+
+/// The plans that were asked for.
+#[derive(Debug, Default)]
+pub(super) struct Plans {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    plans: HashMap<PlanOf, Arc<Recovery>>,
+    /// Cells in all of them.
+    cells: usize,
+}
+
+impl Plans {
+    /// How all of these cells come back without the nodes at these places; `None` if the parity does not bear that, or the stripe has not as many nodes.
+    pub(super) fn of(
+        &self,
+        geometry: &Geometry,
+        stripe: u64,
+        cells: &[Cell],
+        lost: &BTreeSet<usize>,
+    ) -> Option<Arc<Recovery>> {
+        let nodes: Vec<Node> = lost.iter().filter_map(|node| u8::try_from(*node).ok()).map(Node).collect();
+        let columns = geometry.lost_with(stripe, &nodes).ok()?;
+        let of = (columns.columns().map(|column| column.0).collect(), cells.to_vec());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = match known.plans.get(&of) {
+            Some(plan) => Arc::clone(plan),
+            None => {
+                let only = columns.columns().next().filter(|_| columns.count() == 1);
+                let is_all = only.is_some_and(|column| cells.len() == geometry.slots(column));
+                let plan = if is_all {
+                    geometry.rebuild(columns)
+                } else {
+                    geometry.recovery_of(columns, cells).ok()?
+                };
+                known.remember(of, Arc::new(plan))
+            }
+        };
+        plan.beyond.is_empty().then_some(plan)
+    }
+}
+
+impl Known {
+    fn remember(&mut self, of: PlanOf, plan: Arc<Recovery>) -> Arc<Recovery> {
+        let cells =
+            of.1.len() + plan.reads.len() + plan.repairs.iter().map(|r| 1 + r.from.len()).sum::<usize>();
+        if self.cells + cells > PLANS_CELLS_MAX {
+            self.plans.clear();
+            self.cells = 0;
+        }
+        self.cells += cells;
+        self.plans.insert(of, Arc::clone(&plan));
+        plan
+    }
+}
