@@ -193,9 +193,13 @@ impl Cluster {
                     continue;
                 }
             };
-            let map = TableMap::unseal(&bytes).map_err(|error| wrong(format!("node {other}: {error}")))?;
-            if map.definition.id == table {
-                return self.send_map(node, table, &bytes).await;
+            match TableMap::unseal(&bytes) {
+                Ok(map) if map.definition.id == table => return self.send_map(node, table, &bytes).await,
+                Ok(_) => {}
+                // Another node may have it whole.
+                Err(error) => {
+                    failed.get_or_insert(wrong(format!("the map of node {other}: {error}")));
+                }
             }
         }
         Err(failed.unwrap_or_else(|| wrong("no other node has its map".to_owned())))

@@ -1,7 +1,7 @@
 //! How does a node that has lost its folder, or its devices, get its parts of protected tables back?
 //!
 //! ```text
-//! map from another node -> kept there -> Adopt: the same extents are the table's again -> a scrub of that node alone: all of it is rotten, and mended
+//! map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is rotten, and mended; what was adopted before is scrubbed
 //! ```
 //!
 //! Whatever ends it early, it goes on where it was when it is called again: what was mended verifies.
@@ -17,7 +17,7 @@ use rackscan_format::{
 use super::{
     map::KnownMap,
     pace::{MendListener, Pace},
-    scrub::{ScrubOptions, ScrubReport},
+    scrub::{Looking, ScrubOptions, ScrubReport},
 };
 use crate::{ClientError, Cluster};
 
@@ -76,8 +76,7 @@ impl Cluster {
     /// total.
     ///
     /// # Errors
-    /// The node is lost, or refuses something that was not to be expected; what was rebuilt until then stays. Tables that it cannot get back are no error: see
-    /// [`RebuildReport::left`].
+    /// The node is lost; what was rebuilt until then stays. Tables that it cannot get back are no error: see [`RebuildReport::left`].
     pub async fn rebuild(
         &self,
         node: NodeId,
@@ -94,7 +93,13 @@ impl Cluster {
                 report.left.push((name, problem));
                 continue;
             }
-            let map = self.map_to_mend(candidate.definition.id).await?;
+            let map = match self.map_to_mend(candidate.definition.id).await {
+                Ok(map) => map,
+                Err(error) => {
+                    report.left.push((name, error.to_string()));
+                    continue;
+                }
+            };
             for stripes in &map.sets {
                 let place = stripes.set.streams.iter().position(|stream| stream.node == node);
                 pace.expect(place.map_or(0, |place| stripes.held_bytes(place)));
@@ -102,34 +107,37 @@ impl Cluster {
             maps.push((name, candidate.is_here, map));
         }
         for (name, is_here, map) in maps {
-            let table = map.definition.id;
-            if !is_here && let Err(error) = self.adopt(node, table).await {
-                if error.node() != Some(node) || error.is_node_lost() {
-                    return Err(error);
+            match self.rebuild_part(node, (&map, is_here), options, &pace).await {
+                Ok(report_of) => {
+                    report.tables.push(RebuiltTable { name, adopted: !is_here, report: report_of })
                 }
-                report.left.push((name, error.to_string()));
-                continue;
+                // Without the node itself nothing goes on; what is wrong with one table keeps no other from coming back.
+                Err(error) if error.is_node_lost() && error.node() == Some(node) => return Err(error),
+                Err(error) => report.left.push((name, error.to_string())),
             }
-            let report_of = self.rebuild_table(node, &map, options, &pace).await?;
-            report.tables.push(RebuiltTable { name, adopted: !is_here, report: report_of });
         }
         Ok(report)
     }
 
-    async fn rebuild_table(
+    /// A table's part, adopted if it is not here.
+    async fn rebuild_part(
         &self,
         node: NodeId,
-        map: &KnownMap,
+        (map, is_here): (&KnownMap, bool),
         options: &ScrubOptions,
         pace: &Pace<'_>,
     ) -> Result<ScrubReport, ClientError> {
+        if !is_here {
+            self.adopt(node, map.definition.id).await?;
+        }
         let before = pace.progress();
         let mut report = ScrubReport::default();
         let options = ScrubOptions { repair: true, equations: false, ..*options };
         for stripes in &map.sets {
             let place = stripes.set.streams.iter().position(|stream| stream.node == node);
             if let Some(place) = place {
-                self.scrub_set(stripes, Some(place), &options, pace, &mut report).await?;
+                let looking = if is_here { Looking::One(place) } else { Looking::Adopted(place) };
+                self.scrub_set(stripes, looking, &options, pace, &mut report).await?;
             }
         }
         let after = report.finished(pace);

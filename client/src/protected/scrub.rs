@@ -115,6 +115,16 @@ impl ScrubReport {
     }
 }
 
+/// At which nodes of a set is looked?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looking {
+    All,
+    /// At one, by its place.
+    One(usize),
+    /// At one that has only just taken its part again, so that all of it is rotten.
+    Adopted(usize),
+}
+
 /// What a node's places are like.
 enum Looked {
     Rotten(Vec<u64>),
@@ -144,7 +154,7 @@ impl Cluster {
             pace.expect(if options.equations { 2 * bytes } else { bytes });
         }
         for stripes in &map.sets {
-            self.scrub_set(stripes, None, options, &pace, &mut report).await?;
+            self.scrub_set(stripes, Looking::All, options, &pace, &mut report).await?;
         }
         Ok(report.finished(&pace))
     }
@@ -158,20 +168,26 @@ impl Cluster {
         })
     }
 
-    /// Looks at one set, at all nodes or at one.
+    /// Looks at one set.
     pub(super) async fn scrub_set(
         &self,
         stripes: &Stripes,
-        only: Option<usize>,
+        looking: Looking,
         options: &ScrubOptions,
         pace: &Pace<'_>,
         report: &mut ScrubReport,
     ) -> Result<(), ClientError> {
-        let nodes: Vec<usize> = match only {
-            Some(node) => vec![node],
-            None => (0..stripes.set.streams.len()).collect(),
+        let nodes: Vec<usize> = match looking {
+            Looking::One(node) | Looking::Adopted(node) => vec![node],
+            Looking::All => (0..stripes.set.streams.len()).collect(),
         };
-        let looked = join_all(nodes.iter().map(|node| self.look_at(stripes, *node, pace))).await;
+        let looked = match looking {
+            Looking::Adopted(node) => {
+                pace.rotten(stripes.places(node));
+                vec![Ok(Looked::Rotten((0..stripes.places(node)).collect()))]
+            }
+            _ => join_all(nodes.iter().map(|node| self.look_at(stripes, *node, pace))).await,
+        };
         let mut gone: BTreeSet<usize> = self.places_away(stripes).collect();
         let mut found = Vec::new();
         for (node, looked) in nodes.into_iter().zip(looked) {
@@ -188,7 +204,7 @@ impl Cluster {
                 }
             }
         }
-        if only.is_some() {
+        if looking != Looking::All {
             gone.extend(self.places_lost(stripes, &gone).await);
         }
         let mut rotten = Rotten::without(gone);
@@ -211,7 +227,7 @@ impl Cluster {
                 }
             }
         }
-        if options.equations && only.is_none() {
+        if options.equations && looking == Looking::All {
             self.check_equations(stripes, &rotten, pace, report).await?;
         }
         Ok(())
