@@ -11,6 +11,7 @@ mod bench_tpch;
 mod bench_xor;
 mod kv;
 mod load;
+mod mend;
 mod refresh;
 mod replay;
 mod stripe;
@@ -29,6 +30,7 @@ pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use bench_xor::BenchXor;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
+pub(crate) use mend::{BenchRebuild, Fsck, Rebuild, Scrub};
 pub(crate) use refresh::{BenchDegraded, BenchRefresh, Refresh, RefreshFunction};
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
@@ -139,6 +141,12 @@ pub(crate) enum Command {
     Drop(DropTable),
     /// Make segments of the rows that have changed, while others read and write
     Seal(Seal),
+    /// Check the pages and parity of protected tables on their devices, and mend what is rotten
+    Scrub(Scrub),
+    /// Check everything, also the equations of the parity, and change nothing
+    Fsck(Fsck),
+    /// Give a node back what it has lost, from what the others have
+    Rebuild(Rebuild),
     /// Run the refresh functions of TPC-H: insert or delete orders with their lines, each in a transaction
     Refresh(Refresh),
     /// Keys and values, read and written in read-atomic transactions
@@ -365,7 +373,11 @@ pub(crate) enum Cluster {
         device_size: String,
     },
     /// Stop the nodes of this host
-    Stop,
+    Stop {
+        /// Only this node
+        #[arg(long, value_name = "N")]
+        node: Option<u16>,
+    },
     /// Show each node: reachable, devices, memory, what it has served
     Status {
         /// How it is printed

@@ -2,6 +2,7 @@
 //! terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rackscan_client::MendProgress;
 use std::time::Duration;
 
 const BAR: &str =
@@ -9,6 +10,7 @@ const BAR: &str =
 const TURNS: &str = "[{bar:30}] {pos} of {len} turns  {elapsed} (about {eta} left)  {msg}";
 const REQUESTS: &str =
     "[{bar:30}] {percent:>3}%  {human_pos} of {human_len} requests  {elapsed} (about {eta} left)";
+const BYTES: &str = "{msg:<16} [{bar:30}] {percent:>3}%  {bytes} of {total_bytes}, {bytes_per_sec}  {elapsed} (about {eta} left)";
 const SPINNER: &str = "{spinner} {msg}";
 
 /// A bar over `rows`.
@@ -38,6 +40,33 @@ pub(crate) fn turns() -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
+}
+
+/// A bar over bytes that are looked at or come back.
+pub(crate) struct Mending(ProgressBar);
+
+pub(crate) fn mending(what: &str) -> Mending {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template(BYTES) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(what.to_owned());
+    Mending(bar)
+}
+
+impl Mending {
+    /// Who is told how far it is.
+    pub(crate) fn listener(&self) -> impl Fn(&MendProgress) + Sync {
+        let bar = self.0.clone();
+        move |progress| {
+            bar.set_length(progress.bytes_total);
+            bar.set_position(progress.bytes_done);
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.finish_and_clear();
+    }
 }
 
 /// A bar over requests.

@@ -49,20 +49,20 @@ impl Session {
     /// Reaches the cluster that the options name, starting its nodes for the time of the command if none runs.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
-        let nodes = Nodes::start(&file)?;
         let away_max = global.away.unwrap_or(0);
+        let nodes = Nodes::start(&file, away_max)?;
         Self::over(global, file, nodes, away_max)
     }
 
     /// The same for reading, which goes on without as many nodes as parity makes up for.
     pub(crate) fn open_to_read(global: &Global) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
-        let nodes = Nodes::start(&file)?;
         let away_max = global.away.unwrap_or(match file.endpoints().len() {
             0..=2 => 0,
             3 => 1,
             _ => 2,
         });
+        let nodes = Nodes::start(&file, away_max)?;
         Self::over(global, file, nodes, away_max)
     }
 
@@ -161,12 +161,12 @@ impl Session {
 }
 
 impl Nodes {
-    /// Starts the nodes of this host that the file lists, unless one of them runs.
-    pub(crate) fn start(file: &ClusterFile) -> Result<Self, Failure> {
+    /// Starts the nodes of this host that the file lists, unless one of them runs; so many need not start.
+    pub(crate) fn start(file: &ClusterFile, away_max: u8) -> Result<Self, Failure> {
         let sharing = file.folder.join("sessions.lock");
         let sharing = File::options().create(true).append(true).open(&sharing).map_err(at_path(&sharing))?;
         sharing.lock().map_err(at_path(&file.path))?;
-        let nodes = Self { started: start_for_command(file)?, sharing };
+        let nodes = Self { started: start_for_command(file, away_max)?, sharing };
         nodes.sharing.lock_shared().map_err(at_path(&file.path))?;
         Ok(nodes)
     }

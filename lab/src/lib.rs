@@ -11,6 +11,7 @@
 //!
 //!   query_simulation   filters over stored tables, in each placement; beside the targets
 //!   kernels            what a scan costs on one core, over pages in memory; without any target
+//!   side_by_side       how long files take to give and take bytes, all at once; the limit of a rebuild
 //!   xor                what a XORed byte costs on one core; without any target
 //!   parity             stripes that survive lost nodes, written by each way; without any target
 //!   transactions       reads and writes of several keys, by sessions of a cluster; without any target
@@ -36,9 +37,11 @@ pub mod limits;
 mod median;
 pub mod parity;
 pub mod query_simulation;
+pub mod rebuild;
 mod record;
 pub mod replay;
 mod room;
+mod side_by_side;
 mod sweep;
 mod target;
 pub mod transactions;
@@ -61,6 +64,7 @@ pub use median::median;
 pub use rackscan_device::allowed_cores;
 pub use record::{COMMIT, Provenance, machine};
 pub use room::free_bytes;
+pub use side_by_side::{Stream, StreamError, move_bytes};
 pub use sweep::{SweepPlan, sweep, sweep_report};
 pub use target::{
     CacheHits, Cached, Io, IoDone, IoOperation, LineOptions, Local, LocalOptions, Remote, Target,

@@ -2,7 +2,7 @@
 
 use super::{
     BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,
-    BenchRefresh, BenchScan, BenchTpch, BenchXor,
+    BenchRebuild, BenchRefresh, BenchScan, BenchTpch, BenchXor,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
@@ -51,6 +51,13 @@ pub(crate) enum Bench {
                             rackscan bench degraded --scale 0.1 --queries q01,q06 --lose 3 --placement remote-fetch\n\n\
                             The nodes are started for this command; it kills them with a signal and starts them again.")]
     Degraded(BenchDegraded),
+    /// Rebuild a node that has lost everything, beside what its bytes cost the devices and the wire alone
+    #[command(
+        after_help = "Examples:\n  rackscan bench rebuild\n  rackscan bench rebuild --scale 0.1 --nodes 5 --repeat 1\n  \
+                            sudo rackscan bench rebuild --wire-rate 200\n\n\
+                            The nodes are its own: they are made in the folder, and gone afterwards."
+    )]
+    Rebuild(BenchRebuild),
     /// Random reads of a device: by this process, by a storage node, and the wire between them alone
     #[command(after_help = "Examples:\n  rackscan bench io\n  \
                             rackscan bench io --sizes 4KiB --bridges reactor,static,dynamic --connections 1,4\n  \

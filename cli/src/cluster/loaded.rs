@@ -108,7 +108,7 @@ impl LoadedNodes {
         let path = self.root.join("cluster.toml");
         fs::write(&path, self.text(&socket, port)).map_err(at_path(&path))?;
         let file = ClusterFile::read(&path)?;
-        let Some(lifelines) = start_for_command(&file)? else {
+        let Some(lifelines) = start_for_command(&file, 0)? else {
             return Err(Failure::Runtime(format!("{}: another node listens there", socket.display())));
         };
         let member = &file.members[0].config;

@@ -4,6 +4,7 @@ mod embedded;
 mod file;
 mod homes;
 mod loaded;
+mod onto;
 pub(crate) mod otherwise;
 mod own;
 mod process;
@@ -17,8 +18,11 @@ pub(crate) use embedded::{Shape, create};
 pub(crate) use file::{ClusterFile, Member, node_config};
 pub(crate) use homes::HomeOptions;
 pub(crate) use loaded::{LoadedNodes, LoadedOptions};
+pub(crate) use onto::move_node;
 pub(crate) use own::OwnNodes;
-pub(crate) use process::{Lifelines, is_reachable, start_for_command, start_to_stay, wait_until_gone};
+pub(crate) use process::{
+    Lifelines, is_reachable, start_for_command, start_one, start_to_stay, wait_until_gone,
+};
 pub(crate) use relays::RelayOptions;
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};
 pub(crate) use shaped::{ShapedNodes, ShapedOptions};

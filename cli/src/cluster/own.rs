@@ -33,7 +33,7 @@ impl OwnNodes {
         let file = create(&root, shape)?;
         let mut nodes = Self { root, file, lifelines: None };
         nodes.file = edited(&nodes.file, edit)?;
-        nodes.lifelines = super::start_for_command(&nodes.file)?;
+        nodes.lifelines = super::start_for_command(&nodes.file, 0)?;
         if nodes.lifelines.is_none() {
             return Err(Failure::Runtime(format!("{}: other nodes listen there", nodes.root.display())));
         }

@@ -8,6 +8,7 @@
 use super::{ClusterFile, Member};
 use crate::failure::{Failure, at_path};
 use rackscan_fabric::Address;
+use rackscan_format::ids::NodeId;
 use std::{
     fs::{self, File},
     net::{TcpStream, ToSocketAddrs},
@@ -90,8 +91,8 @@ impl Lifelines {
     }
 }
 
-/// Starts this host's nodes for the time of a command, unless one of them runs already.
-pub(crate) fn start_for_command(file: &ClusterFile) -> Result<Option<Lifelines>, Failure> {
+/// Starts this host's nodes for the time of a command, unless one of them runs already. As many as may be away may fail to start: that is said, and they are.
+pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Option<Lifelines>, Failure> {
     let here: Vec<&Member> = file.members_here().collect();
     if here.is_empty() || here.iter().any(|node| is_reachable(node)) {
         return Ok(None);
@@ -106,24 +107,48 @@ pub(crate) fn start_for_command(file: &ClusterFile) -> Result<Option<Lifelines>,
             }
         }
     }
-    for (node, (_, child)) in here.iter().zip(&mut started.children) {
+    let mut failed = Vec::new();
+    for (node, (id, child)) in here.iter().zip(&mut started.children) {
         if let Err(failure) = wait_until_ready(node, child) {
-            started.stop();
-            return Err(failure);
+            tracing::warn!("{failure}");
+            failed.push((*id, failure));
         }
+    }
+    if failed.len() > away_max.into() {
+        started.stop();
+        return Err(failed.swap_remove(0).1);
+    }
+    // Who listens to nobody is not to start later, when others have gone on without him.
+    for (id, _) in failed {
+        started.kill(id)?;
+        started.children.retain(|(started, _)| *started != id);
     }
     Ok(Some(started))
 }
 
-/// Starts this host's nodes that do not run yet and leaves them running. The ids of those started.
-pub(crate) fn start_to_stay(file: &ClusterFile) -> Result<Vec<u16>, Failure> {
-    let mut started = Vec::new();
+/// Starts this host's nodes that do not run yet and leaves them running. The ids of those started, and why others were not: one that does not start keeps no other from it.
+pub(crate) fn start_to_stay(file: &ClusterFile) -> (Vec<u16>, Vec<Failure>) {
+    let (mut started, mut failed) = (Vec::new(), Vec::new());
     for node in file.members_here().filter(|node| !is_reachable(node)) {
-        let mut child = spawn(file, node, Stay::Alone)?;
-        wait_until_ready(node, &mut child)?;
-        started.push(node.config.node.0);
+        let ready = spawn(file, node, Stay::Alone).and_then(|mut child| wait_until_ready(node, &mut child));
+        match ready {
+            Ok(()) => started.push(node.config.node.0),
+            Err(failure) => failed.push(failure),
+        }
     }
-    Ok(started)
+    (started, failed)
+}
+
+/// Starts one of this host's nodes to stay if others run and it does not.
+pub(crate) fn start_one(file: &ClusterFile, node: NodeId) -> Result<(), Failure> {
+    let (asked, others): (Vec<&Member>, Vec<&Member>) =
+        file.members_here().partition(|member| member.config.node == node);
+    for member in asked.into_iter().filter(|member| !is_reachable(member)) {
+        if others.iter().any(|other| is_reachable(other)) {
+            wait_until_ready(member, &mut spawn(file, member, Stay::Alone)?)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether something listens at one of the node's addresses.

@@ -98,7 +98,7 @@ impl ScratchNodes {
         let path = self.root.join("cluster.toml");
         fs::write(&path, self.text(shape, &socket, port)).map_err(at_path(&path))?;
         let file = ClusterFile::read(&path)?;
-        let Some(lifelines) = start_for_command(&file)? else {
+        let Some(lifelines) = start_for_command(&file, 0)? else {
             let text = format!("{}: another node listens there", socket.display());
             return Err(Failure::Runtime(text));
         };

@@ -196,7 +196,7 @@ impl Stage {
     fn cluster(global: &Global, wire: Option<Wire>, options: &StageOptions) -> Result<Self, Failure> {
         let file = found(global)?;
         let nodes = match overrides(options) {
-            keys if keys.is_empty() => Nodes::start(&file)?,
+            keys if keys.is_empty() => Nodes::start(&file, 0)?,
             keys => start_otherwise(&file, &|_| keys.clone())?,
         };
         let key = file.key()?;

@@ -17,7 +17,7 @@ pub(crate) fn run(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
             let shape = Shape { nodes: *nodes, devices: *devices, device_size: device_size.clone() };
             start(global, &shape)
         }
-        Cluster::Stop => stop(global),
+        Cluster::Stop { node } => stop(global, *node),
         Cluster::Status { format } => status(global, *format),
     }
 }
@@ -36,17 +36,31 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
         Some(file) => file,
         None => create(&global.data, shape)?,
     };
-    let started = start_to_stay(&file)?;
-    let running = file.members_here().count() - started.len();
+    let (started, failed) = start_to_stay(&file);
+    let running = file.members_here().count() - started.len() - failed.len();
     eprintln!("started {} nodes, {running} ran already ({})", started.len(), file.path.display());
-    Ok(())
+    if failed.is_empty() {
+        return Ok(());
+    }
+    failed.iter().for_each(|failure| eprintln!("{failure}"));
+    Err(Failure::Runtime(format!(
+        "{} of {} nodes did not start; one whose devices are lost gets others, and its tables back, by `rackscan rebuild NODE --onto FOLDER`",
+        failed.len(),
+        file.members_here().count()
+    )))
 }
 
-fn stop(global: &Global) -> Result<(), Failure> {
+fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
     let file = existing(global)?;
+    let asked: Vec<&Member> =
+        file.members_here().filter(|member| only.is_none_or(|node| member.config.node.0 == node)).collect();
+    if let Some(node) = only.filter(|_| asked.is_empty()) {
+        let path = file.path.display();
+        return Err(Failure::Usage(format!("{path} has no node {node} that this host runs")));
+    }
     let runtime = runtime(global)?;
     let mut stopped = 0;
-    for member in file.members_here().filter(|member| is_reachable(member)) {
+    for member in asked.iter().filter(|member| is_reachable(member)) {
         let id = member.config.node;
         runtime.block_on(async {
             connect_one(&file, member, global).await?.stop(id).await.map_err(Failure::from)
@@ -58,7 +72,7 @@ fn stop(global: &Global) -> Result<(), Failure> {
         }
         stopped += 1;
     }
-    eprintln!("stopped {stopped} of {} nodes", file.members_here().count());
+    eprintln!("stopped {stopped} of {} nodes", asked.len());
     Ok(())
 }
 

@@ -53,7 +53,7 @@ struct Open {
 impl Open {
     fn new(global: &Global, isolation: &Isolation) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
-        let nodes = Nodes::start(&file)?;
+        let nodes = Nodes::start(&file, 0)?;
         let timeout = Duration::from_secs_f64(isolation.timeout);
         let lines = LinesOptions {
             nodes: file.endpoints(),

@@ -1,27 +1,9 @@
 //! Nodes that are killed while their tables are protected: the same answers in every placement, with what it cost; and what cannot be answered is named.
 
-use super::support::{Data, kill};
+use super::support::{Data, kill, pids, protected};
 use std::process::{Child, Command, Stdio};
 
 const PLACEMENTS: [&str; 4] = ["auto", "local", "remote-fetch", "remote-process"];
-
-/// The processes of the running nodes.
-fn pids(data: &Data) -> Vec<u32> {
-    let status = data.run("cluster status --format ndjson").succeeds();
-    let rows = status.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")).collect()
-}
-
-/// A cluster of four nodes with TPC-H, protected as it is by default, and rows that have changed since.
-fn protected(name: &str) -> Data {
-    let data = Data::new(name);
-    data.run("load tpch --scale 0.01 --segment-rows 4096 --page-size 8KiB").succeeds();
-    data.run("cluster start").succeeds();
-    let changes = "update orders set o_comment = 'late' where o_orderkey <= 400; delete from lineitem where l_orderkey in (1, 2, 3, 7); \
-                   insert into region values (5, 'ATLANTIS', 'far')";
-    data.run_words(&["sql", changes], "").succeeds();
-    data
-}
 
 fn answers(data: &Data, which: &str, placement: &str) -> String {
     data.run(&format!("query {which} --format csv --placement {placement}")).succeeds()

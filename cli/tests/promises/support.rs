@@ -130,6 +130,50 @@ impl Ran {
     }
 }
 
+/// The processes of the running nodes.
+pub(crate) fn pids(data: &Data) -> Vec<u32> {
+    let status = data.run("cluster status --format ndjson").succeeds();
+    let rows = status.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")).collect()
+}
+
+/// A cluster of four nodes with TPC-H, protected as it is by default, and rows that have changed since.
+pub(crate) fn protected(name: &str) -> Data {
+    let data = Data::new(name);
+    data.run("load tpch --scale 0.01 --segment-rows 4096 --page-size 8KiB").succeeds();
+    data.run("cluster start").succeeds();
+    let changes = "update orders set o_comment = 'late' where o_orderkey <= 400; delete from lineitem where l_orderkey in (1, 2, 3, 7); \
+                   insert into region values (5, 'ATLANTIS', 'far')";
+    data.run_words(&["sql", changes], "").succeeds();
+    data
+}
+
+/// Changes a bit in every so-many-th sector of a file that has something in it. How many that were.
+pub(crate) fn flip(path: &Path, every: usize) -> usize {
+    use std::os::unix::fs::FileExt;
+    // What lies before is the device's label.
+    const FIRST: u64 = 1 << 20;
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("a device");
+    let (mut sector, mut written, mut flipped) = (vec![0; 4096], 0, 0);
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("it is there"));
+    let mut at = FIRST;
+    // Device files have holes, and end with one.
+    while written * 8 < usize::try_from(blocks).expect("a file") && at < 1 << 30 {
+        if file.read_at(&mut sector, at).expect("it can be read") < sector.len() {
+            break;
+        }
+        if sector.iter().any(|byte| *byte != 0) {
+            written += 1;
+            if written % every == 0 {
+                file.write_all_at(&[sector[100] ^ 4], at + 100).expect("it can be written");
+                flipped += 1;
+            }
+        }
+        at += 4096;
+    }
+    flipped
+}
+
 /// Ends a process as a power cut would, and waits until it is gone: until then its socket takes connections, and whoever starts nodes would find that it runs.
 pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");

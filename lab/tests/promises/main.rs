@@ -1,6 +1,7 @@
 //! What does a user of the laboratory rely on? Each file a promise, kept over a real node.
 
 mod a_node_that_ends_leaves_what_was_measured;
+mod bytes_move_side_by_side;
 mod filters_count_the_same_rows_everywhere;
 mod near_and_far_bring_the_same_bytes;
 mod support;

@@ -1,0 +1,103 @@
+//! `rackscan rebuild`: a node gets back what it has lost.
+
+use super::scrub::said;
+use crate::{
+    args::{Global, Rebuild},
+    cluster::{ClusterFile, move_node, start_one},
+    failure::Failure,
+    output::{Cell, TextTable, print_text},
+    progress,
+    session::Session,
+};
+use rackscan_client::{RebuildReport, ScrubOptions};
+use rackscan_format::ids::NodeId;
+use std::time::{Duration, Instant};
+
+/// Gives the node a new folder if asked to, and everything back that others can give it.
+pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
+    let Some(file) = ClusterFile::find(global)? else {
+        let data = global.data.display();
+        return Err(Failure::Runtime(format!("no cluster in {data}; --data names another folder")));
+    };
+    let node = NodeId(asked.node);
+    if file.members.iter().all(|member| member.config.node != node) {
+        let known: Vec<String> = file.members.iter().map(|member| member.config.node.to_string()).collect();
+        let path = file.path.display();
+        return Err(Failure::Usage(format!("{path} has no node {node}, only {}", known.join(", "))));
+    }
+    if let Some(folder) = &asked.onto {
+        let moved = move_node(&file, node, folder)?;
+        eprintln!("node {node} has its folder in {} from now on ({})", moved.display(), file.path.display());
+    }
+    // Where the other nodes stay, this one does.
+    start_one(&ClusterFile::read(&file.path)?, node)?;
+    let session = Session::open_to_read(global)?;
+    let options = ScrubOptions { bytes_per_second: asked.rate, ..ScrubOptions::default() };
+    let started = Instant::now();
+    let bar = progress::mending(&format!("node {node}"));
+    let listener = bar.listener();
+    let rebuilt = session.block_on(session.cluster().rebuild(node, &options, &listener));
+    bar.end();
+    let (report, elapsed) = (rebuilt?, started.elapsed());
+    print(&report, asked, elapsed)?;
+    judge(&report, node)
+}
+
+fn print(report: &RebuildReport, asked: &Rebuild, elapsed: Duration) -> Result<(), Failure> {
+    let columns = ["table", "was", "places", "bytes", "rebuilt", "read of others", "read per byte", "state"];
+    let mut shown = TextTable::new(&columns);
+    for table in &report.tables {
+        let (found, said) = (&table.report, said(&table.report));
+        let per_byte = found.survivor_bytes as f64 / found.mended_bytes.max(1) as f64;
+        let is_good = found.unreadable.count == 0 && found.rotten.count == found.mended;
+        shown.push(vec![
+            Cell::from(table.name.clone()),
+            Cell::from(if table.adopted { "lost" } else { "there" }),
+            Cell::from(found.places),
+            Cell::Bytes(found.bytes),
+            Cell::Bytes(found.mended_bytes),
+            Cell::Bytes(found.survivor_bytes),
+            Cell::Number(format!("{per_byte:.3}")),
+            Cell::from(if is_good { "whole".to_owned() } else { said.join("; ") }),
+        ]);
+    }
+    for (table, _) in &report.left {
+        let mut cells = vec![Cell::from(table.clone()), Cell::from("lost")];
+        cells.resize_with(columns.len() - 1, || Cell::from(""));
+        cells.push(Cell::from("left"));
+        shown.push(cells);
+    }
+    print_text(&shown.render(asked.format))?;
+    let (rebuilt, seconds) = (report.rebuilt_bytes(), elapsed.as_secs_f64());
+    eprintln!(
+        "rebuilt {} in {seconds:.1} s ({:.0} MB/s), {:.3} bytes read of other nodes for each",
+        crate::output::bytes(rebuilt),
+        rebuilt as f64 / 1e6 / seconds.max(1e-9),
+        report.read_per_byte(),
+    );
+    Ok(())
+}
+
+/// Whether the node has all that it should have.
+fn judge(report: &RebuildReport, node: NodeId) -> Result<(), Failure> {
+    let mut problems = Vec::new();
+    for (table, problem) in &report.left {
+        problems.push(format!("{table}: {problem}"));
+    }
+    for table in &report.tables {
+        let found = &table.report;
+        problems.extend(found.unreadable.first.iter().map(|what| format!("{}: {what}", table.name)));
+        let more = found.unreadable.count - found.unreadable.first.len() as u64;
+        if more > 0 {
+            problems.push(format!("{}: and {more} more like these", table.name));
+        }
+        if !found.away.is_empty() || !found.lost.is_empty() {
+            problems.push(format!("{}: {}", table.name, said(found).join("; ")));
+        }
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    problems.iter().for_each(|problem| eprintln!("{problem}"));
+    Err(Failure::Runtime(format!("node {node} does not have all of its tables again; see above")))
+}

@@ -1,0 +1,161 @@
+//! `rackscan scrub` and `rackscan fsck`: is everything what it was?
+
+use crate::{
+    args::{Format, Fsck, Scrub},
+    failure::Failure,
+    output::{Cell, TextTable, print_text},
+    progress,
+    session::Session,
+};
+use rackscan_client::{Findings, ScrubOptions, ScrubReport};
+use rackscan_format::ids::{NodeId, TableId};
+
+/// Mends what is rotten in protected tables.
+pub(crate) fn run(session: &Session, asked: &Scrub) -> Result<(), Failure> {
+    let options =
+        ScrubOptions { repair: !asked.dry_run, equations: asked.equations, bytes_per_second: asked.rate };
+    let (tables, left) = tables(session, &asked.tables)?;
+    let problems = match asked.tables.is_empty() {
+        true => Vec::new(),
+        false => left,
+    };
+    // To look is not to mend.
+    let is_good = if asked.dry_run { ScrubReport::is_clean } else { ScrubReport::is_whole };
+    look(session, &tables, &options, asked.format, problems, is_good)
+}
+
+/// Looks at everything and changes nothing.
+pub(crate) fn check(session: &Session, asked: &Fsck) -> Result<(), Failure> {
+    let options = ScrubOptions { repair: false, equations: true, bytes_per_second: asked.rate };
+    let (tables, left) = tables(session, &asked.tables)?;
+    look(session, &tables, &options, asked.format, left, ScrubReport::is_clean)
+}
+
+/// A table that can be looked at.
+struct Protected {
+    name: String,
+    id: TableId,
+}
+
+/// The tables that were asked for, or all: those that have parity, and what is wrong with others in a line each.
+fn tables(session: &Session, asked: &[String]) -> Result<(Vec<Protected>, Vec<String>), Failure> {
+    let engine = session.engine();
+    let all = engine.tables();
+    if let Some(unknown) = asked.iter().find(|name| all.iter().all(|info| info.name != **name)) {
+        let names: Vec<&str> = all.iter().map(|info| &info.name[..]).collect();
+        return Err(Failure::Usage(format!("no table {unknown}, only {}", names.join(", "))));
+    }
+    let (mut protected, mut left) = (Vec::new(), Vec::new());
+    for info in all.into_iter().filter(|info| asked.is_empty() || asked.contains(&info.name)) {
+        if let Some(broken) = info.broken {
+            left.push(format!("{}: cannot be read: {broken}", info.name));
+            continue;
+        }
+        let definition = engine.describe(&info.name)?.definition;
+        match definition.protection {
+            Some(_) => protected.push(Protected { name: info.name, id: definition.id }),
+            None => eprintln!("{}: not protected, so it is not looked at", info.name),
+        }
+    }
+    Ok((protected, left))
+}
+
+fn look(
+    session: &Session,
+    tables: &[Protected],
+    options: &ScrubOptions,
+    format: Format,
+    mut problems: Vec<String>,
+    is_good: fn(&ScrubReport) -> bool,
+) -> Result<(), Failure> {
+    let columns = [
+        "table",
+        "places",
+        "bytes",
+        "rotten",
+        "mended",
+        "lost for good",
+        "equations wrong",
+        "seconds",
+        "state",
+    ];
+    let mut shown = TextTable::new(&columns);
+    for Protected { name, id } in tables {
+        let started = std::time::Instant::now();
+        let bar = progress::mending(name);
+        let listener = bar.listener();
+        let looked = session.block_on(session.cluster().scrub(*id, options, &listener));
+        bar.end();
+        let report = match looked {
+            Ok(report) => report,
+            // One table that cannot be looked at keeps nobody from looking at the others.
+            Err(failure) => {
+                problems.push(format!("{name}: {failure}"));
+                continue;
+            }
+        };
+        let said = said(&report);
+        if !is_good(&report) {
+            problems.push(format!("{name}: {}", said.join("; ")));
+        }
+        let state = if said.is_empty() { "whole".to_owned() } else { said.join("; ") };
+        shown.push(vec![
+            Cell::from(name.clone()),
+            Cell::from(report.places),
+            Cell::Bytes(report.bytes),
+            Cell::from(report.rotten.count),
+            Cell::from(report.mended),
+            Cell::from(report.unreadable.count),
+            Cell::from(report.unequal.count),
+            Cell::Number(format!("{:.2}", started.elapsed().as_secs_f64())),
+            Cell::from(state),
+        ]);
+        for findings in [&report.rotten, &report.unreadable, &report.unequal] {
+            name_first(name, findings);
+        }
+    }
+    print_text(&shown.render(format))?;
+    match problems.len() {
+        0 => Ok(()),
+        count => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            Err(Failure::Runtime(format!(
+                "{count} of the tables are not whole: `rackscan scrub` mends what is rotten, `rackscan rebuild NODE` gives a node back what it has lost"
+            )))
+        }
+    }
+}
+
+/// What was found, one by one as far as the report has it.
+fn name_first(table: &str, findings: &Findings) {
+    findings.first.iter().for_each(|found| eprintln!("{table}: {found}"));
+    let more = findings.count - findings.first.len() as u64;
+    if more > 0 {
+        eprintln!("{table}: and {more} more like these");
+    }
+}
+
+/// What is wrong with a table, or was.
+pub(super) fn said(report: &ScrubReport) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut say = |count: u64, what: &str| {
+        if count > 0 {
+            said.push(format!("{count} {what}"));
+        }
+    };
+    say(report.mended, "mended");
+    say(report.rotten.count - report.mended.min(report.rotten.count), "rotten still");
+    say(report.unequal.count, "equations do not hold");
+    say(report.stripes_skipped, "stripes could not be held against their equations");
+    let nodes = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if !report.maps_lost.is_empty() {
+        said.push(format!("no map on node {}", nodes(&report.maps_lost)));
+    }
+    if !report.lost.is_empty() {
+        said.push(format!("nothing of it on node {}", nodes(&report.lost)));
+    }
+    if !report.away.is_empty() {
+        said.push(format!("node {} not reached", nodes(&report.away)));
+    }
+    said
+}

@@ -1,0 +1,157 @@
+//! What does it cost to rebuild a node, beside what the same bytes cost by themselves?
+//!
+//! Method: turns. In each, a node has lost all it had and gets it back; then as many bytes as that read of others and wrote are read and written by [`crate::move_bytes`] from and to the same
+//! devices. Who loses nodes and rebuilds them is the caller.
+//!
+//! Invariants
+//! - A line is of rebuilds after which everything was looked at and whole.
+
+use rackscan_stripe::{Geometry, Node, Parity, StripeError};
+use serde::Serialize;
+
+use crate::{Provenance, median};
+
+/// One node, rebuilt some times.
+#[derive(Clone, Debug, Serialize)]
+pub struct RebuildLine {
+    /// Where the figures come from.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// The parity of the tables, by its name.
+    pub parity: String,
+    /// How the nodes are reached.
+    pub wire: String,
+    /// What goes through it in a second, both directions together, in megabytes (10^6 bytes); absent if nothing holds it back.
+    pub wire_mb_per_s: Option<u32>,
+    /// The node that was lost.
+    pub node: u16,
+    /// Bytes of pages and parity that it got back.
+    pub rebuilt_bytes: u64,
+    /// Bytes that other nodes read for them.
+    pub survivor_bytes: u64,
+    /// The latter over the former.
+    pub read_per_byte: f64,
+    /// The same as the geometry has it, over all rotations of whole stripes.
+    pub predicted_per_byte: f64,
+    /// Seconds of each rebuild.
+    pub seconds: Vec<f64>,
+    /// Megabytes (10^6 bytes) rebuilt in a second, in the median.
+    pub mb_per_s: f64,
+    /// Seconds in which the devices alone read and write as many bytes, in each turn.
+    pub devices_seconds: Vec<f64>,
+    /// The median of these over that of the rebuilds: 1 is as fast as the devices.
+    pub of_devices: f64,
+    /// Bytes that crossed the wire over what could have in the median time; absent if nothing holds it back.
+    pub of_wire: Option<f64>,
+}
+
+/// What was measured in one turn.
+#[derive(Clone, Copy, Debug)]
+pub struct RebuildTurn {
+    /// Bytes that came back.
+    pub rebuilt_bytes: u64,
+    /// Bytes that others read for it.
+    pub survivor_bytes: u64,
+    /// Seconds of the rebuild.
+    pub seconds: f64,
+    /// Seconds of the devices alone.
+    pub devices_seconds: f64,
+}
+
+/// What is the same in all turns.
+#[derive(Clone, Debug)]
+pub struct RebuildSetting {
+    /// The scale factor of the data.
+    pub scale: f64,
+    /// See [`RebuildLine::nodes`].
+    pub nodes: usize,
+    /// See [`RebuildLine::wire`].
+    pub wire: String,
+    /// See [`RebuildLine::wire_mb_per_s`].
+    pub wire_mb_per_s: Option<u32>,
+    /// See [`RebuildLine::node`].
+    pub node: u16,
+}
+
+/// The line of these turns; nothing without a turn.
+///
+/// # Errors
+/// No geometry of so many nodes.
+pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<RebuildLine>, StripeError> {
+    let of = |value: fn(&RebuildTurn) -> f64| turns.iter().map(value).collect::<Vec<f64>>();
+    let (seconds, devices_seconds) = (of(|turn| turn.seconds), of(|turn| turn.devices_seconds));
+    let (Some(taken), Some(devices)) = (median(seconds.clone()), median(devices_seconds.clone())) else {
+        return Ok(None);
+    };
+    let Some(last) = turns.last() else { return Ok(None) };
+    let (rebuilt, read) = (last.rebuilt_bytes as f64, last.survivor_bytes as f64);
+    Ok(Some(RebuildLine {
+        provenance: Provenance::now("rebuild", setting.scale),
+        nodes: setting.nodes,
+        parity: "2d-xor".to_owned(),
+        wire: setting.wire.clone(),
+        wire_mb_per_s: setting.wire_mb_per_s,
+        node: setting.node,
+        rebuilt_bytes: last.rebuilt_bytes,
+        survivor_bytes: last.survivor_bytes,
+        read_per_byte: read / rebuilt.max(1.0),
+        predicted_per_byte: predicted_per_byte(setting.nodes)?,
+        seconds,
+        mb_per_s: rebuilt / 1e6 / taken,
+        devices_seconds,
+        of_devices: devices / taken,
+        of_wire: setting.wire_mb_per_s.map(|rate| (rebuilt + read) / (f64::from(rate) * 1e6 * taken)),
+    }))
+}
+
+/// Cells that are read for each that a lost node gets back, over as many stripes as there are nodes: then it has had each column once.
+///
+/// # Errors
+/// No geometry of so many nodes.
+pub fn predicted_per_byte(nodes: usize) -> Result<f64, StripeError> {
+    let geometry = Geometry::with_parity(nodes, Parity::TwoD)?;
+    let (mut read, mut rebuilt) = (0, 0);
+    for stripe in 0..nodes as u64 {
+        let plan = geometry.rebuild(geometry.lost_with(stripe, &[Node(0)])?);
+        // A repair may pass through a cell that is not wanted; none does when one node is lost.
+        (read, rebuilt) = (read + plan.reads.len(), rebuilt + plan.repairs.len());
+    }
+    Ok(read as f64 / rebuilt as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_nodes_read_more_for_a_byte_and_never_a_whole_stripe() {
+        let four = predicted_per_byte(4).unwrap();
+        let found: Vec<f64> = (4..=9).map(|nodes| predicted_per_byte(nodes).unwrap()).collect();
+        assert!(four > 1.0 && found.is_sorted(), "{found:?}");
+        assert!(found.iter().zip(4..).all(|(per_byte, nodes)| *per_byte < f64::from(nodes)), "{found:?}");
+        assert!(predicted_per_byte(1).is_err());
+    }
+
+    #[test]
+    fn a_line_has_medians_and_ratios_of_its_turns() {
+        let setting = RebuildSetting {
+            scale: 1.0,
+            nodes: 4,
+            wire: "tcp".to_owned(),
+            wire_mb_per_s: Some(100),
+            node: 1,
+        };
+        assert!(line(&setting, &[]).unwrap().is_none());
+        let turn = |seconds, devices_seconds| RebuildTurn {
+            rebuilt_bytes: 100_000_000,
+            survivor_bytes: 150_000_000,
+            seconds,
+            devices_seconds,
+        };
+        let line = line(&setting, &[turn(4.0, 1.0), turn(5.0, 2.0), turn(9.0, 8.0)]).unwrap().unwrap();
+        assert_eq!((line.read_per_byte, line.mb_per_s, line.of_devices), (1.5, 20.0, 0.4));
+        assert_eq!(line.of_wire, Some(0.5));
+    }
+}
