@@ -62,7 +62,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Seal(tables) => command::seal::run(&open()?, tables),
         Command::Drop(table) => command::tables::drop(&open()?, table),
         Command::Scrub(scrub) => command::scrub::run(&open_to_read()?, scrub),
-        Command::Fsck(fsck) => command::scrub::check(&open_to_read()?, fsck),
+        Command::Fsck(fsck) => command::scrub::check(&Session::open_to_check(global)?, fsck),
         Command::Rebuild(rebuild) => command::rebuild::run(global, rebuild),
         Command::Refresh(refresh) => command::refresh::run(&open()?, refresh),
         Command::Kv(kv) => command::kv::run(global, kv),

@@ -66,6 +66,15 @@ impl Session {
         Self::over(global, file, nodes, away_max)
     }
 
+    /// The same for finding out what is lost: one node is enough.
+    pub(crate) fn open_to_check(global: &Global) -> Result<Self, Failure> {
+        let file = ClusterFile::find_or_create(global)?;
+        let others = file.endpoints().len().saturating_sub(1);
+        let away_max = global.away.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
+        let nodes = Nodes::start(&file, away_max)?;
+        Self::over(global, file, nodes, away_max)
+    }
+
     /// The same with nodes that have so much memory for pages, if it matters.
     pub(crate) fn open_with_cache(global: &Global, cache_bytes: Option<u64>) -> Result<Self, Failure> {
         let Some(bytes) = cache_bytes else { return Self::open(global) };

@@ -45,10 +45,14 @@ fn tables(session: &Session, asked: &[String]) -> Result<(Vec<Protected>, Vec<St
         let names: Vec<&str> = all.iter().map(|info| &info.name[..]).collect();
         return Err(Failure::Usage(format!("no table {unknown}, only {}", names.join(", "))));
     }
+    let broken = session.block_on(session.cluster().catalog())?.broken;
     let (mut protected, mut left) = (Vec::new(), Vec::new());
     for info in all.into_iter().filter(|info| asked.is_empty() || asked.contains(&info.name)) {
-        if let Some(broken) = info.broken {
-            left.push(format!("{}: cannot be read: {broken}", info.name));
+        if let Some(error) = info.broken {
+            left.push(format!("{}: cannot be read: {error}", info.name));
+            // What is left of it says which of its bytes are gone.
+            let ids = broken.iter().filter(|table| table.name == info.name).flat_map(|table| &table.ids);
+            protected.extend(ids.map(|id| Protected { name: info.name.clone(), id: *id }));
             continue;
         }
         let definition = engine.describe(&info.name)?.definition;

@@ -35,6 +35,11 @@ fn what_rots_is_named_by_fsck_and_mended_by_scrub() {
     kill(pids[3]);
     assert_eq!(data.run(FEW).succeeds(), few);
     data.run("fsck").fails_later(1, &["node 0, 3 not reached"]);
+    // With three nodes gone what nobody has any more is named, and nothing is made up.
+    kill(pids[1]);
+    data.run("query q06").fails(1, &["node"]);
+    data.run("fsck")
+        .fails_later(1, &["lineitem: bytes ", "of device 0 of node 0", "2d-xor does not bear that"]);
     data.run("cluster start").succeeds();
     data.run("fsck nation nowhere").fails(2, &["nowhere", "lineitem"]);
 }

@@ -12,6 +12,7 @@
 //!
 //! Where which cell lies is pure code (`layout`, `stripes`).
 
+mod beyond;
 mod gather;
 mod intervals;
 mod layout;

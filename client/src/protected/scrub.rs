@@ -21,6 +21,7 @@ use rackscan_format::{
 use rackscan_stripe::xor;
 
 use super::{
+    beyond::{Beyond, beyond},
     map::KnownMap,
     pace::{MendListener, Pace},
     repair::Repair,
@@ -206,6 +207,9 @@ impl Cluster {
         }
         if looking != Looking::All {
             gone.extend(self.places_lost(stripes, &gone).await);
+        }
+        for range in beyond(stripes, &gone) {
+            report.unreadable.add(|| name_of_range(stripes, &range, &gone));
         }
         let mut rotten = Rotten::without(gone);
         for (node, places) in &found {
@@ -393,6 +397,22 @@ fn name(stripes: &Stripes, node: usize, place: u64) -> String {
     format!(
         "{what} at bytes {}..+{} of device {} of node {} (set {})",
         extent.offset_bytes, extent.length_bytes, extent.device, stream.node, stripes.set.id
+    )
+}
+
+/// Bytes that nobody has any more, in words.
+fn name_of_range(stripes: &Stripes, range: &Beyond, gone: &BTreeSet<usize>) -> String {
+    let node = |place: usize| stripes.set.streams.get(place).map_or(NodeId(0), |stream| stream.node);
+    let nodes: Vec<String> = gone.iter().map(|place| node(*place).to_string()).collect();
+    format!(
+        "bytes {}..+{} of device {} of node {} (set {}): nodes {} are gone, and parity {} does not bear that",
+        range.offset_bytes,
+        range.length_bytes,
+        range.device,
+        node(range.node),
+        stripes.set.id,
+        nodes.join(", "),
+        stripes.set.protection
     )
 }
 

@@ -507,3 +507,18 @@ async fn ten_thousand_times_damage_to_at_most_two_nodes_is_found_and_mended() {
         lying.is_there(&rack);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_nobody_has_any_more_are_named_by_node_and_device() {
+    let (mut rack, _, lying) = four().await;
+    [0, 1, 3].into_iter().for_each(|node| rack.stop(node));
+    let cluster = rack.connect(3).await.unwrap();
+    let report = scrub(&cluster, 7, ScrubOptions { repair: false, ..MEND }).await;
+    assert!(report.unreadable.count > 0 && !report.is_whole(), "{report:?}");
+    let pages = |node: usize| lying.places[node].iter().any(|(extent, _)| extent.length_bytes > 0);
+    for node in [0, 1, 3].into_iter().filter(|node| pages(*node)) {
+        let named = format!("of node {} (set 7.0): nodes ", id(node));
+        assert!(report.unreadable.first.iter().any(|found| found.contains(&named)), "{named}: {report:?}");
+    }
+    assert!(!report.unreadable.first.iter().any(|found| found.contains(&format!("of node {} (", id(2)))));
+}
