@@ -19,7 +19,7 @@ mod shell;
 use args::{Arguments, Bench, Command};
 use clap::Parser;
 use failure::Failure;
-use session::Session;
+use session::{Reach, Session};
 use std::process::ExitCode;
 
 /// Joins and groupings allocate large pieces for short times, from every thread: the system's allocator gives them back to the
@@ -61,8 +61,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Tables(tables) => command::tables::run(&open_to_read()?, tables),
         Command::Seal(tables) => command::seal::run(&open()?, tables),
         Command::Drop(table) => command::tables::drop(&open()?, table),
-        Command::Scrub(scrub) => command::scrub::run(&open_to_read()?, scrub),
-        Command::Fsck(fsck) => command::scrub::check(&Session::open_to_check(global)?, fsck),
+        Command::Scrub(scrub) => command::scrub::run(&Reach::open(global)?, scrub),
+        Command::Fsck(fsck) => command::scrub::check(&Reach::open(global)?, fsck),
         Command::Rebuild(rebuild) => command::rebuild::run(global, rebuild),
         Command::Refresh(refresh) => command::refresh::run(&open()?, refresh),
         Command::Kv(kv) => command::kv::run(global, kv),

@@ -66,15 +66,6 @@ impl Session {
         Self::over(global, file, nodes, away_max)
     }
 
-    /// The same for finding out what is lost: one node is enough.
-    pub(crate) fn open_to_check(global: &Global) -> Result<Self, Failure> {
-        let file = ClusterFile::find_or_create(global)?;
-        let others = file.endpoints().len().saturating_sub(1);
-        let away_max = global.away.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
-        let nodes = Nodes::start(&file, away_max)?;
-        Self::over(global, file, nodes, away_max)
-    }
-
     /// The same with nodes that have so much memory for pages, if it matters.
     pub(crate) fn open_with_cache(global: &Global, cache_bytes: Option<u64>) -> Result<Self, Failure> {
         let Some(bytes) = cache_bytes else { return Self::open(global) };
@@ -159,6 +150,38 @@ impl Session {
         if let Err(error) = self.runtime.block_on(self.engine.sweep()) {
             tracing::warn!(%error, "nodes keep changed rows of tables that are gone; `rackscan seal` lets them forget");
         }
+    }
+
+    pub(crate) fn block_on<T, E: Into<Failure>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure> {
+        self.runtime.block_on(work).map_err(Into::into)
+    }
+}
+
+/// A cluster without an engine, for looking after what lies in it: whether changed rows can be read does not matter there.
+pub(crate) struct Reach {
+    // Fields end in this order: connections before the nodes they lead to.
+    cluster: Cluster,
+    runtime: Runtime,
+    _nodes: Nodes,
+}
+
+impl Reach {
+    /// Reaches a cluster of which one node is enough, unless the options say how many may be away.
+    pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
+        let file = ClusterFile::find_or_create(global)?;
+        let others = file.endpoints().len().saturating_sub(1);
+        let away_max = global.away.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
+        let nodes = Nodes::start(&file, away_max)?;
+        let runtime = runtime(global)?;
+        let cluster = runtime.block_on(connect(&file, global.wire.map(Into::into), 0, away_max))?;
+        Ok(Self { cluster, runtime, _nodes: nodes })
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
     pub(crate) fn block_on<T, E: Into<Failure>>(

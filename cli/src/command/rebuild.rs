@@ -7,7 +7,7 @@ use crate::{
     failure::Failure,
     output::{Cell, TextTable, print_text},
     progress,
-    session::Session,
+    session::Reach,
 };
 use rackscan_client::{RebuildReport, ScrubOptions};
 use rackscan_format::ids::NodeId;
@@ -31,12 +31,12 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     }
     // Where the other nodes stay, this one does.
     start_one(&ClusterFile::read(&file.path)?, node)?;
-    let session = Session::open_to_read(global)?;
+    let reach = Reach::open(global)?;
     let options = ScrubOptions { bytes_per_second: asked.rate, ..ScrubOptions::default() };
     let started = Instant::now();
     let bar = progress::mending(&format!("node {node}"));
     let listener = bar.listener();
-    let rebuilt = session.block_on(session.cluster().rebuild(node, &options, &listener));
+    let rebuilt = reach.block_on(reach.cluster().rebuild(node, &options, &listener));
     bar.end();
     let (report, elapsed) = (rebuilt?, started.elapsed());
     print(&report, asked, elapsed)?;

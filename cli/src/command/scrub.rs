@@ -5,30 +5,30 @@ use crate::{
     failure::Failure,
     output::{Cell, TextTable, print_text},
     progress,
-    session::Session,
+    session::Reach,
 };
 use rackscan_client::{Findings, ScrubOptions, ScrubReport};
 use rackscan_format::ids::{NodeId, TableId};
 
 /// Mends what is rotten in protected tables.
-pub(crate) fn run(session: &Session, asked: &Scrub) -> Result<(), Failure> {
+pub(crate) fn run(reach: &Reach, asked: &Scrub) -> Result<(), Failure> {
     let options =
         ScrubOptions { repair: !asked.dry_run, equations: asked.equations, bytes_per_second: asked.rate };
-    let (tables, left) = tables(session, &asked.tables)?;
+    let (tables, left) = tables(reach, &asked.tables)?;
     let problems = match asked.tables.is_empty() {
         true => Vec::new(),
         false => left,
     };
     // To look is not to mend.
     let is_good = if asked.dry_run { ScrubReport::is_clean } else { ScrubReport::is_whole };
-    look(session, &tables, &options, asked.format, problems, is_good)
+    look(reach, &tables, &options, asked.format, problems, is_good)
 }
 
 /// Looks at everything and changes nothing.
-pub(crate) fn check(session: &Session, asked: &Fsck) -> Result<(), Failure> {
+pub(crate) fn check(reach: &Reach, asked: &Fsck) -> Result<(), Failure> {
     let options = ScrubOptions { repair: false, equations: true, bytes_per_second: asked.rate };
-    let (tables, left) = tables(session, &asked.tables)?;
-    look(session, &tables, &options, asked.format, left, ScrubReport::is_clean)
+    let (tables, left) = tables(reach, &asked.tables)?;
+    look(reach, &tables, &options, asked.format, left, ScrubReport::is_clean)
 }
 
 /// A table that can be looked at.
@@ -38,34 +38,32 @@ struct Protected {
 }
 
 /// The tables that were asked for, or all: those that have parity, and what is wrong with others in a line each.
-fn tables(session: &Session, asked: &[String]) -> Result<(Vec<Protected>, Vec<String>), Failure> {
-    let engine = session.engine();
-    let all = engine.tables();
-    if let Some(unknown) = asked.iter().find(|name| all.iter().all(|info| info.name != **name)) {
-        let names: Vec<&str> = all.iter().map(|info| &info.name[..]).collect();
+fn tables(reach: &Reach, asked: &[String]) -> Result<(Vec<Protected>, Vec<String>), Failure> {
+    let catalog = reach.block_on(reach.cluster().catalog())?;
+    let mut names: Vec<&str> = catalog.tables.iter().map(|table| &table.definition.name[..]).collect();
+    names.extend(catalog.broken.iter().map(|table| &table.name[..]));
+    if let Some(unknown) = asked.iter().find(|name| !names.contains(&&name[..])) {
         return Err(Failure::Usage(format!("no table {unknown}, only {}", names.join(", "))));
     }
-    let broken = session.block_on(session.cluster().catalog())?.broken;
+    let is_asked = |name: &String| asked.is_empty() || asked.contains(name);
     let (mut protected, mut left) = (Vec::new(), Vec::new());
-    for info in all.into_iter().filter(|info| asked.is_empty() || asked.contains(&info.name)) {
-        if let Some(error) = info.broken {
-            left.push(format!("{}: cannot be read: {error}", info.name));
-            // What is left of it says which of its bytes are gone.
-            let ids = broken.iter().filter(|table| table.name == info.name).flat_map(|table| &table.ids);
-            protected.extend(ids.map(|id| Protected { name: info.name.clone(), id: *id }));
-            continue;
-        }
-        let definition = engine.describe(&info.name)?.definition;
+    for definition in catalog.tables.iter().map(|table| &table.definition) {
         match definition.protection {
-            Some(_) => protected.push(Protected { name: info.name, id: definition.id }),
-            None => eprintln!("{}: not protected, so it is not looked at", info.name),
+            _ if !is_asked(&definition.name) => {}
+            Some(_) => protected.push(Protected { name: definition.name.clone(), id: definition.id }),
+            None => eprintln!("{}: not protected, so it is not looked at", definition.name),
         }
+    }
+    for table in catalog.broken.iter().filter(|table| is_asked(&table.name)) {
+        left.push(format!("{}: cannot be read: {}", table.name, table.error));
+        // What is left of it says which of its bytes are gone.
+        protected.extend(table.ids.iter().map(|id| Protected { name: table.name.clone(), id: *id }));
     }
     Ok((protected, left))
 }
 
 fn look(
-    session: &Session,
+    reach: &Reach,
     tables: &[Protected],
     options: &ScrubOptions,
     format: Format,
@@ -88,7 +86,7 @@ fn look(
         let started = std::time::Instant::now();
         let bar = progress::mending(name);
         let listener = bar.listener();
-        let looked = session.block_on(session.cluster().scrub(*id, options, &listener));
+        let looked = reach.block_on(reach.cluster().scrub(*id, options, &listener));
         bar.end();
         let report = match looked {
             Ok(report) => report,

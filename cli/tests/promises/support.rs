@@ -152,7 +152,7 @@ pub(crate) fn protected(name: &str) -> Data {
 pub(crate) fn flip(path: &Path, every: usize) -> usize {
     use std::os::unix::fs::FileExt;
     // What lies before is the device's label.
-    const FIRST: u64 = 1 << 20;
+    const FIRST: u64 = 64 << 10;
     let file = std::fs::File::options().read(true).write(true).open(path).expect("a device");
     let (mut sector, mut written, mut flipped) = (vec![0; 4096], 0, 0);
     let blocks = std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("it is there"));

@@ -2,7 +2,7 @@
 //!
 //! | what a read finds | what becomes of it |
 //! |---|---|
-//! | a page that arrives with a wrong checksum or identity | reconstructed, and mended there |
+//! | a page that arrives, or was read from an attached device, with a wrong checksum or identity | reconstructed, and mended there |
 //! | a node that cannot read its device | its pages are asked for one by one; those that it does not give are reconstructed, and mended |
 //! | a node that does not know a segment which it must have, as another node says | reconstructed; the node is for [`Cluster::rebuild`] |
 //!
@@ -66,6 +66,24 @@ impl Cluster {
             });
         }
         Ok(came)
+    }
+
+    /// Pages of a segment that were read from its node's devices without it; of a protected table those that are not what was stored there are replaced by what others have, and the node is
+    /// told. `fetched` learns what that took.
+    ///
+    /// # Errors
+    /// Pages that do not come back.
+    pub async fn made_right(
+        &self,
+        node: NodeId,
+        (table, segment): (TableId, SegmentId),
+        wanted: &[PageWanted],
+        pages: Vec<PageBuffer>,
+        fetched: &mut FetchedPages,
+    ) -> Result<Vec<PageBuffer>, ClientError> {
+        let mut found: Vec<Option<PageBuffer>> = pages.into_iter().map(Some).collect();
+        self.replace_rotten(node, (table, segment), wanted, &mut found, fetched).await?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// Puts what others have in the place of pages of a protected table that did not arrive as they were stored.

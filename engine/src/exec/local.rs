@@ -6,7 +6,7 @@ use super::{
     context::Waiting,
     segment::{SegmentWork, Sink, scan_here},
 };
-use rackscan_client::PageBuffer;
+use rackscan_client::{FetchedPages, PageBuffer};
 use rackscan_scan::PageWanted;
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) 
     scan_here(work, first_block, sink, async |wanted| read(work, &wanted).await).await.map(|_| ())
 }
 
-/// Reads pages from attached devices.
+/// Reads pages from attached devices. Rotten ones of a protected table come from what other nodes have.
 pub(super) async fn read(work: &SegmentWork, wanted: &[PageWanted]) -> Result<Vec<PageBuffer>, ScanError> {
     let extents: Vec<_> = wanted.iter().map(|page| page.extent).collect();
     if let Some(capture) = &work.capture {
@@ -28,5 +28,10 @@ pub(super) async fn read(work: &SegmentWork, wanted: &[PageWanted]) -> Result<Ve
     let pages = work.query.devices.read(work.node, &extents).await;
     // Failed reads are reads, too.
     work.meter.read(bytes, began, &waiting);
-    Ok(pages?)
+    let (segment, mut fetched) = ((work.directory.table, work.directory.segment), FetchedPages::default());
+    let pages = work.query.cluster.made_right(work.node, segment, wanted, pages?, &mut fetched).await?;
+    if fetched.reconstructed_pages > 0 {
+        work.meter.fetched(&fetched, &waiting);
+    }
+    Ok(pages)
 }
