@@ -166,7 +166,7 @@ const _: () =
     assert!(MAP_PIECE_BYTES_MAX <= MEMORY_BYTES_MIN as u64 && CELL_BYTES_MAX as usize <= MEMORY_BYTES_MIN);
 const _: () = assert!(MEND_REQUEST_BYTES <= MEMORY_BYTES_MIN);
 // A round fits the least memory, each of its requests in slots of its own.
-const _: () = assert!(GATHER_BYTES as usize + 32 * SLOT_BYTES <= MEMORY_BYTES_MIN);
+const _: () = assert!(GATHER_BYTES + 32 * SLOT_BYTES as u64 <= MEMORY_BYTES_MIN as u64);
 const _: () = assert!(CELL_BYTES_MAX as usize <= GATHER_REQUEST_BYTES && GATHER_READ_BYTES <= RAW_BYTES_MAX);
 const _: () = assert!(GATHER_READ_BYTES.is_multiple_of(SECTOR_BYTES));
 // The connection's queue holds every outstanding request, its abandoned ones included.

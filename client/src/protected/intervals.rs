@@ -142,7 +142,8 @@ mod tests {
             join(&mut first, range);
         }
         assert_eq!(first, [0..20, 30..40]);
-        let found = intervals(&BTreeMap::from([(cell(0), first), (cell(1), vec![5..35])]));
+        let found =
+            intervals(&BTreeMap::from([(cell(0), first), (cell(1), std::iter::once(5..35).collect())]));
         let both = vec![cell(0), cell(1)];
         let expected = [
             (0..5, vec![cell(0)]),

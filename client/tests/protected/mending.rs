@@ -172,20 +172,31 @@ fn forge(rack: &Rack, node: usize) {
     let cell = streams.filter(|stream| stream.node == id(node)).find_map(|stream| stream.parity.first_mut());
     let cell = cell.expect("it has parity");
     flip(rack, node, &cell.extent, 5);
-    let file = File::open(rack.device(node)).unwrap();
+    let file = File::open(rack.device(node)).expect("the rack has it");
     cell.checksum = codec::checksum(&bytes(&file, &cell.extent));
     let cell = *cell;
     for other in 0..nodes {
-        std::fs::write(rack.data(other).join("maps").join("00000007"), forged.seal().unwrap()).unwrap();
+        std::fs::write(
+            rack.data(other).join("maps").join("00000007"),
+            forged.seal().expect("the rack has it"),
+        )
+        .expect("the rack has it");
     }
     let file = rack.data(node).join("catalog");
-    let content = codec::unseal(codec::Envelope::Catalog, "the catalog", &std::fs::read(&file).unwrap());
-    let (labels, cluster, mut catalog): (Vec<u64>, u64, NodeCatalog) = content.unwrap();
+    let content = codec::unseal(
+        codec::Envelope::Catalog,
+        "the catalog",
+        &std::fs::read(&file).expect("the rack has it"),
+    );
+    let (labels, cluster, mut catalog): (Vec<u64>, u64, NodeCatalog) = content.expect("the rack has it");
     let sets = catalog.tables.iter_mut().flat_map(|table| &mut table.sets);
     let held = sets.flat_map(|set| &mut set.parity).find(|held| held.extent == cell.extent);
     held.expect("the catalog has it").checksum = cell.checksum;
-    std::fs::write(&file, codec::seal(codec::Envelope::Catalog, &(labels, cluster, catalog)).unwrap())
-        .unwrap();
+    std::fs::write(
+        &file,
+        codec::seal(codec::Envelope::Catalog, &(labels, cluster, catalog)).expect("the rack has it"),
+    )
+    .expect("the rack has it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,9 +236,9 @@ async fn what_more_nodes_lose_than_parity_bears_is_named_and_nothing_is_put_in_i
     );
     assert!(report.unreadable.first[0].contains("at bytes"), "{report:?}");
     let (mut mended, mut left) = (0, 0);
-    for node in 0..3 {
+    for (node, (places, spoiled)) in lying.places.iter().zip(&expected).enumerate().take(3) {
         let file = File::open(rack.device(node)).unwrap();
-        for ((extent, whole), spoiled) in lying.places[node].iter().zip(&expected[node]) {
+        for ((extent, whole), spoiled) in places.iter().zip(spoiled) {
             let found = bytes(&file, extent);
             assert!(found == *whole || found == *spoiled, "bytes that were never there");
             if found == *whole { mended += 1 } else { left += 1 }

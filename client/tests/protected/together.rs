@@ -238,13 +238,12 @@ async fn survivors_that_die_at_any_moment_of_a_fetch_leave_its_pages_right() {
     let (mut rack, cluster, table) = large(4, 64 << 20).await;
     rack.stop(0);
     is_whole(&cluster, &table, 0).await;
-    for moment in 0..12 {
+    for (moment, dying) in (0..12).zip([1, 2, 3].into_iter().cycle()) {
         let reader = {
             let (cluster, table) = (cluster.clone(), table.clone());
             tokio::spawn(async move { is_whole(&cluster, &table, 0).await })
         };
         tokio::time::sleep(Duration::from_millis(moment)).await;
-        let dying = 1 + moment as usize % 3;
         tokio::task::block_in_place(|| rack.stop(dying));
         let read = tokio::time::timeout(PATIENCE, reader).await.expect("nobody waits for ever");
         assert!(read.expect("it reads").pages > 0);
