@@ -15,13 +15,9 @@ pub(crate) fn run(reach: &Reach, asked: &Scrub) -> Result<(), Failure> {
     let options =
         ScrubOptions { repair: !asked.dry_run, equations: asked.equations, bytes_per_second: asked.rate };
     let (tables, left) = tables(reach, &asked.tables)?;
-    let problems = match asked.tables.is_empty() {
-        true => Vec::new(),
-        false => left,
-    };
     // To look is not to mend.
     let is_good = if asked.dry_run { ScrubReport::is_clean } else { ScrubReport::is_whole };
-    look(reach, &tables, &options, asked.format, problems, is_good)
+    look(reach, &tables, &options, asked.format, left, is_good)
 }
 
 /// Looks at everything and changes nothing.
@@ -117,15 +113,14 @@ fn look(
         }
     }
     print_text(&shown.render(format))?;
-    match problems.len() {
-        0 => Ok(()),
-        count => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
-            Err(Failure::Runtime(format!(
-                "{count} of the tables are not whole: `rackscan scrub` mends what is rotten, `rackscan rebuild NODE` gives a node back what it has lost"
-            )))
-        }
+    if problems.is_empty() {
+        return Ok(());
     }
+    problems.iter().for_each(|problem| eprintln!("{problem}"));
+    Err(Failure::Runtime(
+        "not everything is whole, see above: `rackscan scrub` mends what is rotten, `rackscan rebuild NODE` gives a node back what it has lost"
+            .to_owned(),
+    ))
 }
 
 /// What was found, one by one as far as the report has it.
