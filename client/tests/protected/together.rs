@@ -1,35 +1,22 @@
-//! Do many pages of lost nodes come back right, with few requests? And how fast: for a desk, it checks the pages, and no time:
+//! Do many pages of lost nodes come back right, with few requests?
 //!
-//! `cargo test --release -p rackscan-client --test protected -- --ignored --nocapture rate`
-//!
-//! Method: tables of random numbers in pages of 128 KiB, of which a segment needs several rounds of survivors' bytes. What it prints is the fastest of some rounds over a table on four nodes of
-//! this process, of which some are stopped: several readers fetch pages of each segment of the stopped ones, as scans do, some columns with one call.
+//! Method: tables of random numbers in pages of 128 KiB, of which a segment needs several rounds of survivors' bytes.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use rackscan_client::{Cluster, ClusterTable, LoadSession, PlacedSegment};
+use rackscan_client::{Cluster, ClusterTable, LoadSession};
 use rackscan_format::{
     chunk::{ChunkInput, ChunkWriter, EncodedPage, Values},
-    ids::{ColumnId, DeviceId, NodeId, SegmentId, TableId},
-    page::{PageIdentity, PageView},
+    ids::{ColumnId, DeviceId, SegmentId},
     schema::{ColumnDefinition, ColumnType, Protection, TableDefinition},
     segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
 };
 
 use crate::support::{PATIENCE, Pages, Rack, definition, id, table, wanted};
 
-const NODES: usize = 4;
 const COLUMNS: u16 = 8;
 const ROWS: u32 = 131_072;
 const PAGE_BYTES: u64 = 128 << 10;
-const SEGMENTS: u32 = 40;
-const ROUNDS: usize = 5;
 
 /// What it took to fetch pages.
 #[derive(Debug, Default, Clone, Copy)]
@@ -37,7 +24,6 @@ struct Took {
     pages: u64,
     bytes: u64,
     survivor_bytes: u64,
-    time: Duration,
 }
 
 fn wide(rack: &Rack) -> TableDefinition {
@@ -83,70 +69,6 @@ fn numbers(definition: &TableDefinition, number: u32) -> (SegmentDirectory, Page
     (SegmentDirectory { table: definition.id, segment: SegmentId(number), rows: ROWS, chunks }, pages)
 }
 
-/// The pages of the first `columns` columns of a segment, which are right.
-async fn fetch(cluster: &Cluster, placed: &PlacedSegment, columns: u16) -> Took {
-    let (table, segment) = (placed.directory.table, placed.directory.segment);
-    let wanted: Vec<_> = wanted(placed).into_iter().filter(|page| page.column.0 < columns).collect();
-    let fetched = cluster.fetch(placed.node, table, segment, &wanted).await.expect("its pages");
-    for (page, found) in wanted.iter().zip(&fetched.pages) {
-        let identity = PageIdentity { table, segment, column: page.column, page: page.page };
-        assert!(found.is_right() || PageView::open(found.bytes(), &identity).is_ok(), "{identity}");
-    }
-    let bytes = fetched.pages.iter().map(|page| page.bytes().len() as u64).sum();
-    let (pages, survivor_bytes) = (fetched.pages.len() as u64, fetched.survivor_bytes);
-    Took { pages, bytes, survivor_bytes, time: Duration::ZERO }
-}
-
-/// All segments of these nodes, by so many readers.
-async fn round(
-    cluster: &Cluster,
-    table: &Arc<ClusterTable>,
-    nodes: &[NodeId],
-    (readers, columns): (usize, u16),
-) -> Took {
-    let (begun, next) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
-    let readers = (0..readers).map(|_| {
-        let (cluster, table, next) = (cluster.clone(), Arc::clone(table), Arc::clone(&next));
-        let nodes = nodes.to_vec();
-        tokio::spawn(async move {
-            let mut all = Took::default();
-            while let Some(placed) = table.segments.get(next.fetch_add(1, Relaxed)) {
-                if nodes.contains(&placed.node) {
-                    let one = fetch(&cluster, placed, columns).await;
-                    all.pages += one.pages;
-                    all.bytes += one.bytes;
-                    all.survivor_bytes += one.survivor_bytes;
-                }
-            }
-            all
-        })
-    });
-    let mut all = Took::default();
-    for reader in readers.collect::<Vec<_>>() {
-        let one = reader.await.expect("it reads");
-        all.pages += one.pages;
-        all.bytes += one.bytes;
-        all.survivor_bytes += one.survivor_bytes;
-    }
-    Took { time: begun.elapsed(), ..all }
-}
-
-/// Measures and prints.
-async fn measure(what: &str, cluster: &Cluster, table: &Arc<ClusterTable>, nodes: &[NodeId]) {
-    for (readers, columns) in [(1, COLUMNS), (4, COLUMNS), (4, 3), (4, 1)] {
-        let mut best: Option<Took> = None;
-        for _ in 0..ROUNDS {
-            let took = round(cluster, table, nodes, (readers, columns)).await;
-            best = Some(best.filter(|best| best.time <= took.time).unwrap_or(took));
-        }
-        let Took { pages, bytes, survivor_bytes, time } = best.unwrap_or_default();
-        let per_second = u128::from(bytes) * 1_000 / time.as_nanos().max(1);
-        eprintln!(
-            "{what}, {readers} readers, {columns} columns: {pages} pages, {bytes} bytes from {survivor_bytes}: {time:.1?}, {per_second} MB/s"
-        );
-    }
-}
-
 /// A rack with a table of large segments, one at each node.
 async fn large(nodes: usize, memory_bytes: usize) -> (Rack, Cluster, ClusterTable) {
     let rack = Rack::with_devices(nodes, 64 << 20);
@@ -174,7 +96,7 @@ async fn is_whole(cluster: &Cluster, table: &ClusterTable, node: usize) -> Took 
     assert!(fetched.reconstructed_pages == 0 || fetched.reconstructed_pages as usize == pages.len());
     let bytes = pages.iter().map(|page| page.len() as u64).sum();
     let (pages, survivor_bytes) = (u64::from(fetched.reconstructed_pages), fetched.survivor_bytes);
-    Took { pages, bytes, survivor_bytes, time: Duration::ZERO }
+    Took { pages, bytes, survivor_bytes }
 }
 
 /// Raw requests that nodes have had.
@@ -278,24 +200,4 @@ async fn many_readers_of_large_lost_segments_with_the_least_memory_all_get_their
         let read = tokio::time::timeout(PATIENCE, reader).await.expect("nobody waits for ever");
         read.expect("it reads");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures for half a minute; run it by name"]
-async fn pages_of_lost_nodes_come_back_at_a_rate_that_is_printed() {
-    let mut rack = Rack::with_devices(NODES, 1 << 30);
-    let cluster = rack.connect_with(2, 256 << 20).await.expect("all nodes are there");
-    let load = LoadSession::begin(&cluster, wide(&rack)).await.expect("a new table");
-    for number in 0..SEGMENTS {
-        let (directory, pages) = numbers(load.definition(), number);
-        load.append(id(number as usize % NODES), &directory, &pages).await.expect("the node takes it");
-    }
-    load.publish().await.expect("all nodes are there");
-    let all = Arc::new(table(&cluster, 7).await);
-    assert_eq!(all.definition.id, TableId(7));
-    measure("all nodes", &cluster, &all, &[id(0), id(1)]).await;
-    rack.stop(1);
-    measure("without one node", &cluster, &all, &[id(1)]).await;
-    rack.stop(0);
-    measure("without two nodes", &cluster, &all, &[id(0), id(1)]).await;
 }
