@@ -18,6 +18,7 @@ use crate::{
     run::{RUNS_FROM, Run, RunFault},
 };
 use rackscan_format::{
+    chunk::Effort,
     ids::SegmentId,
     schema::TableDefinition,
     withheld::{WithheldError, WithheldRows},
@@ -186,7 +187,7 @@ impl Layer {
             return Ok(());
         }
         let segment = self.number();
-        let run = Run::encode(&self.definition, segment, rows)?;
+        let run = Run::encode(&self.definition, segment, rows, Effort::Quick)?;
         self.places.extend(rows.iter().zip(0..).map(|((row, _), place)| (*row, (segment, place))));
         self.runs.push(Arc::new(run));
         Ok(())

@@ -12,7 +12,7 @@ use crate::{
     row::{Datum, RowFault},
 };
 use rackscan_format::{
-    chunk::{ChunkError, ChunkInput, ChunkWriter, EncodedPage, Values},
+    chunk::{ChunkError, ChunkInput, ChunkWriter, Effort, EncodedPage, Values},
     encoding::text::TextValues,
     ids::{ColumnId, DeviceId, PageNumber, SegmentId},
     schema::{ColumnType, TableDefinition},
@@ -66,7 +66,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Lays out rows, in this order; each has a value for every column. Its pages and directory name `definition` and `segment`.
+    /// Lays out rows, in this order; each has a value for every column. Its pages and directory name `definition` and `segment`. What is to be stored is worth
+    /// full effort; what a query waits for is not.
     ///
     /// # Errors
     /// [`RunFault::Chunk`], for no rows or too many, among others.
@@ -74,8 +75,9 @@ impl Run {
         definition: &TableDefinition,
         segment: SegmentId,
         rows: &[(RowIdentity, Vec<Datum>)],
+        effort: Effort,
     ) -> Result<Self, RunFault> {
-        let (mut writer, mut offset_bytes) = (ChunkWriter::new(), 0);
+        let (mut writer, mut offset_bytes) = (ChunkWriter::with(effort), 0);
         let (mut pages, mut chunks) = (Vec::new(), Vec::new());
         for ((index, number), column) in (0..).zip(0..).zip(&definition.columns) {
             let cells = Cells::of(column.column_type, rows.iter().map(|(_, row)| row.get::<usize>(index)));

@@ -22,6 +22,7 @@ use crate::{
     run::{Run, RunFault},
 };
 use rackscan_format::{
+    chunk::Effort,
     home::KeyHash,
     ids::{NodeId, SegmentId},
     schema::TableDefinition,
@@ -130,7 +131,7 @@ impl Sealing {
     fn segment(&mut self, node: NodeId, rows: &[Row]) -> Result<SealedSegment, RunFault> {
         let segment = self.next;
         self.next = SegmentId(segment.0.saturating_add(1));
-        let run = Run::encode(&self.successor, segment, rows)?;
+        let run = Run::encode(&self.successor, segment, rows, Effort::Full)?;
         self.places.extend(rows.iter().zip(0..).map(|((row, _), place)| (*row, (segment, place))));
         Ok(SealedSegment { node, run })
     }

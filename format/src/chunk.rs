@@ -161,6 +161,17 @@ pub(crate) struct Written {
 #[derive(Debug, Default)]
 pub struct ChunkWriter {
     texts: TextRoom,
+    effort: Effort,
+}
+
+/// How much is done to make texts small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effort {
+    /// All that makes them smaller: for what lies on devices.
+    #[default]
+    Full,
+    /// No table of symbols is trained, which takes long for a few texts: for what is in memory for a short time.
+    Quick,
 }
 
 impl ChunkWriter {
@@ -168,6 +179,12 @@ impl ChunkWriter {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, which takes so much effort.
+    #[must_use]
+    pub fn with(effort: Effort) -> Self {
+        Self { effort, ..Self::default() }
     }
 
     /// Encodes a chunk and hands its pages to `out` in row order, page numbers counting from 0.
@@ -195,7 +212,7 @@ impl ChunkWriter {
                     Some((bytes, offsets)) => TextValues { bytes, offsets },
                     None => texts,
                 };
-                &mut *choose_text(texts, validity, chunk.page_bytes, &mut self.texts)
+                &mut *choose_text(texts, validity, chunk.page_bytes, (self.effort, &mut self.texts))
             }
         };
         cut(chunk, validity, encoder, out)

@@ -1,7 +1,8 @@
 //! What do queries cost while refresh functions run at full rate?
 //!
 //! Method: turns without and with refreshes follow each other; in each, every query runs once. In turns with refreshes every stream inserts and
-//! deletes without a pause, and after each query one statement looks whether any order is there in part.
+//! deletes without a pause. After each query, in both, one statement looks whether any order is there in part: so each query follows the same one, and finds the
+//! same in caches.
 //!
 //! Invariants
 //! - Ratios are medians of turns that were made next to each other, in one run.
@@ -37,6 +38,8 @@ pub struct InterferenceOptions {
     pub streams: u32,
     /// The first stream that is not done yet; each is done once.
     pub first_stream: u32,
+    /// How nice their threads are.
+    pub nice: u8,
     /// Where scans run.
     pub policy: Policy,
     /// Threads of the engine.
@@ -57,6 +60,8 @@ pub struct InterferenceLine {
     pub threads: usize,
     /// Streams that refreshed at a time.
     pub streams: u32,
+    /// How nice their threads were.
+    pub nice: u8,
     /// Milliseconds of each turn without refreshes.
     pub idle_ms: Vec<f64>,
     /// Milliseconds of each turn with them.
@@ -101,7 +106,10 @@ struct Work {
 
 impl Work {
     /// Inserts and deletes, one stream after the other, until it is told to stop.
-    fn go_on(&self, refresher: &mut Refresher<'_>) {
+    fn go_on(&self, refresher: &mut Refresher<'_>, nice: u8) {
+        if let Err(error) = refresher.be_nice(nice) {
+            return self.fail(error);
+        }
         while !self.stop.load(Ordering::Relaxed) {
             let stream = self.next_stream.fetch_add(1, Ordering::Relaxed);
             let count = || {
@@ -109,12 +117,15 @@ impl Work {
             };
             for function in [Function::NewSales, Function::OldSales] {
                 if let Err(error) = refresher.run(function, stream, &self.stop, &count) {
-                    self.stop.store(true, Ordering::Relaxed);
-                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    return;
+                    return self.fail(error);
                 }
             }
         }
+    }
+
+    fn fail(&self, error: RefreshError) {
+        self.stop.store(true, Ordering::Relaxed);
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
     fn failure(&self) -> Result<(), RefreshError> {
@@ -165,8 +176,9 @@ pub fn run(
     }
     for turn in 0..options.repeat {
         on_step(Step { done: u64::from(turn) * 2 + 1, total, doing: "without refreshes" });
-        for (query, times) in options.queries.iter().zip(&mut gathered.times) {
-            times.idle.push(timed(engine, runtime, query)?);
+        for (number, query) in options.queries.iter().enumerate() {
+            let time = gathered.look_after(engine, runtime, query, &expected)?;
+            gathered.times[number].idle.push(time);
         }
         on_step(Step { done: u64::from(turn) * 2 + 2, total, doing: "with refreshes" });
         busy_turn(engine, runtime, options, &work, &expected, &mut gathered)?;
@@ -175,10 +187,22 @@ pub fn run(
     Ok(lines(engine, options, &work, &gathered))
 }
 
-fn timed(engine: &Engine, runtime: &Handle, query: &Query) -> Result<f64, RefreshError> {
-    let began = Instant::now();
-    runtime.block_on(engine.sql(query.sql))?;
-    Ok(began.elapsed().as_secs_f64() * 1e3)
+impl Gathered {
+    /// Milliseconds of a query, after which is looked whether every order is whole.
+    fn look_after(
+        &mut self,
+        engine: &Engine,
+        runtime: &Handle,
+        query: &Query,
+        expected: &Expected,
+    ) -> Result<f64, RefreshError> {
+        let began = Instant::now();
+        runtime.block_on(engine.sql(query.sql))?;
+        let time = began.elapsed();
+        self.orders_checked += runtime.block_on(expected.check(engine))?;
+        self.looks += 1;
+        Ok(time.as_secs_f64() * 1e3)
+    }
 }
 
 /// Every query once while all streams refresh.
@@ -198,17 +222,16 @@ fn busy_turn(
     let began = Instant::now();
     let measured = thread::scope(|scope| {
         for mut refresher in refreshers {
-            scope.spawn(move || work.go_on(&mut refresher));
+            scope.spawn(move || work.go_on(&mut refresher, options.nice));
         }
         // All of them are at work.
         let before = work.transactions.load(Ordering::Relaxed);
         while work.transactions.load(Ordering::Relaxed) < before + 20 && !work.stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(1));
         }
-        let measured = options.queries.iter().zip(&mut gathered.times).try_for_each(|(query, times)| {
-            times.busy.push(timed(engine, runtime, query)?);
-            gathered.orders_checked += runtime.block_on(expected.check(engine))?;
-            gathered.looks += 1;
+        let measured = options.queries.iter().enumerate().try_for_each(|(number, query)| {
+            let time = gathered.look_after(engine, runtime, query, expected)?;
+            gathered.times[number].busy.push(time);
             Ok(())
         });
         work.stop.store(true, Ordering::Relaxed);
@@ -235,6 +258,7 @@ fn lines(
             placement: options.policy.to_string(),
             threads: options.threads,
             streams: options.streams,
+            nice: options.nice,
             idle_ms: times.idle.clone(),
             busy_ms: times.busy.clone(),
             idle_median_ms: median(times.idle.clone()).unwrap_or(f64::NAN),

@@ -3,6 +3,9 @@
 //! RF1 inserts new orders with their lines, RF2 deletes old ones (TPC-H 2.27 and 2.28); each order with its lines is one transaction. A stream is a
 //! thread with connections of its own, which waits for each of its transactions.
 //!
+//! A stream goes as fast as it is answered, so on processors that it shares with queries it would take from them whatever it can get: what an order costs less becomes more orders.
+//! Therefore its thread is nice: it has all processors that no query needs, and a small share of the others.
+//!
 //! Invariants
 //! - Whatever ends a stream early, no order is there without its lines.
 
@@ -20,6 +23,8 @@ use std::{
 };
 use tokio::runtime::Handle;
 
+/// How nice a stream's thread is, unless asked otherwise: a tenth of the weight of a query's.
+pub const STREAM_NICE: u8 = 10;
 /// Orders that RF2 looks for together.
 const SOUGHT_TOGETHER: usize = 128;
 /// Orders after which a stream looks whether changed rows are to be sealed.
@@ -50,6 +55,14 @@ pub enum RefreshError {
     Thread {
         /// The stream.
         stream: u32,
+        /// What it says.
+        source: std::io::Error,
+    },
+    /// The system does not let a thread be nicer.
+    #[error("a thread with nice {nice}: {source}; try --nice 0")]
+    Nice {
+        /// How nice it was to be.
+        nice: u8,
         /// What it says.
         source: std::io::Error,
     },
@@ -106,6 +119,19 @@ impl<'e> Refresher<'e> {
     pub fn open(engine: &'e Engine, runtime: Handle, scale: f64) -> Result<Self, RefreshError> {
         let writer = runtime.block_on(engine.row_writer())?;
         Ok(Self { engine, runtime, writer, scale })
+    }
+
+    /// Makes the calling thread, which is to run the stream, so nice for as long as it lives; 0 leaves it as it is.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn be_nice(&self, nice: u8) -> Result<(), RefreshError> {
+        if nice == 0 {
+            return Ok(());
+        }
+        // Of the calling thread: on Linux, threads have priorities of their own.
+        rustix::process::setpriority_process(None, nice.into())
+            .map_err(|source| RefreshError::Nice { nice, source: source.into() })
     }
 
     /// Runs a function of this stream (from 1), until it is told to stop. `on_order` is called after each transaction.

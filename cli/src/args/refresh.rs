@@ -2,6 +2,7 @@
 
 use super::{Format, PlacementArgument};
 use clap::{Args, ValueEnum};
+use rackscan_bench::refresh::STREAM_NICE;
 use std::path::PathBuf;
 
 /// `rackscan refresh`
@@ -20,6 +21,9 @@ pub(crate) struct Refresh {
     /// The first stream: those before it were done already
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
+    /// How nice the threads of streams are, as for nice(1): queries get the processors first, streams all that is left; 0 takes from queries what it can
+    #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
+    pub(crate) nice: u8,
     /// How to print what was done
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
@@ -52,6 +56,9 @@ pub(crate) struct BenchRefresh {
     /// The first stream: those before it were done already
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
+    /// How nice the threads of streams are, as for nice(1): queries get the processors first, streams all that is left; 0 takes from queries what it can
+    #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
+    pub(crate) nice: u8,
     /// Where scans run
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) placement: PlacementArgument,

@@ -21,6 +21,7 @@ pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> 
         repeat: asked.repeat,
         streams: asked.streams,
         first_stream: asked.first,
+        nice: asked.nice,
         policy: asked.placement.into(),
         threads: threads(global),
     };

@@ -34,8 +34,11 @@ pub(crate) fn run(session: &Session, asked: &Refresh) -> Result<(), Failure> {
         for stream in asked.first..asked.first.saturating_add(asked.streams) {
             let (bar, stop) = (&bar, &stop);
             let one = move || {
-                let outcome = Refresher::open(session.engine(), session.handle(), scale)
-                    .and_then(|mut refresher| refresher.run(function, stream, stop, &|| bar.inc(1)));
+                let outcome =
+                    Refresher::open(session.engine(), session.handle(), scale).and_then(|mut refresher| {
+                        refresher.be_nice(asked.nice)?;
+                        refresher.run(function, stream, stop, &|| bar.inc(1))
+                    });
                 // One that failed ends the others between two transactions.
                 stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 outcome

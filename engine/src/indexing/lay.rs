@@ -23,6 +23,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use rackscan_client::LoadSession;
 use rackscan_delta::{identity::RowIdentity, layer::RUN_BYTES_MAX, row::Datum, run::Run};
 use rackscan_format::{
+    chunk::Effort,
     ids::{ColumnId, NodeId, SegmentId, TableId},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
 };
@@ -141,7 +142,7 @@ async fn encoded(
     let encode = move || {
         let row = |(row, values)| (RowIdentity::Stored { segment: number, row }, values);
         let rows: Vec<_> = (0..).zip(rows).map(row).collect();
-        Run::encode(&definition, number, &rows)
+        Run::encode(&definition, number, &rows, Effort::Full)
     };
     // Encoding takes a processor for a while.
     let run = tokio::task::spawn_blocking(encode).await;

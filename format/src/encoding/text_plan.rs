@@ -18,7 +18,7 @@ use super::{
     validity::Bitmap,
 };
 use crate::{
-    chunk::{ChunkEncoder, Written},
+    chunk::{ChunkEncoder, Effort, Written},
     limits::BLOCK_ROWS,
     zone::ZoneValue,
 };
@@ -42,12 +42,15 @@ pub(crate) fn choose<'c>(
     texts: TextValues<'c>,
     validity: Option<Bitmap<'c>>,
     page_bytes: u32,
-    room: &'c mut TextRoom,
+    (effort, room): (Effort, &'c mut TextRoom),
 ) -> Box<dyn ChunkEncoder + 'c> {
     let lengths = Lengths::measure(&texts);
     let plain_bytes = (texts.offsets[texts.len()] - texts.offsets[0]) as usize;
     let not_empty = lengths.values.iter().filter(|length| **length > 0).count();
-    let fsst_bytes_min = not_empty.max(plain_bytes / 8);
+    let fsst_bytes_min = match effort {
+        Effort::Full => not_empty.max(plain_bytes / 8),
+        Effort::Quick => plain_bytes,
+    };
 
     let distinct = Distinct::of(&texts, validity);
     let dictionary = distinct.map(|distinct| (distinct.estimated_bytes(page_bytes as usize), distinct));
@@ -58,19 +61,22 @@ pub(crate) fn choose<'c>(
         other => other,
     };
 
-    let compressor = compress(&texts, room);
+    let plain = TextChunk { texts, validity, lengths, page_bytes: 0 };
+    if effort == Effort::Quick {
+        return Box::new(PlainChunk { chunk: plain });
+    }
+    let compressor = compress(&plain.texts, room);
     let fsst_bytes = room.codes.len() + table_bytes(&compressor);
     if let Some((bytes, distinct)) = dictionary
-        && bytes <= lengths.bytes + plain_bytes.min(fsst_bytes)
+        && bytes <= plain.lengths.bytes + plain_bytes.min(fsst_bytes)
     {
         return Box::new(DictionaryChunk::new(distinct, validity));
     }
-    let chunk = TextChunk { texts, validity, lengths, page_bytes: 0 };
     if fsst_bytes <= plain_bytes - plain_bytes / SAVED_PART_MIN {
         let codes = Compressed { compressor, codes: &room.codes, ends: &room.ends };
-        return Box::new(FsstChunk { chunk, codes });
+        return Box::new(FsstChunk { chunk: plain, codes });
     }
-    Box::new(PlainChunk { chunk })
+    Box::new(PlainChunk { chunk: plain })
 }
 
 /// Trains a symbol table on a sample (FSST takes 16 KiB of it) and compresses every text.

@@ -1,9 +1,9 @@
 //! Do values come back? For every encoding, with nulls and extremes, over page boundaries, whole and row by row.
 
-use crate::sample::{Column, Decoded, bitmap, decode, encode, gather, identity, one_of_each};
+use crate::sample::{Column, Decoded, bitmap, decode, encode, encode_with, gather, identity, one_of_each};
 use proptest::{collection::vec, prelude::*};
 use rackscan_format::{
-    chunk::{ChunkError, EncodedPage},
+    chunk::{ChunkError, Effort, EncodedPage},
     encoding::Encoding,
     limits::{BLOCK_ROWS, PAGE_BYTES_MAX},
     page::PageView,
@@ -13,6 +13,14 @@ use rackscan_format::{
 /// Encodes a chunk and holds every promise about its pages against it.
 fn assert_comes_back(column: &Column, valid: Option<&[bool]>, page_bytes: u32) {
     let pages = encode(column, valid, page_bytes).expect("a sound chunk");
+    assert_pages(column, valid, page_bytes, &pages);
+    let quick = encode_with(Effort::Quick, column, valid, page_bytes).expect("a sound chunk");
+    assert_pages(column, valid, page_bytes, &quick);
+    let encoding = |page: &EncodedPage| PageView::open(&page.bytes, &identity(0)).map(|view| view.encoding());
+    assert_ne!(encoding(&quick[0]).ok(), Some(Encoding::Fsst), "that would take effort");
+}
+
+fn assert_pages(column: &Column, valid: Option<&[bool]>, page_bytes: u32, pages: &[EncodedPage]) {
     let mut next_row = 0;
     for (number, page) in pages.iter().enumerate() {
         assert_eq!(page.first_row, next_row);

@@ -1,7 +1,7 @@
 //! How do tests make chunks and read all of them back?
 
 use rackscan_format::{
-    chunk::{ChunkError, ChunkInput, ChunkWriter, EncodedPage, Values},
+    chunk::{ChunkError, ChunkInput, ChunkWriter, Effort, EncodedPage, Values},
     encoding::{
         Encoding,
         bitpack::Scratch,
@@ -70,6 +70,15 @@ pub(crate) fn encode(
     valid: Option<&[bool]>,
     page_bytes: u32,
 ) -> Result<Vec<EncodedPage>, ChunkError> {
+    encode_with(Effort::Full, column, valid, page_bytes)
+}
+
+pub(crate) fn encode_with(
+    effort: Effort,
+    column: &Column,
+    valid: Option<&[bool]>,
+    page_bytes: u32,
+) -> Result<Vec<EncodedPage>, ChunkError> {
     let texts;
     let (values, column_type) = match column {
         Column::Integers(values) => (Values::Integers(values), ColumnType::Int64),
@@ -88,7 +97,7 @@ pub(crate) fn encode(
     let validity = validity.as_deref();
     let chunk = ChunkInput { table, segment, column, column_type, values, validity, page_bytes };
     let mut pages = Vec::new();
-    ChunkWriter::new().encode(&chunk, &mut |page| pages.push(page))?;
+    ChunkWriter::with(effort).encode(&chunk, &mut |page| pages.push(page))?;
     Ok(pages)
 }
 
