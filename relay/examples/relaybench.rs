@@ -239,7 +239,7 @@ fn main() -> Result<(), Failed> {
             for ((_, way), found) in options.ways.iter().zip(&mut found) {
                 let shape = Shape {
                     parity: Parity::TwoD,
-                    way: *way,
+                    task: (*way).into(),
                     cell_bytes_max: CELL_BYTES as u64,
                     slice_bytes: *slice_bytes,
                     lanes: LANES,

@@ -24,9 +24,28 @@ pub(crate) fn of_sum(of_zeros: u32, checksums: impl Iterator<Item = u32>) -> u32
     if count.is_multiple_of(2) { sum ^ of_zeros } else { sum }
 }
 
-/// The CRC-32C of checksums, one behind the other in little-endian order: what a cell of many slices is known by.
-pub(crate) fn digest(checksums: impl Iterator<Item = u32>) -> u32 {
-    checksums.fold(0, |digest, checksum| crc32c::crc32c_append(digest, &checksum.to_le_bytes()))
+/// The CRC-32C of what has the CRC-32C `before`, followed by so many bytes that have the CRC-32C `next`.
+pub(crate) fn append(before: u32, next: u32, bytes: usize) -> u32 {
+    crc32c::crc32c_combine(before, next, bytes)
+}
+
+/// The same for bytes of one length, without working out each time what so many bytes do to what stands before them: that is linear, so it follows from single bits.
+#[derive(Clone, Debug)]
+pub(crate) struct Behind {
+    of_bits: [u32; 32],
+}
+
+impl Behind {
+    /// For so many bytes.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { of_bits: std::array::from_fn(|bit| append(1 << bit, 0, bytes)) }
+    }
+
+    /// As [`append`].
+    pub(crate) fn append(&self, before: u32, next: u32) -> u32 {
+        let bit = |(bit, of): (usize, &u32)| if before >> bit & 1 == 1 { *of } else { 0 };
+        self.of_bits.iter().enumerate().map(bit).fold(next, |sum, of| sum ^ of)
+    }
 }
 
 #[cfg(test)]
@@ -47,6 +66,17 @@ mod tests {
                 let checksums = inputs.iter().map(|input| crc32c::crc32c(input));
                 assert_eq!(of_sum(of_zeros(bytes), checksums), crc32c::crc32c(&sum), "{count} of {bytes}");
             }
+        }
+    }
+
+    #[test]
+    fn the_checksum_of_bytes_behind_others_follows_from_both() {
+        let all: Vec<u8> = (0..20_000_u32).map(|at| u8::try_from(at * at % 253).unwrap()).collect();
+        for cut in [0, 1, 4096, 10_000, 20_000] {
+            let (one, other) = all.split_at(cut);
+            let (before, next) = (crc32c::crc32c(one), crc32c::crc32c(other));
+            assert_eq!(append(before, next, other.len()), crc32c::crc32c(&all));
+            assert_eq!(Behind::new(other.len()).append(before, next), crc32c::crc32c(&all));
         }
     }
 

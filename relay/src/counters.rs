@@ -18,6 +18,8 @@ pub struct Counters {
     pub kept_bytes: u64,
     /// Bytes given to devices.
     pub stored_bytes: u64,
+    /// Bytes of held cells asked of devices.
+    pub read_bytes: u64,
     /// How often a slice had to wait for room at its receiver.
     pub waits_for_credit: u64,
     /// Bytes that the fabric counts as written by one-sided writes: slices, their names, and credits.

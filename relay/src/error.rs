@@ -49,6 +49,15 @@ pub enum ShapeError {
         /// What was asked for.
         found: usize,
     },
+    /// A rebuild without a member whose cells are lost.
+    #[error("a rebuild in which no member has lost anything")]
+    NothingLost,
+    /// No relays are known over so many nodes.
+    #[error("{nodes} nodes cannot compute parities among themselves: no relays over them are known")]
+    NoRelay {
+        /// How many.
+        nodes: usize,
+    },
     /// More rings than a link can have.
     #[error("{found} rings on one link, at most {RINGS_MAX} are possible: ask for fewer lanes")]
     Rings {

@@ -37,6 +37,7 @@ mod shape;
 #[cfg(test)]
 mod simulated;
 mod store;
+mod task;
 mod writer;
 
 pub use counters::Counters;
@@ -44,5 +45,6 @@ pub use error::{NodeError, SessionEnd, ShapeError, Who, WriteError};
 pub use message::Cause;
 pub use node::{Answered, Calls, Direct, Node, NodeConfig, Threads};
 pub use shape::{Member, Shape};
-pub use store::{Area, Beginning, Nowhere, Place, Refusal, Store, StoredCell, StripeName};
+pub use store::{Area, Beginning, Guard, Nowhere, Place, Places, Refusal, Store, StoredCell, StripeName};
+pub use task::{LostMembers, Task};
 pub use writer::{Ended, Stripe, Writer};

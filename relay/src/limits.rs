@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// The protocol between clients and nodes, and between nodes.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Cells and slices are whole multiples of this many bytes, so that each can be written past the page cache out of the place where it arrived.
 pub const SECTOR_BYTES: usize = 4096;
@@ -18,7 +18,7 @@ pub const SLICE_BYTES_MAX: usize = 4 << 20;
 /// The longest cell, in bytes.
 pub const CELL_BYTES_MAX: u64 = 1 << 32;
 
-/// The most slices of a cell: their numbers take three bytes, and the checksums of a cell that is kept are held until it is stored.
+/// The most slices of a cell: their numbers take three bytes.
 pub const SLICES_MAX: u32 = 1 << 20;
 
 /// The most stripes of a session that are under way at once.
@@ -34,7 +34,7 @@ pub const RINGS_MAX: usize = 1 << 14;
 pub const CREDITS_PER_RING: usize = 4;
 
 /// The longest description of a stripe for a node's store, in bytes.
-pub const WHAT_BYTES_MAX: usize = 16 << 10;
+pub const WHAT_BYTES_MAX: usize = 48 << 10;
 
 /// The longest reason that travels, in bytes.
 pub const WHY_BYTES_MAX: usize = 512;
@@ -90,7 +90,7 @@ pub const MESSAGE_OPERATIONS_MAX: usize = 24;
 /// Messages that wait for a link: a begin or an end for each lane, and what opens and ends a session.
 pub const MESSAGES_WAITING_MAX: usize = LANES_MAX + 16;
 
-/// The longest write to a device that is made of neighbouring slices, in bytes; a longer slice is written at once.
+/// The longest write or read of a device that is made of neighbouring slices, in bytes; a longer slice is written or read at once.
 pub const STORE_BYTES_MAX: usize = 1 << 20;
 
 /// Memory of a node for all of its sessions, in bytes, if its owner says nothing else.

@@ -11,12 +11,15 @@ use rackscan_format::{
     ids::NodeId,
 };
 use rackscan_stripe::{
-    Parity, Way,
+    Parity,
     limits::{NODES_MAX, PRIME_MAX},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{PROTOCOL, WHAT_BYTES_MAX, WHY_BYTES_MAX};
+use crate::{
+    limits::{PROTOCOL, WHAT_BYTES_MAX, WHY_BYTES_MAX},
+    task::Task,
+};
 
 /// The longest address that travels, in bytes.
 const ADDRESS_BYTES_MAX: usize = 256;
@@ -34,14 +37,16 @@ pub(crate) enum Message {
     Ready,
     /// The client to each node: a stripe begins.
     Begin(Begin),
-    /// A node to the client: its cells of a stripe are where its store keeps them.
+    /// A node to the client: its cells of a stripe are where its store keeps them, and others have what they need of it.
     Stored {
         /// In which lane.
         lane: u8,
         /// Which stripe.
         stripe: u64,
-        /// Of each kept cell, by ascending cells, the CRC-32C of the checksums of its slices.
-        digests: Vec<u32>,
+        /// The CRC-32C of each kept cell, by ascending cells.
+        kept: Vec<u32>,
+        /// The CRC-32C of each cell that was read, by ascending cells.
+        held: Vec<u32>,
     },
     /// Anybody to anybody: the session is over, and why.
     Ends(Ends),
@@ -55,7 +60,7 @@ pub(crate) struct Open {
     pub(crate) protocol: u32,
     pub(crate) session: u64,
     pub(crate) parity: Parity,
-    pub(crate) way: Way,
+    pub(crate) task: Task,
     pub(crate) cell_bytes_max: u64,
     pub(crate) slice_bytes: u32,
     pub(crate) lanes: u16,
@@ -198,7 +203,9 @@ impl Message {
             Self::Join(join) => of_our_protocol(join.protocol),
             Self::Begin(begin) => most("bytes that describe a stripe", begin.what.len(), WHAT_BYTES_MAX),
             Self::Ends(ends) => most("bytes of a reason", ends.why.len(), WHY_BYTES_MAX),
-            Self::Stored { digests, .. } => most("kept cells", digests.len(), PRIME_MAX),
+            Self::Stored { kept, held, .. } => {
+                most("cells of a stripe", kept.len().max(held.len()), PRIME_MAX)
+            }
             Self::Rings(_) | Self::Ready | Self::Look => Ok(()),
         }
     }
@@ -234,7 +241,7 @@ mod tests {
             Message::Rings(Rings { slots: name, journal: name }),
             Message::Ready,
             begin(WHAT_BYTES_MAX),
-            Message::Stored { lane: 1, stripe: 17, digests: vec![1, u32::MAX] },
+            Message::Stored { lane: 1, stripe: 17, kept: vec![1, u32::MAX], held: vec![7] },
             Message::Ends(ends),
             Message::Look,
         ];
@@ -246,7 +253,7 @@ mod tests {
     #[test]
     fn messages_beyond_the_bounds_are_refused() {
         assert!(Message::decode(&begin(WHAT_BYTES_MAX + 1).encode().unwrap()).is_err());
-        let stored = |cells| Message::Stored { lane: 0, stripe: 0, digests: vec![7; cells] };
+        let stored = |cells| Message::Stored { lane: 0, stripe: 0, kept: Vec::new(), held: vec![7; cells] };
         assert!(Message::decode(&stored(PRIME_MAX).encode().unwrap()).is_ok());
         assert!(Message::decode(&stored(PRIME_MAX + 1).encode().unwrap()).is_err());
         let ends = |why| Message::Ends(Ends { member: None, cause: Cause::Lost, why }).encode().unwrap();

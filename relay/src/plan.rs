@@ -1,14 +1,16 @@
 //! What does one place do for a stripe: a node that has some column of it, or the client?
 //!
-//! A plan is derived from the schedule: *sources* are what a place has slices of (what arrives, or the client's data cells; behind them sums of several
-//! of these), and *readers* are what is done with them: they are summed, sent, or kept. Everything is a slice at a time, in order.
+//! A plan is derived from the transfers: *sources* are what a place has slices of (what arrives, what it reads from its devices, or the client's data cells; behind
+//! them sums of several of these), and *readers* are what is done with them: they are summed, sent, or kept. Everything is a slice at a time, in order.
 //!
 //! Invariants
 //! - Pure. A source's readers are all that needs its slices: a slot is used again when the last of them is done with it.
 //! - Sums are of sources that are no sums, and of at least two.
 //! - Which of a sender's rings at a receiver a step uses is the same to both.
 
-use rackscan_stripe::{Cell, Column, Schedule, Sender, Step};
+use rackscan_stripe::{Cell, Column, Sender};
+
+use crate::task::{Transfer, Transfers};
 
 /// What a place has slices of, before it sums anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub(crate) enum Origin {
     Arrives { from: Sender, ring: usize },
     /// It is one of the client's data cells, by index.
     Data { cell: usize },
+    /// It is read from the node's devices: one of the cells that it holds, by index.
+    Held { cell: usize },
 }
 
 /// A step that the place sends.
@@ -48,6 +52,8 @@ pub(crate) enum Reader {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Plan {
     pub(crate) origins: Vec<Origin>,
+    /// The cells that are read, ascending.
+    pub(crate) held: Vec<Cell>,
     /// Which origins each sum is of. Sums are the sources behind the origins.
     pub(crate) sums: Vec<Vec<usize>>,
     pub(crate) sends: Vec<Sending>,
@@ -58,45 +64,56 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// What the client does.
-    pub(crate) fn of_client(schedule: &Schedule, data: &[Cell]) -> Self {
-        let mut plan =
-            Self { origins: (0..data.len()).map(|cell| Origin::Data { cell }).collect(), ..Self::default() };
-        for (number, step) in schedule.steps().iter().enumerate() {
-            if step.from != Sender::Client {
-                continue;
-            }
+    pub(crate) fn of_client(transfers: &Transfers, data: &[Cell]) -> Self {
+        let mut plan = Self::default();
+        let is_its = |step: &&Transfer| step.from == Sender::Client;
+        if transfers.steps.iter().any(|step| is_its(&step)) {
+            plan.origins = (0..data.len()).map(|cell| Origin::Data { cell }).collect();
+        }
+        for (number, step) in transfers.steps.iter().enumerate().filter(|(_, step)| is_its(step)) {
             let of = |cell: &Cell| data.iter().position(|data| data == cell);
-            let inputs = step.carries.iter().filter_map(of).collect();
-            plan.send(schedule.steps(), number, inputs);
+            plan.send(transfers, number, step.reads.iter().filter_map(of).collect());
         }
         plan.with_readers()
     }
 
     /// What the node of a column does.
-    pub(crate) fn of_column(schedule: &Schedule, column: Column) -> Self {
-        let steps = schedule.steps();
-        let arrives = |(_, step): &(usize, &Step)| step.to == column;
-        let arriving: Vec<usize> = steps.iter().enumerate().filter(arrives).map(|(at, _)| at).collect();
-        let origin = |at: &usize| Origin::Arrives { from: steps[*at].from, ring: ring_of(steps, *at) };
-        let mut plan = Self { origins: arriving.iter().map(origin).collect(), ..Self::default() };
-        let source = |input: u16| arriving.iter().position(|at| *at == usize::from(input));
-        for (number, step) in steps.iter().enumerate() {
-            if step.from == Sender::Column(column) {
-                let inputs = step.inputs.iter().filter_map(|input| source(input.0)).collect();
-                plan.send(steps, number, inputs);
-            }
+    pub(crate) fn of_column(transfers: &Transfers, column: Column) -> Self {
+        let steps = &transfers.steps;
+        let arriving: Vec<usize> = (0..steps.len()).filter(|at| steps[*at].to == column).collect();
+        let sent = || steps.iter().enumerate().filter(|(_, step)| step.from == Sender::Column(column));
+        let kept = || transfers.kept.iter().filter(|kept| kept.cell.column == column);
+        let mut held: Vec<Cell> = sent()
+            .flat_map(|(_, step)| &step.reads)
+            .chain(kept().flat_map(|kept| &kept.reads))
+            .copied()
+            .collect();
+        held.sort_unstable();
+        held.dedup();
+        let arrives = |at: &usize| Origin::Arrives { from: steps[*at].from, ring: transfers.ring_of(*at) };
+        let origins = arriving.iter().map(arrives).chain((0..held.len()).map(|cell| Origin::Held { cell }));
+        let mut plan = Self { origins: origins.collect(), held, ..Self::default() };
+        let held = plan.held.clone();
+        let sources = |inputs: &[usize], reads: &[Cell]| -> Vec<usize> {
+            let came = inputs.iter().filter_map(|input| arriving.iter().position(|at| at == input));
+            let read = reads.iter().filter_map(|cell| held.binary_search(cell).ok());
+            came.chain(read.map(|cell| arriving.len() + cell)).collect()
+        };
+        for (number, step) in sent() {
+            plan.send(transfers, number, sources(&step.inputs, &step.reads));
         }
-        for kept in schedule.kept().iter().filter(|kept| kept.cell.column == column) {
-            let source = plan.source_of(kept.inputs.iter().filter_map(|input| source(input.0)).collect());
+        for kept in kept() {
+            let source = plan.source_of(sources(&kept.inputs, &kept.reads));
             plan.keeps.push(Keeping { cell: kept.cell, source });
         }
         plan.keeps.sort_unstable_by_key(|keeping| keeping.cell);
         plan.with_readers()
     }
 
-    fn send(&mut self, steps: &[Step], number: usize, inputs: Vec<usize>) {
+    fn send(&mut self, transfers: &Transfers, number: usize, inputs: Vec<usize>) {
         let source = self.source_of(inputs);
-        self.sends.push(Sending { to: steps[number].to, ring: ring_of(steps, number), source });
+        let (to, ring) = (transfers.steps[number].to, transfers.ring_of(number));
+        self.sends.push(Sending { to, ring, source });
     }
 
     /// The source that is the sum of these origins.
@@ -126,52 +143,64 @@ impl Plan {
         self
     }
 
+    /// How many sources lie in slots of the place's own: what it reads, then sums.
+    pub(crate) fn own(&self) -> usize {
+        self.held.len() + self.sums.len()
+    }
+
     /// How many sources there are: origins, then sums.
     pub(crate) fn sources(&self) -> usize {
         self.origins.len() + self.sums.len()
     }
 }
 
-/// In which of its sender's rings at its receiver a step goes: they are counted in the order of steps.
-fn ring_of(steps: &[Step], number: usize) -> usize {
-    let (from, to) = (steps[number].from, steps[number].to);
-    steps[..number].iter().filter(|step| step.from == from && step.to == to).count()
-}
-
-/// How many rings a sender needs at a receiver.
-pub(crate) fn rings(schedule: &Schedule, from: Sender, to: Column) -> usize {
-    schedule.steps().iter().filter(|step| step.from == from && step.to == to).count()
-}
-
 #[cfg(test)]
 mod tests {
     use rackscan_stripe::{Geometry, Parity, Way};
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::task::{LostMembers, Task};
 
-    fn schedules() -> impl Iterator<Item = (Geometry, Schedule)> {
+    const TASKS: [Task; 4] =
+        [Task::Write(Way::Bare), Task::Write(Way::Naive), Task::Write(Way::Relay), Task::Protect];
+
+    fn stripes() -> impl Iterator<Item = (Task, Geometry, Transfers)> {
         let of = |(parity, nodes)| Geometry::with_parity(nodes, parity).unwrap();
         let two = (3..=17).map(|nodes| (Parity::TwoD, nodes));
         let geometries = two.chain((2..=17).map(|nodes| (Parity::Xor, nodes))).map(of);
         geometries.flat_map(|geometry| {
-            [Way::Bare, Way::Naive, Way::Relay].map(|way| (geometry.clone(), Schedule::new(&geometry, way)))
+            let mut tasks = TASKS.to_vec();
+            for lost in 0..geometry.nodes() {
+                tasks.push(Task::Rebuild(LostMembers::of(&[lost])));
+                if geometry.parity() == Parity::TwoD && geometry.nodes() < 9 {
+                    let two = (0..lost).map(|other| Task::Rebuild(LostMembers::of(&[lost, other])));
+                    tasks.extend(two);
+                }
+            }
+            let with = move |task: Task| {
+                let transfers = Transfers::of(task, &geometry, 0).unwrap();
+                (task, geometry.clone(), transfers)
+            };
+            tasks.into_iter().map(with)
         })
     }
 
-    /// Carries all plans of a schedule out on one byte per cell; what each cell is then.
-    fn carried(geometry: &Geometry, schedule: &Schedule) -> BTreeMap<Cell, u8> {
-        let data: Vec<u8> = (1..=255).cycle().take(geometry.data().len()).collect();
+    /// Carries all plans of a stripe out on one byte per cell; what each kept cell is then.
+    fn carried(geometry: &Geometry, transfers: &Transfers, there: &BTreeMap<Cell, u8>) -> BTreeMap<Cell, u8> {
         let mut in_rings: BTreeMap<(Option<Column>, Column, usize), u8> = BTreeMap::new();
         let mut kept = BTreeMap::new();
-        let client = Plan::of_client(schedule, geometry.data());
-        let columns = geometry.columns().map(|column| (Some(column), Plan::of_column(schedule, column)));
+        let client = Plan::of_client(transfers, geometry.data());
+        let columns = geometry.columns().map(|column| (Some(column), Plan::of_column(transfers, column)));
         let plans: Vec<_> = [(None, client)].into_iter().chain(columns).collect();
-        // Every pass brings each step one hop further, at least.
-        for _ in 0..=schedule.hops() {
+        // Every pass brings each step one hop further, at least; the last one brings nothing.
+        let mut before = None;
+        while before != Some((in_rings.len(), kept.len())) {
+            before = Some((in_rings.len(), kept.len()));
             for (place, plan) in &plans {
                 let origin = |origin: &Origin| match *origin {
-                    Origin::Data { cell } => Some(data[cell]),
+                    Origin::Data { cell } => Some(there[&geometry.data()[cell]]),
+                    Origin::Held { cell } => Some(there[&plan.held[cell]]),
                     Origin::Arrives { from: Sender::Client, ring } => {
                         in_rings.get(&(None, place.unwrap(), ring)).copied()
                     }
@@ -197,27 +226,41 @@ mod tests {
 
     #[test]
     fn plans_carried_out_leave_every_cell_on_its_node() {
-        for (geometry, schedule) in schedules() {
+        for (task, geometry, transfers) in stripes() {
             let data: Vec<u8> = (1..=255).cycle().take(geometry.data().len()).collect();
-            let mut expected: BTreeMap<Cell, u8> = geometry.data().iter().copied().zip(data).collect();
-            if schedule.way() != Way::Bare {
-                for equation in geometry.equations() {
-                    let sum = equation.data.iter().fold(0, |sum, cell| sum ^ expected[cell]);
-                    expected.insert(equation.parity, sum);
-                }
+            let mut all: BTreeMap<Cell, u8> = geometry.data().iter().copied().zip(data).collect();
+            for equation in geometry.equations() {
+                let sum = equation.data.iter().fold(0, |sum, cell| sum ^ all[cell]);
+                all.insert(equation.parity, sum);
             }
-            let found = carried(&geometry, &schedule);
-            assert_eq!(found, expected, "{:?} over {} nodes", schedule.way(), geometry.nodes());
+            let kept: BTreeSet<Cell> = transfers.kept.iter().map(|kept| kept.cell).collect();
+            let expected_cells: BTreeSet<Cell> = match task {
+                Task::Write(Way::Bare) => geometry.data().iter().copied().collect(),
+                Task::Write(_) => geometry.cells().collect(),
+                Task::Protect => geometry.equations().iter().map(|equation| equation.parity).collect(),
+                Task::Rebuild(_) => kept.clone(),
+            };
+            assert_eq!(kept, expected_cells);
+            // What comes back is not there before.
+            let there =
+                all.iter().filter(|(cell, _)| !matches!(task, Task::Rebuild(_)) || !kept.contains(cell));
+            let there: BTreeMap<Cell, u8> = there.map(|(cell, byte)| (*cell, *byte)).collect();
+            let found = carried(&geometry, &transfers, &there);
+            let expected: BTreeMap<Cell, u8> = kept.iter().map(|cell| (*cell, all[cell])).collect();
+            assert_eq!(found, expected, "{task:?} over {} nodes", geometry.nodes());
+            for kept in &transfers.kept {
+                assert_eq!(kept.made_of.iter().fold(0, |sum, cell| sum ^ there[cell]), all[&kept.cell]);
+            }
         }
     }
 
     #[test]
     fn every_source_is_read_and_its_readers_are_all_that_need_it() {
-        for (geometry, schedule) in schedules() {
+        for (_, geometry, transfers) in stripes() {
             for column in geometry.columns() {
-                let plan = Plan::of_column(&schedule, column);
-                let arriving = schedule.steps().iter().filter(|step| step.to == column).count();
-                assert_eq!(plan.origins.len(), arriving);
+                let plan = Plan::of_column(&transfers, column);
+                let arriving = transfers.steps.iter().filter(|step| step.to == column).count();
+                assert_eq!(plan.origins.len(), arriving + plan.held.len());
                 for (source, readers) in plan.readers.iter().enumerate() {
                     let sums = plan.sums.iter().filter(|sum| sum.contains(&source)).count();
                     let sends = plan.sends.iter().filter(|send| send.source == source).count();

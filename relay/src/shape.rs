@@ -8,24 +8,26 @@ use std::sync::Arc;
 
 use rackscan_fabric::Address;
 use rackscan_format::ids::NodeId;
-use rackscan_stripe::{Cell, Column, Geometry, Parity, Schedule, Sender, Way};
+use rackscan_stripe::{Cell, Column, Geometry, Parity, Sender};
 
 use crate::{
+    checksum::{self, Behind},
     error::ShapeError,
     limits::{
         CELL_BYTES_MAX, LANES_MAX, LINK_BYTES, LINKS_PER_MEMBER, RINGS_MAX, SECTOR_BYTES, SLICE_BYTES_MAX,
         SLICES_MAX, SLOTS_MAX,
     },
-    plan::{Keeping, Plan, rings},
+    plan::{Keeping, Plan},
+    task::{Task, Transfers},
 };
 
 /// How a session is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What protects its stripes; with [`Way::Bare`] it only says where data cells lie.
+    /// What protects its stripes; where nothing does, it only says where data cells lie.
     pub parity: Parity,
-    /// By which transfers.
-    pub way: Way,
+    /// What they are for, and by which transfers.
+    pub task: Task,
     /// The longest cell, in bytes; a multiple of [`SECTOR_BYTES`].
     pub cell_bytes_max: u64,
     /// Into what cells are cut, in bytes; a multiple of [`SECTOR_BYTES`].
@@ -39,8 +41,9 @@ pub struct Shape {
 impl Shape {
     /// Slices of 64 KiB, eight to a ring, two stripes at once.
     #[must_use]
-    pub fn new(parity: Parity, way: Way, cell_bytes_max: u64) -> Self {
-        Self { parity, way, cell_bytes_max, slice_bytes: 64 << 10, lanes: 2, slots: 8 }
+    pub fn new(parity: Parity, task: impl Into<Task>, cell_bytes_max: u64) -> Self {
+        let task = task.into();
+        Self { parity, task, cell_bytes_max, slice_bytes: 64 << 10, lanes: 2, slots: 8 }
     }
 
     /// Memory that the relay of each of so many nodes needs for a session like this, in bytes.
@@ -80,6 +83,32 @@ pub struct Member {
     pub address: Address,
 }
 
+/// What places do for a stripe, where columns lie over the members in one way.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    /// What the node of each column does.
+    pub(crate) columns: Vec<Plan>,
+    /// The cells that are there from the beginning, ascending: the client's, or what nodes read.
+    pub(crate) there: Vec<Cell>,
+    /// Of each column and each cell that it keeps, those of them whose XOR that is, by index.
+    pub(crate) made_of: Vec<Vec<Vec<usize>>>,
+}
+
+impl Turn {
+    fn new(transfers: &Transfers, geometry: &Geometry) -> Self {
+        let columns: Vec<Plan> =
+            geometry.columns().map(|column| Plan::of_column(transfers, column)).collect();
+        let held = columns.iter().flat_map(|plan| plan.held.iter().copied());
+        let mut there: Vec<Cell> = held.collect();
+        if there.is_empty() {
+            there = geometry.data().to_vec();
+        }
+        there.sort_unstable();
+        let made_of = columns.iter().map(|plan| made_of(transfers, &there, plan)).collect();
+        Self { columns, there, made_of }
+    }
+}
+
 /// A shape over so many nodes, with everything that follows from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
@@ -87,16 +116,16 @@ pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
     /// What the client does for a stripe.
     pub(crate) client: Plan,
-    /// What the node of each column does.
-    pub(crate) columns: Vec<Plan>,
+    /// What nodes do, from stripe to stripe.
+    pub(crate) turns: Vec<Turn>,
     /// Rings of a lane that the client needs at a node.
     from_client: usize,
     /// Rings of a lane that a node needs at one that stands so many places behind it.
     between: Vec<usize>,
-    /// Sums of a lane at a node.
-    pub(crate) sums: usize,
-    /// Of each column and each cell that it keeps, the data cells whose XOR that is, by index.
-    pub(crate) made_of: Vec<Vec<Vec<usize>>>,
+    /// What a lane has in slots of a node's own.
+    pub(crate) own: usize,
+    /// Checksums of slices, one behind the other.
+    pub(crate) behind: Behind,
 }
 
 impl Layout {
@@ -104,14 +133,19 @@ impl Layout {
     pub(crate) fn new(shape: Shape, nodes: usize) -> Result<Self, ShapeError> {
         shape.check()?;
         let geometry = Geometry::with_parity(nodes, shape.parity)?;
-        let schedule = Schedule::new(&geometry, shape.way);
-        let all: Vec<Column> = geometry.columns().collect();
+        let turns = 0..Transfers::turns(shape.task, nodes);
+        let all = turns.map(|stripe| Transfers::of(shape.task, &geometry, stripe));
+        let all: Vec<Transfers> = all.collect::<Result<_, _>>()?;
+        let columns: Vec<Column> = geometry.columns().collect();
         let most = |from: &dyn Fn(usize) -> Sender| {
-            let to = all.iter().enumerate().map(|(at, to)| rings(&schedule, from(at), *to));
-            to.max().unwrap_or(0)
+            let to = |transfers: &Transfers| {
+                let rings = columns.iter().enumerate().map(|(at, to)| transfers.rings(from(at), *to));
+                rings.max().unwrap_or(0)
+            };
+            all.iter().map(to).max().unwrap_or(0)
         };
         let from_client = most(&|_| Sender::Client);
-        let before = |at: usize, distance: usize| all[(at + nodes - distance) % nodes];
+        let before = |at: usize, distance: usize| columns[(at + nodes - distance) % nodes];
         let between: Vec<usize> = (0..nodes)
             .map(|distance| match distance {
                 0 => 0,
@@ -122,11 +156,42 @@ impl Layout {
         if rings > RINGS_MAX {
             return Err(ShapeError::Rings { found: rings });
         }
-        let columns: Vec<Plan> = all.iter().map(|column| Plan::of_column(&schedule, *column)).collect();
-        let client = Plan::of_client(&schedule, geometry.data());
-        let sums = columns.iter().map(|plan| plan.sums.len()).max().unwrap_or(0);
-        let made_of = columns.iter().map(|plan| made_of(&geometry, plan)).collect();
-        Ok(Self { shape, geometry, client, columns, from_client, between, sums, made_of })
+        let client = all.first().map(|transfers| Plan::of_client(transfers, geometry.data()));
+        let turns: Vec<Turn> = all.iter().map(|transfers| Turn::new(transfers, &geometry)).collect();
+        let own = turns.iter().flat_map(|turn| &turn.columns).map(Plan::own).max().unwrap_or(0);
+        Ok(Self {
+            client: client.unwrap_or_default(),
+            behind: Behind::new(shape.slice_bytes),
+            shape,
+            geometry,
+            turns,
+            from_client,
+            between,
+            own,
+        })
+    }
+
+    /// What places do for this stripe.
+    pub(crate) fn turn(&self, stripe: u64) -> &Turn {
+        // There is one, at least; and there are not so many that it would not fit.
+        &self.turns[usize::try_from(stripe % self.turns.len() as u64).unwrap_or(0)]
+    }
+
+    /// The CRC-32C of a cell of so many zeros.
+    pub(crate) fn zeros_of_cell(&self, cell_bytes: u64) -> u32 {
+        let slices = self.slices(cell_bytes);
+        let last = self.slice_length(cell_bytes, slices.saturating_sub(1));
+        let whole = checksum::of_zeros(self.shape.slice_bytes);
+        let before = (1..slices).fold(0, |before, _| self.behind.append(before, whole));
+        self.append(before, checksum::of_zeros(last), last)
+    }
+
+    /// The CRC-32C of slices of a cell, the last of which has these bytes and this checksum.
+    pub(crate) fn append(&self, before: u32, slice: u32, length: usize) -> u32 {
+        match length == self.shape.slice_bytes {
+            true => self.behind.append(before, slice),
+            false => checksum::append(before, slice, length),
+        }
     }
 
     pub(crate) fn nodes(&self) -> usize {
@@ -149,22 +214,20 @@ impl Layout {
         self.shape.lanes * rings * self.shape.slots
     }
 
-    /// Memory that a node needs for a session, in bytes: rings and sums, checksums of the cells that it keeps, and links.
+    /// Memory that a node needs for a session, in bytes: rings, what it reads and sums, and links.
     pub(crate) fn node_bytes(&self) -> u64 {
-        let rings = self.from_client + self.between.iter().sum::<usize>() + self.sums;
+        let rings = self.from_client + self.between.iter().sum::<usize>() + self.own;
         let nodes = self.nodes() as u64;
         // Names of slices and credits are a sixty-fourth of a slot at most.
         let slots =
             self.slots_of_link(rings) as u64 * (self.shape.slice_bytes as u64 + 64) + nodes * 4 * 4096;
-        let kept = self.columns.iter().map(|plan| plan.keeps.len()).max().unwrap_or(0) as u64;
-        let checksums = kept * u64::from(self.slices(self.shape.cell_bytes_max)) * size_of::<u32>() as u64;
-        slots + self.shape.lanes as u64 * checksums + nodes * LINKS_PER_MEMBER * LINK_BYTES
+        slots + nodes * LINKS_PER_MEMBER * LINK_BYTES
     }
 
-    /// Where a slice of a lane's sum lies among those of the place.
-    pub(crate) fn sum_offset(&self, sums: usize, (lane, sum): (usize, usize), slice: u32) -> usize {
+    /// Where a slice of one of so many sources lies that a lane has in slots of the place's own.
+    pub(crate) fn own_offset(&self, own: usize, (lane, number): (usize, usize), slice: u32) -> usize {
         let slot = slice as usize % self.shape.slots;
-        ((lane * sums + sum) * self.shape.slots + slot) * self.shape.slice_bytes
+        ((lane * own + number) * self.shape.slots + slot) * self.shape.slice_bytes
     }
 
     /// How many slices a cell of so many bytes has.
@@ -191,14 +254,12 @@ impl Layout {
     }
 }
 
-/// Of each kept cell, the data cells whose XOR it is.
-fn made_of(geometry: &Geometry, plan: &Plan) -> Vec<Vec<usize>> {
-    let data = |cells: &[Cell]| {
-        cells.iter().filter_map(|cell| geometry.data().iter().position(|data| data == cell)).collect()
-    };
+/// Of each kept cell, the cells whose XOR it is.
+fn made_of(transfers: &Transfers, there: &[Cell], plan: &Plan) -> Vec<Vec<usize>> {
     let of = |keeping: &Keeping| {
-        let parity = geometry.equations().iter().find(|equation| equation.parity == keeping.cell);
-        parity.map_or_else(|| data(&[keeping.cell]), |equation| data(&equation.data))
+        let kept = transfers.kept.iter().find(|kept| kept.cell == keeping.cell);
+        let cells = kept.map_or(&[][..], |kept| &kept.made_of);
+        cells.iter().filter_map(|cell| there.binary_search(cell).ok()).collect()
     };
     plan.keeps.iter().map(of).collect()
 }
@@ -229,25 +290,30 @@ impl Layouts {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use rackscan_stripe::Way;
 
-    fn shape(parity: Parity, way: Way) -> Shape {
-        Shape::new(parity, way, 1 << 20)
+    use super::*;
+    use crate::task::LostMembers;
+
+    fn shape(parity: Parity, task: impl Into<Task>) -> Shape {
+        Shape::new(parity, task, 1 << 20)
     }
 
     #[test]
     fn rings_suffice_for_every_rotation() {
         for parity in [Parity::Xor, Parity::TwoD] {
             for nodes in parity.nodes_min()..=11 {
-                for way in [Way::Bare, Way::Naive, Way::Relay] {
-                    let layout = Layout::new(shape(parity, way), nodes).unwrap();
-                    let schedule = Schedule::new(&layout.geometry, way);
+                let ways = [Way::Bare, Way::Naive, Way::Relay].map(Task::Write);
+                let lost = (0..nodes).map(|lost| Task::Rebuild(LostMembers::of(&[lost])));
+                for task in ways.into_iter().chain([Task::Protect]).chain(lost) {
+                    let layout = Layout::new(shape(parity, task), nodes).unwrap();
                     for stripe in 0..nodes as u64 {
+                        let transfers = Transfers::of(task, &layout.geometry, stripe).unwrap();
                         let node = |column| usize::from(layout.geometry.node_of(stripe, column).unwrap().0);
                         for to in layout.geometry.columns() {
-                            assert!(rings(&schedule, Sender::Client, to) <= layout.rings(None, node(to)));
+                            assert!(transfers.rings(Sender::Client, to) <= layout.rings(None, node(to)));
                             for from in layout.geometry.columns() {
-                                let needed = rings(&schedule, Sender::Column(from), to);
+                                let needed = transfers.rings(Sender::Column(from), to);
                                 assert!(needed <= layout.rings(Some(node(from)), node(to)));
                             }
                         }
@@ -258,17 +324,31 @@ mod tests {
     }
 
     #[test]
-    fn a_session_takes_memory_for_checksums_and_links_beside_its_rings() {
+    fn a_session_takes_memory_for_links_beside_its_rings_and_what_it_reads() {
         let small =
             Shape { slice_bytes: SECTOR_BYTES, slots: 2, ..Shape::new(Parity::TwoD, Way::Relay, 4096) };
         let long = Shape { cell_bytes_max: 1 << 32, ..small };
         let (small_bytes, long_bytes) = (small.node_bytes(5).unwrap(), long.node_bytes(5).unwrap());
         assert!(small_bytes > 5 * LINK_BYTES);
-        // A checksum of four bytes for each slice of each cell that is kept, for each stripe under way.
-        let kept = Layout::new(long, 5).unwrap().columns.iter().map(|plan| plan.keeps.len()).max().unwrap();
-        let checksums = ((1_u64 << 32) / 4096 - 1) * 4 * kept as u64 * small.lanes as u64;
-        assert_eq!(long_bytes - small_bytes, checksums);
+        assert_eq!(small_bytes, long_bytes, "memory does not grow with cells");
+        // What the client brought is read: as many slots, but not in rings of its.
+        let here = Layout::new(Shape { task: Task::Protect, ..small }, 5).unwrap();
+        assert!(here.own >= 3, "{}", here.own);
         assert!(Shape { slots: 0, ..small }.node_bytes(5).is_err());
+    }
+
+    #[test]
+    fn the_checksum_of_a_cell_is_that_of_its_slices_one_behind_the_other() {
+        let layout = Layout::new(shape(Parity::Xor, Way::Relay), 3).unwrap();
+        for length in [4096, 64 << 10, 100 << 10, 192 << 10] {
+            let bytes: Vec<u8> = (0..length).map(|at: u32| u8::try_from(at % 251).unwrap()).collect();
+            let slices = bytes.chunks(layout.shape.slice_bytes);
+            let found =
+                slices.fold(0, |before, slice| layout.append(before, crc32c::crc32c(slice), slice.len()));
+            assert_eq!(found, crc32c::crc32c(&bytes));
+            let zeros = vec![0; bytes.len()];
+            assert_eq!(layout.zeros_of_cell(length.into()), crc32c::crc32c(&zeros));
+        }
     }
 
     #[test]
@@ -285,5 +365,7 @@ mod tests {
         assert!(matches!(refused(Shape { lanes: 0, ..good }), ShapeError::Lanes { .. }));
         assert!(matches!(refused(Shape { slots: 0, ..good }), ShapeError::Slots { .. }));
         assert!(matches!(Layout::new(good, 2).unwrap_err(), ShapeError::Stripe(_)));
+        let nothing = Shape { task: Task::Rebuild(LostMembers::of(&[])), ..good };
+        assert!(matches!(refused(nothing), ShapeError::NothingLost));
     }
 }

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod defects;
+mod held;
 mod hostile;
 mod losses;
 mod ways;

@@ -1,12 +1,12 @@
 //! Where do the cells that a node keeps lie on its devices, and who remembers it?
 //!
-//! A [`Store`] is what a node's owner brings: it says where cells go when a stripe begins, and learns when they are all on disk, with a checksum for each slice.
+//! A [`Store`] is what a node's owner brings: it says where cells lie and where they go when a stripe begins, and learns when they are all on disk, with their checksums.
 //! [`Nowhere`] keeps cells in memory until they are checked, and then forgets them, as the paper measures; [`Area`] writes them one behind the other into a part of a device, and begins anew at its end.
 //!
 //! Invariants
 //! - `begin` is followed by `stored` or by `given_up`, once, unless it refused.
 
-use std::ops::Range;
+use std::{any::Any, ops::Range, sync::Arc};
 
 use rackscan_device::DeviceIndex;
 use rackscan_stripe::Cell;
@@ -29,6 +29,8 @@ pub struct Beginning<'a> {
     pub name: StripeName,
     /// What the client says of it.
     pub what: &'a [u8],
+    /// The cells that this node has and is to read, in ascending order.
+    pub held: &'a [Cell],
     /// The cells that this node will keep, in ascending order.
     pub kept: &'a [Cell],
     /// Bytes of each cell, a multiple of [`SECTOR_BYTES`].
@@ -46,13 +48,35 @@ pub struct Place {
     pub length_bytes: u64,
 }
 
+/// What must not go while a device may still be doing something for a stripe.
+pub type Guard = Arc<dyn Any + Send + Sync>;
+
+/// Where the cells of a stripe lie at a node.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Of each held cell, what its bytes are, from its beginning. Zeros follow where they are shorter than a cell.
+    pub held: Vec<Vec<Place>>,
+    /// Of each kept cell, where its bytes go, from its beginning. What lies behind is written nowhere: of a cell without places nothing is.
+    pub kept: Vec<Vec<Place>>,
+    /// Kept until the last operation of the stripe at a device has ended, whatever becomes of the stripe: so nobody else is given room that is still being written to.
+    pub guard: Option<Guard>,
+}
+
+impl Places {
+    /// Kept cells that are written nowhere.
+    #[must_use]
+    pub fn nowhere(kept: usize) -> Self {
+        Self { kept: vec![Vec::new(); kept], ..Self::default() }
+    }
+}
+
 /// A cell that is on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredCell {
     /// Which.
     pub cell: Cell,
-    /// The CRC-32C of each of its slices, computed over what was written.
-    pub checksums: Vec<u32>,
+    /// The CRC-32C of all of it, computed over what was written.
+    pub checksum: u32,
 }
 
 /// Why a store does not take a stripe: for people.
@@ -62,13 +86,13 @@ pub struct Refusal(pub String);
 
 /// What a node's owner does with cells.
 pub trait Store {
-    /// Where the bytes of each kept cell go, in order; a cell without places is not written anywhere.
+    /// Where the cells lie, in the order of the beginning.
     ///
     /// # Errors
     /// [`Refusal`] ends the session.
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal>;
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal>;
 
-    /// All cells are on disk (flushed) and are what the client sent. The client is told so afterwards.
+    /// All kept cells are on disk (flushed) and are what was sent. The client is told so afterwards.
     ///
     /// # Errors
     /// [`Refusal`] ends the session.
@@ -78,13 +102,22 @@ pub trait Store {
     fn given_up(&mut self, name: StripeName);
 }
 
+/// Refuses a stripe of which cells are to be read: whoever keeps none has none.
+fn holds_nothing(beginning: &Beginning<'_>) -> Result<(), Refusal> {
+    match beginning.held.len() {
+        0 => Ok(()),
+        held => Err(Refusal(format!("{held} cells of a stripe are to be read where none were kept"))),
+    }
+}
+
 /// Keeps nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nowhere;
 
 impl Store for Nowhere {
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
-        Ok(vec![Vec::new(); beginning.kept.len()])
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
+        holds_nothing(beginning)?;
+        Ok(Places::nowhere(beginning.kept.len()))
     }
 
     fn stored(&mut self, _name: StripeName, _cells: &[StoredCell]) -> Result<(), Refusal> {
@@ -123,7 +156,8 @@ impl Area {
 
 impl Store for Area {
     /// Refuses a stripe that would lie where one lies that is under way.
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
+        holds_nothing(beginning)?;
         let (length_bytes, room) = (beginning.cell_bytes, self.part.length_bytes);
         let needed = length_bytes.saturating_mul(beginning.kept.len() as u64);
         if needed > room {
@@ -143,12 +177,12 @@ impl Store for Area {
             self.underway.push((beginning.name, start..end));
         }
         let mut next = self.part.offset_bytes + start;
-        let places = beginning.kept.iter().map(|_| {
+        let kept = beginning.kept.iter().map(|_| {
             let place = Place { device: self.part.device, offset_bytes: next, length_bytes };
             next += length_bytes;
             vec![place]
         });
-        Ok(places.collect())
+        Ok(Places { kept: kept.collect(), ..Places::default() })
     }
 
     fn stored(&mut self, name: StripeName, _cells: &[StoredCell]) -> Result<(), Refusal> {
@@ -169,9 +203,14 @@ mod tests {
 
     fn begin(area: &mut Area, stripe: u64, cells: u8) -> Result<Vec<u64>, Refusal> {
         let kept: Vec<Cell> = (0..cells).map(|slot| Cell { column: Column(0), slot }).collect();
-        let places =
-            area.begin(&Beginning { name: name(stripe), what: &[], kept: &kept, cell_bytes: 8192 })?;
-        Ok(places.iter().flatten().map(|place| place.offset_bytes).collect())
+        let places = area.begin(&Beginning {
+            name: name(stripe),
+            what: &[],
+            held: &[],
+            kept: &kept,
+            cell_bytes: 8192,
+        })?;
+        Ok(places.kept.iter().flatten().map(|place| place.offset_bytes).collect())
     }
 
     fn name(stripe: u64) -> StripeName {

@@ -65,7 +65,7 @@ pub(super) fn turn(
 pub(super) fn shape(plan: &Plan<'_>, case: &Case, way: Protection) -> Shape {
     Shape {
         parity: case.parity,
-        way: way.way(),
+        task: way.way().into(),
         cell_bytes_max: plan.cell_bytes as u64,
         slice_bytes: case.slice_bytes,
         lanes: plan.lanes,

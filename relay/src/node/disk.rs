@@ -1,36 +1,48 @@
-//! Which writes are on their way to the devices, and which flush covers them?
+//! Which reads and writes are on their way to the devices, and which flush covers the writes?
 //!
 //! A flush covers the writes that have completed when it begins, of whichever stripe. So a stripe whose writes have all completed asks for the next flush that
 //! begins, and stripes that ask while one is under way share the one behind it.
 //!
 //! Invariants
 //! - One flush of a device is under way at a time.
-//! - A write's memory belongs to the device until it has ended, whatever becomes of its stripe.
+//! - The memory of a read or write belongs to the device until it has ended, whatever becomes of its stripe; so does what guards its room.
 
 use std::collections::BTreeMap;
 
-use rackscan_device::{Completion, DeviceIndex, DeviceIo, ExternalMemory, Fsync, SubmitError, Token, Write};
+use rackscan_device::{
+    Completion, DeviceIndex, DeviceIo, ExternalMemory, Fsync, Read, SubmitError, Token, Write,
+};
+
+use crate::store::Guard;
 
 /// Marks the tokens of watches.
 pub(super) const WATCH: u64 = 1 << 63;
 /// Marks the tokens of flushes.
 const FLUSH: u64 = 1 << 62;
 
-/// A write, and what it is for.
+/// Which cell something is done for: by its place among those that the node keeps, or that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    Kept(usize),
+    Held(usize),
+}
+
+/// A read or a write, and what it is for.
+#[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) session: u64,
     pub(super) lane: usize,
     pub(super) stripe: u64,
-    pub(super) keep: usize,
+    pub(super) cell: For,
     /// Up to which byte of its cell.
     pub(super) end_bytes: u64,
+    pub(super) _guard: Option<Guard>,
 }
 
 /// Something that a device has done.
 #[derive(Debug)]
 pub(super) enum Done {
-    Written(Job, Result<(), String>),
+    Moved(Job, Result<(), String>),
     Flushed(DeviceIndex, Result<(), String>),
     /// A watch has fired.
     Ready(u64),
@@ -56,41 +68,52 @@ pub(super) struct Disk {
     jobs: Vec<Option<Job>>,
     free: Vec<usize>,
     flushes: BTreeMap<DeviceIndex, Flushes>,
-    /// Bytes written.
+    /// Bytes written, and read.
     pub(super) written_bytes: u64,
+    pub(super) read_bytes: u64,
 }
 
 impl Disk {
-    /// Whether a write would be accepted now. Flushes find room, too.
+    /// Whether a read or a write would be accepted now. Flushes find room, too.
     pub(super) fn has_room(&self, io: &dyn DeviceIo) -> bool {
         io.in_flight() + 1 + u32::try_from(self.flushes.len()).unwrap_or(u32::MAX) < io.depth()
             || io.in_flight() == 0
     }
 
-    /// Gives a write to a device.
-    pub(super) fn write(
+    /// Gives a write, or a read, to a device: of the bytes of this memory, which belong there.
+    pub(super) fn submit(
         &mut self,
         io: &mut dyn DeviceIo,
         job: Job,
         (device, offset_bytes): (DeviceIndex, u64),
-        from: ExternalMemory,
+        memory: ExternalMemory,
     ) -> Result<(), SubmitError> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.jobs.push(None);
             self.jobs.len() - 1
         });
-        let bytes = from.len() as u64;
-        let length_bytes = u32::try_from(from.len()).unwrap_or(u32::MAX);
-        let write =
-            Write { device, offset_bytes, length_bytes, from: from.into(), token: Token(index as u64) };
-        match io.submit_write(write) {
-            Ok(()) => self.jobs[index] = Some(job),
-            Err(refused) => {
-                self.free.push(index);
-                return Err(refused.reason);
+        let bytes = memory.len() as u64;
+        let length_bytes = u32::try_from(memory.len()).unwrap_or(u32::MAX);
+        let (token, memory) = (Token(index as u64), memory.into());
+        let submitted = match job.cell {
+            For::Kept(_) => {
+                let write = Write { device, offset_bytes, length_bytes, from: memory, token };
+                io.submit_write(write).map_err(|refused| refused.reason)
             }
+            For::Held(_) => {
+                let read = Read { device, offset_bytes, length_bytes, into: memory, token };
+                io.submit_read(read).map_err(|refused| refused.reason)
+            }
+        };
+        if let Err(reason) = submitted {
+            self.free.push(index);
+            return Err(reason);
         }
-        self.written_bytes += bytes;
+        match job.cell {
+            For::Kept(_) => self.written_bytes += bytes,
+            For::Held(_) => self.read_bytes += bytes,
+        }
+        self.jobs[index] = Some(job);
         Ok(())
     }
 
@@ -133,11 +156,11 @@ impl Disk {
     /// What a completion means; nothing for what is not ours.
     pub(super) fn ended(&mut self, completion: Completion) -> Option<Done> {
         match completion {
-            Completion::Write { token, outcome, .. } => {
+            Completion::Write { token, outcome, .. } | Completion::Read { token, outcome, .. } => {
                 let index = usize::try_from(token.0).ok()?;
                 let job = self.jobs.get_mut(index)?.take()?;
                 self.free.push(index);
-                Some(Done::Written(job, outcome.map_err(|fault| fault.to_string())))
+                Some(Done::Moved(job, outcome.map_err(|fault| fault.to_string())))
             }
             Completion::Fsync { token, outcome } => {
                 let device = DeviceIndex(u16::try_from(token.0 & !FLUSH).ok()?);
@@ -146,7 +169,6 @@ impl Disk {
                 Some(Done::Flushed(device, outcome.map_err(|fault| fault.to_string())))
             }
             Completion::Ready { token, .. } => Some(Done::Ready(token.0 & !WATCH)),
-            Completion::Read { .. } => None,
         }
     }
 }

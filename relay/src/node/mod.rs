@@ -55,7 +55,7 @@ pub struct NodeConfig {
     pub node: NodeId,
     /// All nodes that it may forward to, with every address that they may be called at; itself, too.
     pub peers: Vec<Member>,
-    /// Memory for all sessions, in bytes: their rings, sums, checksums and links.
+    /// Memory for all sessions, in bytes: their rings, what is read and summed, and links.
     pub memory_bytes: u64,
     /// Links that belong to no session (yet), each of which takes [`crate::limits::LINK_BYTES`] beside that memory. A session needs one for each of its nodes.
     pub early_max: usize,
@@ -225,6 +225,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let (written, messages) = self.links.counted();
         Counters {
             stored_bytes: self.disk.written_bytes,
+            read_bytes: self.disk.read_bytes,
             written_bytes: self.past.0 + written,
             messages: self.past.1 + messages,
             ..self.counters
@@ -406,7 +407,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let any = !done.is_empty();
         for done in done {
             match done {
-                Done::Written(job, outcome) => {
+                Done::Moved(job, outcome) => {
                     let session = self.sessions.get_mut(&job.session);
                     let underway = session.and_then(|session| session.underway(job.lane));
                     let Some(underway) = underway.filter(|underway| underway.name.stripe == job.stripe)
@@ -414,7 +415,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
                         continue;
                     };
                     match outcome {
-                        Ok(()) => underway.written(&job),
+                        Ok(()) => underway.moved(&job),
                         Err(why) => self.disk_failed(job.session, &why),
                     }
                 }

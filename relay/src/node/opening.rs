@@ -100,7 +100,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         }
         let shape = Shape {
             parity: open.parity,
-            way: open.way,
+            task: open.task,
             cell_bytes_max: open.cell_bytes_max,
             slice_bytes: usize::try_from(open.slice_bytes).unwrap_or(usize::MAX),
             lanes: usize::from(open.lanes),

@@ -32,7 +32,7 @@ use crate::{
     message::{Begin, Cause, Join, Message, Rings},
     rings::{Incoming, Outgoing, RingsFault, Slots},
     shape::{Layout, Member},
-    store::{Beginning, Store, StoredCell, StripeName},
+    store::{Beginning, Store, StripeName},
 };
 
 /// Somebody who sends to us.
@@ -67,7 +67,8 @@ pub(super) struct Parts<'a> {
     pub(super) me: usize,
     pub(super) incoming: &'a mut [Option<Arriving>],
     pub(super) outgoing: &'a mut [Option<Leaving>],
-    pub(super) sums: Option<&'a Slots>,
+    /// Slots of the node's own: of what it reads, and of sums.
+    pub(super) own: Option<&'a Slots>,
     pub(super) counters: &'a mut Counters,
     zeros_of_slice: u32,
 }
@@ -94,7 +95,7 @@ pub(super) struct Session {
     pub(super) client: usize,
     incoming: Vec<Option<Arriving>>,
     outgoing: Vec<Option<Leaving>>,
-    sums: Option<Slots>,
+    own: Option<Slots>,
     zeros_of_slice: u32,
     lanes: Vec<Option<Underway>>,
     is_ready: bool,
@@ -114,8 +115,7 @@ impl Session {
     ) -> Result<Self, Failure> {
         let mine = |error: &dyn ToString| Failure::new(Some(me), Cause::Refused, error.to_string());
         let nodes = layout.nodes();
-        let sum_slots = layout.slots_of_link(layout.sums);
-        let sums = match sum_slots {
+        let own = match layout.slots_of_link(layout.own) {
             0 => None,
             slots => Some(Slots::new(slots * layout.shape.slice_bytes).map_err(|error| mine(&error))?),
         };
@@ -126,7 +126,7 @@ impl Session {
             client,
             incoming: (0..=nodes).map(|_| None).collect(),
             outgoing: (0..nodes).map(|_| None).collect(),
-            sums,
+            own,
             zeros_of_slice: checksum::of_zeros(layout.shape.slice_bytes),
             lanes: (0..layout.shape.lanes).map(|_| None).collect(),
             is_ready: false,
@@ -239,9 +239,10 @@ impl Session {
         let node = Turn(u8::try_from(self.me).unwrap_or(u8::MAX));
         let column = self.layout.geometry.column_of(name.stripe, node);
         let column = column.map_err(|error| violation(error.to_string()))?;
-        let kept: Vec<_> =
-            self.layout.columns[usize::from(column.0)].keeps.iter().map(|keeping| keeping.cell).collect();
-        let beginning = Beginning { name, what: &begin.what, kept: &kept, cell_bytes: begin.cell_bytes };
+        let plan = &self.layout.turn(name.stripe).columns[usize::from(column.0)];
+        let kept: Vec<_> = plan.keeps.iter().map(|keeping| keeping.cell).collect();
+        let (what, held, cell_bytes) = (&begin.what[..], &plan.held[..], begin.cell_bytes);
+        let beginning = Beginning { name, what, held, kept: &kept, cell_bytes };
         let refused = |why: String| Failure::new(Some(self.me), Cause::Refused, why);
         let places = store.begin(&beginning).map_err(|refusal| refused(refusal.0))?;
         let underway = Underway::new(&self.layout, name, column, begin, places).map_err(|why| {
@@ -267,7 +268,7 @@ impl Session {
                 me: self.me,
                 incoming: &mut self.incoming,
                 outgoing: &mut self.outgoing,
-                sums: self.sums.as_ref(),
+                own: self.own.as_ref(),
                 counters: &mut *counters,
                 zeros_of_slice: self.zeros_of_slice,
             };
@@ -317,16 +318,15 @@ impl Session {
     }
 
     fn stored(&mut self, lane: usize, counters: &mut Counters, hands: &mut Hands<'_>) -> Result<(), Failure> {
-        let Some(mut underway) = self.lanes[lane].take() else { return Ok(()) };
+        let Some(underway) = self.lanes[lane].take() else { return Ok(()) };
         let (stripe, cells) = (underway.name.stripe, underway.stored_cells());
-        let digest = |cell: &StoredCell| checksum::digest(cell.checksums.iter().copied());
-        let digests = cells.iter().map(digest).collect();
+        let (kept, held) = (cells.iter().map(|cell| cell.checksum).collect(), underway.held_checksums());
         let stored = hands.store.stored(underway.name, &cells);
         stored.map_err(|refusal| Failure::new(Some(self.me), Cause::Refused, refusal))?;
         counters.stripes += 1;
         let Some(link) = hands.links.get_mut(self.client) else { return Ok(()) };
         let lane = u8::try_from(lane).unwrap_or(u8::MAX);
-        if link.say(&Message::Stored { lane, stripe, digests }) {
+        if link.say(&Message::Stored { lane, stripe, kept, held }) {
             return Ok(());
         }
         Err(Failure::new(None, Cause::Violation, "it does not take in what is said to it"))

@@ -1,6 +1,9 @@
 //! Nodes, a writer, and what they should end with.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use rackscan_device::{
     DeviceIndex,
@@ -14,8 +17,8 @@ use rackscan_format::ids::NodeId;
 use rackscan_stripe::{Cell, Geometry, Node as Turn, Way};
 
 use crate::{
-    Beginning, Direct, Ended, Member, Node, NodeConfig, Place, Refusal, Shape, Store, StoredCell, Stripe,
-    StripeName, Writer,
+    Beginning, Direct, Ended, Member, Node, NodeConfig, Place, Places, Refusal, Shape, Store, StoredCell,
+    Stripe, StripeName, Task, Writer, task::Transfers,
 };
 
 /// More turns than any run takes that goes on.
@@ -25,11 +28,13 @@ pub(super) const TURNS_MAX: usize = 200_000;
 pub(super) const CLIENT: &str = "client";
 
 /// Remembers where cells lie, and how stripes ended.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     next: u64,
     places: BTreeMap<u64, Vec<(Cell, Vec<Place>)>>,
     pub(super) stored: BTreeMap<u64, Vec<StoredCell>>,
+    /// Where cells lie that are there from the beginning.
+    held: BTreeMap<(u64, Cell), Vec<Place>>,
     pub(super) given_up: Vec<u64>,
     pub(super) what: BTreeMap<u64, Vec<u8>>,
     /// Nothing is written anywhere.
@@ -47,15 +52,16 @@ impl Ledger {
 }
 
 impl Store for Ledger {
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
-        let Beginning { name, what, kept, cell_bytes } = *beginning;
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
+        let Beginning { name, what, held, kept, cell_bytes } = *beginning;
         if self.full_from.is_some_and(|full| name.stripe >= full) {
             return Err(Refusal("it is full".to_owned()));
         }
         self.what.insert(name.stripe, what.to_vec());
         if self.in_memory {
-            return Ok(vec![Vec::new(); kept.len()]);
+            return Ok(Places::nowhere(kept.len()));
         }
+        let held = held.iter().map(|cell| self.held[&(name.stripe, *cell)].clone()).collect();
         // The first sector of a cell lies apart from the rest, with some of the others between.
         let firsts: Vec<Place> = kept.iter().map(|_| self.place(4096)).collect();
         let places = firsts.into_iter().map(|first| match cell_bytes - 4096 {
@@ -64,7 +70,7 @@ impl Store for Ledger {
         });
         let places: Vec<Vec<Place>> = places.collect();
         self.places.insert(name.stripe, kept.iter().copied().zip(places.clone()).collect());
-        Ok(places)
+        Ok(Places { held, kept: places, guard: None })
     }
 
     fn stored(&mut self, name: StripeName, cells: &[StoredCell]) -> Result<(), Refusal> {
@@ -87,7 +93,7 @@ pub(super) struct Filled {
 
 impl Filled {
     /// Random data; some cells are shorter than the others, and one may be empty.
-    pub(super) fn new(geometry: &Geometry, way: Way, stripe: u64, cell_bytes: u64) -> Self {
+    pub(super) fn new(geometry: &Geometry, task: Task, stripe: u64, cell_bytes: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(stripe);
         let whole = usize::try_from(cell_bytes).unwrap();
         let region = Region::allocate(geometry.data().len() * whole).unwrap();
@@ -103,7 +109,7 @@ impl Filled {
             bytes.resize(whole, 0);
             cells.insert(*cell, bytes);
         }
-        if way != Way::Bare {
+        if task != Task::Write(Way::Bare) {
             for equation in geometry.equations() {
                 let mut sum = vec![0; whole];
                 for cell in &equation.data {
@@ -130,6 +136,42 @@ pub(super) struct Cluster {
     pub(super) ended: BTreeMap<u64, Ended>,
     /// How often each node's place had crashed when the node began.
     crashes: Vec<u64>,
+    /// What each node has from the beginning, and where.
+    images: Vec<(Vec<u8>, Ledger)>,
+}
+
+const DISK_BYTES: usize = 2 << 20;
+
+/// What each node has of these stripes before anything is done for them: cells lie in several parts, one behind the other, as far as they have data.
+fn images(geometry: &Geometry, task: Task, filled: &BTreeMap<u64, Filled>) -> Vec<(Vec<u8>, Ledger)> {
+    let mut images: Vec<(Vec<u8>, Ledger)> =
+        (0..geometry.nodes()).map(|_| (vec![0; DISK_BYTES], Ledger::default())).collect();
+    if matches!(task, Task::Write(_)) {
+        return images;
+    }
+    for (stripe, filled) in filled {
+        let kept = Transfers::of(task, geometry, *stripe).unwrap().kept;
+        for (cell, bytes) in &filled.cells {
+            if kept.iter().any(|kept| kept.cell == *cell) {
+                continue;
+            }
+            let node = usize::from(geometry.node_of(*stripe, cell.column).unwrap().0);
+            let (disk, ledger) = &mut images[node];
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let mut places = Vec::new();
+            // Between the parts something else lies.
+            for part in bytes[..used.next_multiple_of(4096)].chunks(3 * 4096) {
+                let place = ledger.place(part.len() as u64);
+                let start = usize::try_from(place.offset_bytes).unwrap();
+                disk[start..start + part.len()].copy_from_slice(part);
+                disk[start + part.len()..start + part.len() + 4096].fill(0xEE);
+                ledger.next += 4096;
+                places.push(place);
+            }
+            ledger.held.insert((*stripe, *cell), places);
+        }
+    }
+    images
 }
 
 pub(super) fn place_of(node: usize) -> String {
@@ -148,6 +190,22 @@ impl Cluster {
         config: SimConfig,
         faults: FaultRates,
     ) -> Self {
+        Self::holding(seed, nodes, shape, &[], (config, faults))
+    }
+
+    /// With what nodes have of these stripes, if they are to have anything before.
+    pub(super) fn holding(
+        seed: Seed,
+        nodes: usize,
+        shape: Shape,
+        stripes: &[(u64, u64)],
+        (config, faults): (SimConfig, FaultRates),
+    ) -> Self {
+        let geometry = Geometry::with_parity(nodes, shape.parity).unwrap();
+        let fill = |(stripe, cell_bytes): &(u64, u64)| {
+            (*stripe, Filled::new(&geometry, shape.task, *stripe, *cell_bytes))
+        };
+        let filled: BTreeMap<u64, Filled> = stripes.iter().map(fill).collect();
         let net = SimNet::new(seed, config);
         let key = ClusterKey::from_bytes([3; 32]);
         let member = |node: usize| Member {
@@ -159,7 +217,8 @@ impl Cluster {
             net,
             key,
             shape,
-            geometry: Geometry::with_parity(nodes, shape.parity).unwrap(),
+            images: images(&geometry, shape.task, &filled),
+            geometry,
             members,
             nodes: Vec::new(),
             left: BTreeMap::new(),
@@ -180,9 +239,10 @@ impl Cluster {
         let listener = self.net.listen(&place_of(node), &self.key).unwrap();
         let (net, key, from) = (self.net.clone(), self.key.clone(), place_of(node));
         let calls = Direct::new(move |address| net.connect(&from, address, &key));
-        let io = SimIo::new(disk, vec![SimDisk::zeroed(2 << 20)]);
+        let (contents, ledger) = self.images[node].clone();
+        let io = SimIo::new(disk, vec![SimDisk::of(contents)]);
         let config = NodeConfig::new(self.members[node].node, self.members.clone());
-        Node::new(config, listener, Box::new(calls), io, Ledger::default()).unwrap()
+        Node::new(config, listener, Box::new(calls), io, ledger).unwrap()
     }
 
     /// Sessions may do nothing for so long.
@@ -209,7 +269,7 @@ impl Cluster {
         self.left.insert(node, (disks[0].contents().to_vec(), ledger));
     }
 
-    /// A dead node's process begins anew, with an empty disk.
+    /// A dead node's process begins anew, with its disk as it was at first.
     pub(super) fn restart(&mut self, node: usize, seed: u64) {
         self.crashes[node] = self.net.crashes(&place_of(node));
         self.nodes[node] = Some(self.node(node, DiskConfig::seeded(seed)));
@@ -246,11 +306,14 @@ impl Cluster {
         let mut next = waiting.next();
         for _ in 0..TURNS_MAX {
             while let Some((number, cell_bytes)) = next.filter(|_| writer.has_room()) {
-                let filled = Filled::new(&self.geometry, self.shape.way, *number, *cell_bytes);
+                let filled = Filled::new(&self.geometry, self.shape.task, *number, *cell_bytes);
                 let what: Vec<Vec<u8>> =
                     (0..self.members.len()).map(|node| format!("{number} for {node}").into_bytes()).collect();
-                let stripe =
-                    Stripe { number: *number, cell_bytes: *cell_bytes, what: &what, data: &filled.data };
+                let data = match self.shape.task {
+                    Task::Write(_) => &filled.data[..],
+                    Task::Protect | Task::Rebuild(_) => &[],
+                };
+                let stripe = Stripe { number: *number, cell_bytes: *cell_bytes, what: &what, data };
                 writer.write(&stripe).unwrap();
                 self.filled.insert(*number, filled);
                 next = waiting.next();
@@ -298,12 +361,13 @@ impl Cluster {
 
     fn assert_cells(&self, node: usize, stripe: u64, disk: &[u8], ledger: &Ledger) {
         let filled = &self.filled[&stripe];
+        let kept = Transfers::of(self.shape.task, &self.geometry, stripe).unwrap().kept;
         let turn = Turn(u8::try_from(node).unwrap());
         let column = self.geometry.column_of(stripe, turn).unwrap();
         let mine: BTreeMap<Cell, &Vec<u8>> = filled
             .cells
             .iter()
-            .filter(|(cell, _)| cell.column == column)
+            .filter(|(cell, _)| cell.column == column && kept.iter().any(|kept| kept.cell == **cell))
             .map(|(cell, bytes)| (*cell, bytes))
             .collect();
         let mut found = BTreeMap::new();
@@ -321,19 +385,33 @@ impl Cluster {
         for (cell, bytes) in &found {
             assert!(bytes == mine[cell], "stripe {stripe}, node {node}: {cell:?} is not what it should be");
         }
-        let checksums = |bytes: &Vec<u8>| bytes.chunks(self.shape.slice_bytes).map(crc32c::crc32c).collect();
         let expected: Vec<StoredCell> = found
             .iter()
-            .map(|(cell, bytes)| StoredCell { cell: *cell, checksums: checksums(bytes) })
+            .map(|(cell, bytes)| StoredCell { cell: *cell, checksum: crc32c::crc32c(bytes) })
             .collect();
         assert_eq!(ledger.stored[&stripe], expected);
         assert_eq!(ledger.what[&stripe], format!("{stripe} for {node}").into_bytes());
+    }
+
+    /// What clients are told of cells is what these are.
+    fn assert_checksums(&self, ended: &Ended) {
+        let Some(filled) = self.filled.get(&ended.number) else { return };
+        for (cell, checksum) in &ended.checksums {
+            assert_eq!(*checksum, crc32c::crc32c(&filled.cells[cell]), "stripe {}, {cell:?}", ended.number);
+        }
+        // All cells of the stripe are named, but for those that nobody touched.
+        let transfers = Transfers::of(self.shape.task, &self.geometry, ended.number).unwrap();
+        let kept = transfers.kept.iter().map(|kept| kept.cell);
+        let there = transfers.kept.iter().flat_map(|kept| kept.made_of.iter().copied());
+        let expected: BTreeSet<Cell> = kept.chain(there).collect();
+        assert!(ended.checksums.iter().map(|(cell, _)| *cell).eq(expected));
     }
 
     /// Whether every stripe of the run was stored.
     pub(super) fn assert_all_stored(&self) {
         for ended in self.ended.values() {
             assert_eq!(ended.outcome, Ok(()), "stripe {}", ended.number);
+            self.assert_checksums(ended);
         }
     }
 }

@@ -8,7 +8,7 @@ use rackscan_stripe::{Parity, Way};
 
 use super::cluster::Cluster;
 use crate::{
-    Cause, SessionEnd, Shape,
+    Cause, SessionEnd, Shape, Task,
     plan::{Plan, Reader},
     shape::Layout,
 };
@@ -18,7 +18,7 @@ const STRIPES: [(u64, u64); 3] = [(0, 12 * 4096), (1, 12 * 4096), (2, 9 * 4096)]
 fn shape() -> Shape {
     Shape {
         parity: Parity::TwoD,
-        way: Way::Relay,
+        task: Task::Write(Way::Relay),
         cell_bytes_max: 16 * 4096,
         slice_bytes: 4096,
         lanes: 2,
@@ -32,7 +32,7 @@ fn run(seeds: u64, spoil: impl Fn(&mut Plan)) -> Vec<SessionEnd> {
     Seed::each(seeds, |seed| {
         let mut cluster = Cluster::new(seed, 4, shape());
         let mut layout = Layout::new(shape(), 4).unwrap();
-        layout.columns.iter_mut().for_each(&spoil);
+        layout.turns.iter_mut().flat_map(|turn| &mut turn.columns).for_each(&spoil);
         let layout = Arc::new(layout);
         for node in cluster.nodes.iter_mut().flatten() {
             node.layouts.made.push(Arc::clone(&layout));

@@ -9,7 +9,7 @@ use rackscan_stripe::{Parity, Way};
 
 use super::cluster::{Cluster, place_of};
 use crate::{
-    Cause, Shape, Who,
+    Cause, Shape, Task, Who,
     limits::{EARLY_MAX, PROTOCOL},
     message::{Begin, Ends, Join, Message, Open, Rings},
     ring::{Credit, SliceName},
@@ -18,7 +18,7 @@ use crate::{
 fn shape() -> Shape {
     Shape {
         parity: Parity::TwoD,
-        way: Way::Relay,
+        task: Task::Write(Way::Relay),
         cell_bytes_max: 16384,
         slice_bytes: 4096,
         lanes: 2,
@@ -73,7 +73,7 @@ fn open_of(cluster: &Cluster, you: u8, credits: RemoteRegion) -> Open {
         protocol: PROTOCOL,
         session: 99,
         parity: Parity::TwoD,
-        way: Way::Relay,
+        task: Task::Write(Way::Relay),
         cell_bytes_max: 16384,
         slice_bytes: 4096,
         lanes: 2,
@@ -141,7 +141,7 @@ fn garbage_is_hung_up_on_and_others_go_on() {
             Message::Ready,
             Message::Rings(Rings { slots: name().into(), journal: name().into() }),
             Message::Begin(Begin { lane: 0, stripe: 0, cell_bytes: 4096, what: vec![1; 100] }),
-            Message::Stored { lane: 0, stripe: 0, digests: vec![1, 2, 3] },
+            Message::Stored { lane: 0, stripe: 0, kept: vec![1, 2, 3], held: vec![4] },
         ];
         for round in 0..40 {
             let mut mallory = Mallory::to(&cluster, 0);
@@ -396,7 +396,7 @@ fn a_node_that_gives_credit_for_what_was_not_sent_is_hung_up_on() {
             break;
         }
         if writer.has_room() && writer.under_way() == 0 {
-            let filled = super::cluster::Filled::new(&cluster.geometry, Way::Relay, 1, 8192);
+            let filled = super::cluster::Filled::new(&cluster.geometry, Task::Write(Way::Relay), 1, 8192);
             let what = vec![Vec::new(); 3];
             let stripe = crate::Stripe { number: 1, cell_bytes: 8192, what: &what, data: &filled.data };
             writer.write(&stripe).unwrap();

@@ -8,12 +8,13 @@ use rackscan_format::ids::NodeId;
 use rackscan_stripe::{Parity, Way};
 
 use super::cluster::{CLIENT, Cluster, Filled, Ledger, TURNS_MAX, place_of};
-use crate::{Cause, SessionEnd, Shape, Stripe, Who};
+use crate::{Cause, SessionEnd, Shape, Stripe, Task, Who};
 
 const STRIPES: [(u64, u64); 2] = [(0, 8192), (1, 4096)];
 
 fn shape(way: Way) -> Shape {
-    Shape { parity: Parity::TwoD, way, cell_bytes_max: 16384, slice_bytes: 4096, lanes: 2, slots: 1 }
+    let task = Task::Write(way);
+    Shape { parity: Parity::TwoD, task, cell_bytes_max: 16384, slice_bytes: 4096, lanes: 2, slots: 1 }
 }
 
 /// Steps of a run without a loss.
@@ -266,7 +267,7 @@ fn a_stripe_that_nobody_sends_ends_its_session_and_the_sender_is_named() {
         cluster.nodes[first].as_mut().unwrap().config.idle_max = Duration::from_millis(100);
         // Node 1 is there and does nothing any more.
         let asleep = cluster.nodes[1].take();
-        let filled = Filled::new(&cluster.geometry, Way::Relay, 0, 8192);
+        let filled = Filled::new(&cluster.geometry, Task::Write(Way::Relay), 0, 8192);
         let what = vec![Vec::new(); 3];
         writer.write(&Stripe { number: 0, cell_bytes: 8192, what: &what, data: &filled.data }).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);

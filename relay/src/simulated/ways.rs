@@ -4,12 +4,13 @@ use rackscan_fabric::sim::{Seed, SimConfig};
 use rackscan_stripe::{Geometry, Load, Node as Turn, Parity, Schedule, Way};
 
 use super::cluster::{Cluster, Filled};
-use crate::{Counters, Shape};
+use crate::{Counters, Shape, Task};
 
 const KIB: u64 = 1024;
 
 fn shape(parity: Parity, way: Way) -> Shape {
-    Shape { parity, way, cell_bytes_max: 48 * KIB, slice_bytes: 8192, lanes: 2, slots: 3 }
+    let task = Task::Write(way);
+    Shape { parity, task, cell_bytes_max: 48 * KIB, slice_bytes: 8192, lanes: 2, slots: 3 }
 }
 
 /// Writes stripes over the network of a seed, and compares everything.
@@ -20,17 +21,18 @@ fn run(seed: Seed, nodes: usize, shape: Shape, stripes: &[(u64, u64)]) {
     cluster.write(&mut writer, stripes);
     cluster.assert_all_stored();
     assert_eq!(cluster.ended.len(), stripes.len());
-    compare_bytes(&cluster, writer.counters(), stripes);
+    let Task::Write(way) = shape.task else { unreachable!("nobody else writes") };
+    compare_bytes(&cluster, way, writer.counters(), stripes);
     drop(writer);
     cluster.settle();
     cluster.assert_stored_is_there();
 }
 
-fn compare_bytes(cluster: &Cluster, client: Counters, stripes: &[(u64, u64)]) {
-    let schedule = Schedule::new(&cluster.geometry, cluster.shape.way);
+fn compare_bytes(cluster: &Cluster, way: Way, client: Counters, stripes: &[(u64, u64)]) {
+    let schedule = Schedule::new(&cluster.geometry, way);
     let total: u64 = stripes.iter().map(|(_, cell_bytes)| cell_bytes).sum();
     assert_eq!(client.sent_bytes, schedule.client().sent as u64 * total);
-    let cells = match cluster.shape.way {
+    let cells = match way {
         Way::Bare | Way::Relay => cluster.geometry.data().len(),
         Way::Naive => cluster.geometry.cells().count(),
     };
@@ -130,7 +132,7 @@ fn two_clients_write_at_once_without_meeting() {
     let mut cluster = Cluster::new(Seed::new(6), 4, shape);
     let (mut one, mut other) = (cluster.open(), cluster.open());
     let geometry = Geometry::new(4).unwrap();
-    let filled = Filled::new(&geometry, Way::Relay, 77, 16 * KIB);
+    let filled = Filled::new(&geometry, Task::Write(Way::Relay), 77, 16 * KIB);
     let what: Vec<Vec<u8>> = (0..4).map(|node| format!("77 for {node}").into_bytes()).collect();
     other
         .write(&crate::Stripe { number: 77, cell_bytes: 16 * KIB, what: &what, data: &filled.data })

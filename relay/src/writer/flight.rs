@@ -9,7 +9,7 @@
 
 use rackscan_fabric::{OutOfBounds, Region, RegionSlice};
 use rackscan_format::ids::NodeId;
-use rackscan_stripe::Node;
+use rackscan_stripe::{Cell, Node};
 
 use crate::{
     checksum,
@@ -22,7 +22,9 @@ use crate::{
     progress::Progress,
     rings::{Outbound, Outgoing},
     shape::Layout,
+    task::Task,
 };
+use std::collections::BTreeMap;
 
 /// A node of the session, as the writer has it.
 #[derive(Debug)]
@@ -57,6 +59,14 @@ pub(super) struct Flight {
     outputs: Vec<(usize, usize)>,
     /// Of each data cell the checksums of its first slices; of each sum those in its slots.
     checksums: Vec<Vec<u32>>,
+    /// Of each data cell that of its first slices together.
+    so_far: Vec<u32>,
+    /// Of the cells that are there from the beginning, those of which all is checksummed.
+    known: Vec<Option<u32>>,
+    /// What members say of the cells that they keep.
+    kept: BTreeMap<Cell, u32>,
+    /// That of a cell of zeros.
+    of_zeros: u32,
     /// Which members have stored it.
     stored: Vec<bool>,
 }
@@ -76,51 +86,90 @@ impl Flight {
             progress,
             outputs: plan.sends.iter().map(|send| (output(send.to), send.ring)).collect(),
             checksums,
+            so_far: vec![0; plan.origins.len()],
+            known: vec![None; layout.turn(stripe).there.len()],
+            kept: BTreeMap::new(),
+            of_zeros: layout.zeros_of_cell(cell_bytes),
             stored: vec![false; layout.nodes()],
         }
     }
 
-    /// A member has stored its cells, which have these digests. They are compared with what follows from the checksums of the data: so a sum that lacks an input, or has
-    /// one twice, is found, although every place on its way did what it was told.
-    pub(super) fn stored(&mut self, layout: &Layout, member: usize, digests: &[u32]) -> Result<(), Failure> {
+    /// A member has stored its cells, and read those that it holds. Their checksums are compared with what follows from those of the cells that were there from the beginning: so a sum
+    /// that lacks an input, or has one twice, is found, although every place on its way did what it was told.
+    pub(super) fn stored(
+        &mut self,
+        layout: &Layout,
+        member: usize,
+        kept: &[u32],
+        held: &[u32],
+    ) -> Result<(), Failure> {
         let violation = |why: &str| Failure::new(Some(member), Cause::Violation, why);
-        let node = Node(u8::try_from(member).unwrap_or(u8::MAX));
-        let column =
-            layout.geometry.column_of(self.stripe, node).map_err(|error| violation(&error.to_string()))?;
-        let cells = &layout.made_of[usize::from(column.0)];
-        if cells.len() != digests.len() {
-            return Err(violation("it has stored another number of cells than it keeps"));
+        if self.stored.get(member) != Some(&false) {
+            return Err(violation("it has stored a stripe twice"));
         }
-        for (index, (cells, found)) in cells.iter().zip(digests).enumerate() {
-            let expected = self.digest(layout, cells);
-            let expected = expected.ok_or_else(|| violation("it has stored what was not sent yet"))?;
-            if expected != *found {
-                let cell = layout.columns[usize::from(column.0)].keeps[index].cell;
-                let (column, slot, stripe) = (cell.column.0, cell.slot, self.stripe);
+        let column = self.column_of(layout, member)?;
+        let turn = layout.turn(self.stripe);
+        let plan = &turn.columns[column];
+        if plan.keeps.len() != kept.len() || plan.held.len() != held.len() {
+            return Err(violation("it has stored, or read, another number of cells than it should"));
+        }
+        for (cell, checksum) in plan.held.iter().zip(held) {
+            if let Ok(at) = turn.there.binary_search(cell) {
+                self.known[at] = Some(*checksum);
+            }
+        }
+        self.kept.extend(plan.keeps.iter().map(|keeping| keeping.cell).zip(kept.iter().copied()));
+        match layout.shape.task {
+            Task::Write(_) => self.check(layout, member)?,
+            Task::Protect | Task::Rebuild(_) => {
+                // What a cell must be is known when all others have said what they have read.
+                let others = self.stored.iter().enumerate().filter(|(other, _)| *other != member);
+                if others.map(|(_, stored)| *stored).all(|stored| stored) {
+                    (0..layout.nodes()).try_for_each(|member| self.check(layout, member))?;
+                }
+            }
+        }
+        self.stored[member] = true;
+        Ok(())
+    }
+
+    fn column_of(&self, layout: &Layout, member: usize) -> Result<usize, Failure> {
+        let node = Node(u8::try_from(member).unwrap_or(u8::MAX));
+        let column = layout.geometry.column_of(self.stripe, node);
+        let column = column.map_err(|error| Failure::new(Some(member), Cause::Violation, error))?;
+        Ok(usize::from(column.0))
+    }
+
+    /// Whether what a member keeps is what it should be.
+    fn check(&self, layout: &Layout, member: usize) -> Result<(), Failure> {
+        let (turn, column) = (layout.turn(self.stripe), self.column_of(layout, member)?);
+        for (keeping, made_of) in turn.columns[column].keeps.iter().zip(&turn.made_of[column]) {
+            let found = self.kept.get(&keeping.cell).copied();
+            let parts: Option<Vec<u32>> = made_of.iter().map(|at| self.known[*at]).collect();
+            let Some(parts) = parts else {
+                let why = "it has stored what was not sent yet";
+                return Err(Failure::new(Some(member), Cause::Violation, why));
+            };
+            let expected = checksum::of_sum(self.of_zeros, parts.into_iter());
+            if found != Some(expected) {
+                let (Cell { column, slot }, stripe, found) = (keeping.cell, self.stripe, found.unwrap_or(0));
                 let why = format!(
-                    "cell {column}.{slot} of stripe {stripe} is not the XOR of its data: its checksums have the CRC {found:08x}, expected {expected:08x}"
+                    "cell {}.{slot} of stripe {stripe} is not the XOR of its data: its CRC is {found:08x}, expected {expected:08x}",
+                    column.0
                 );
                 return Err(Failure::new(Some(member), Cause::Checksum, why));
             }
         }
-        match self.stored.get_mut(member) {
-            Some(stored) if !*stored => *stored = true,
-            _ => return Err(violation("it has stored a stripe twice")),
-        }
         Ok(())
     }
 
-    /// The digest of the XOR of data cells; nothing if some of them were not sent yet.
-    fn digest(&self, layout: &Layout, cells: &[usize]) -> Option<u32> {
-        let slices = self.progress.slices();
-        let all = cells.iter().all(|cell| self.checksums[*cell].len() == slices as usize);
-        let last = checksum::of_zeros(layout.slice_length(self.cell_bytes, slices - 1));
-        let whole = if slices > 1 { checksum::of_zeros(layout.shape.slice_bytes) } else { last };
-        let sum = |slice: u32| {
-            let zeros = if slice + 1 == slices { last } else { whole };
-            checksum::of_sum(zeros, cells.iter().map(|cell| self.checksums[*cell][slice as usize]))
-        };
-        all.then(|| checksum::digest((0..slices).map(sum)))
+    /// Of the cells that members have said they keep, or read, ascending.
+    pub(super) fn checksums(&self, layout: &Layout) -> Vec<(Cell, u32)> {
+        let there = layout.turn(self.stripe).there.iter().zip(&self.known);
+        let mut all: BTreeMap<Cell, u32> =
+            there.filter_map(|(cell, known)| Some((*cell, (*known)?))).collect();
+        all.extend(&self.kept);
+        all.into_iter().collect()
     }
 
     /// Whether all have.
@@ -154,7 +203,7 @@ impl Flight {
         for (sum, inputs) in plan.sums.iter().enumerate() {
             let Some(slice) = self.progress.next_sum(plan, sum) else { continue };
             let length = shared.layout.slice_length(self.cell_bytes, slice);
-            let offset = shared.layout.sum_offset(plan.sums.len(), (lane, sum), slice);
+            let offset = shared.layout.own_offset(plan.sums.len(), (lane, sum), slice);
             self.sum_into((sums, offset), inputs, slice, length, shared).map_err(|error| broken(&error))?;
             let mut of_inputs = Vec::with_capacity(inputs.len());
             for input in inputs {
@@ -214,7 +263,15 @@ impl Flight {
             let of_data = self.data_length(source, next, length, shared.layout);
             let at = data.offset() + (next as usize * shared.layout.shape.slice_bytes).min(data.len());
             let checksum = data.region().crc32c_append(0, at, of_data)?;
-            self.checksums[source].push(checksum::append_zeros(checksum, length - of_data));
+            let checksum = checksum::append_zeros(checksum, length - of_data);
+            self.checksums[source].push(checksum);
+            self.so_far[source] = shared.layout.append(self.so_far[source], checksum, length);
+            if next + 1 == self.progress.slices() {
+                let cell = shared.layout.geometry.data()[source];
+                if let Ok(at) = shared.layout.turn(self.stripe).there.binary_search(&cell) {
+                    self.known[at] = Some(self.so_far[source]);
+                }
+            }
         }
         Ok(self.checksums[source][slot])
     }
@@ -259,7 +316,7 @@ impl Flight {
     ) -> Result<Bytes, OutOfBounds> {
         let Some(data) = self.data.get(source) else {
             let sum = source - self.data.len();
-            let offset = shared.layout.sum_offset(shared.layout.client.sums.len(), (lane, sum), slice);
+            let offset = shared.layout.own_offset(shared.layout.client.sums.len(), (lane, sum), slice);
             let sums = shared.sums.unwrap_or(shared.zeros);
             return Ok(Bytes { first: None, last: sums.slice(offset, length)? });
         };

@@ -1,10 +1,10 @@
-//! How does a client write stripes, each byte of data once?
+//! How does a client write stripes, each byte of data once, or have nodes make them of what they hold?
 //!
 //! A [`Writer`] opens a session with all nodes, takes stripes as long as a lane is free, and says how each ended: on all disks, or not, because of whom. One thread, which
 //! sleeps while nothing moves.
 //!
 //! Invariants
-//! - A stripe is stored when every node has said so, and the checksums of what they keep add up to those of the data.
+//! - A stripe is stored when every node has said so, and the checksums of what they keep add up to those of the data, or of what they have read.
 //! - Whatever goes wrong ends the session, with all stripes that are under way; another can be opened then.
 //! - Data must stay as it is until its stripe has ended, which is not before our own operations have completed: a lane's next stripe hears of none of them.
 
@@ -17,6 +17,7 @@ use std::{
 };
 
 use rackscan_fabric::{Address, ConnectError, Connection, Ending, Region, RegionSlice, spin_time};
+use rackscan_stripe::Cell;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use self::flight::{Flight, Reached, Shared};
@@ -40,6 +41,7 @@ pub struct Stripe<'a> {
     /// What each node's store is told of it, by place among the members.
     pub what: &'a [Vec<u8>],
     /// The bytes of each data cell, in the order of [`rackscan_stripe::Geometry::data`]: registered memory that is sent as it lies. Zeros follow where they are shorter than a cell.
+    /// None where nodes have the data ([`crate::Task::Protect`], [`crate::Task::Rebuild`]).
     pub data: &'a [RegionSlice],
 }
 
@@ -50,6 +52,8 @@ pub struct Ended {
     pub number: u64,
     /// On the disks of all nodes that keep some of it; or who is to blame that it may not be.
     pub outcome: Result<(), SessionEnd>,
+    /// The CRC-32C of each cell that a node kept or read, ascending; those that are known by now.
+    pub checksums: Vec<(Cell, u32)>,
 }
 
 /// A client's end of a session.
@@ -228,7 +232,7 @@ impl Writer {
                 format!("whole sectors up to {most} bytes"),
             ));
         }
-        let (cells, nodes) = (self.layout.geometry.data().len(), self.members.len());
+        let (cells, nodes) = (self.layout.client.origins.len(), self.members.len());
         if stripe.data.len() != cells {
             return Err(wrong("the number of its data cells", stripe.data.len() as u64, cells.to_string()));
         }
@@ -369,10 +373,10 @@ impl Writer {
                 reached.is_ready = true;
                 Ok(())
             }
-            Message::Stored { lane, stripe, digests } => {
+            Message::Stored { lane, stripe, kept, held } => {
                 let flight = self.lanes.get_mut(usize::from(lane)).and_then(Option::as_mut);
                 match flight.filter(|flight| flight.stripe == stripe) {
-                    Some(flight) => flight.stored(&self.layout, member, &digests),
+                    Some(flight) => flight.stored(&self.layout, member, &kept, &held),
                     None => Err(violation(format!("it has stored stripe {stripe}, which it was not given"))),
                 }
             }
@@ -422,7 +426,8 @@ impl Writer {
         for lane in &mut self.lanes {
             if let Some(flight) = lane.take_if(|flight| flight.is_stored() && flight.is_through()) {
                 self.counters.stripes += 1;
-                self.ended.push_back(Ended { number: flight.stripe, outcome: Ok(()) });
+                let checksums = flight.checksums(&self.layout);
+                self.ended.push_back(Ended { number: flight.stripe, outcome: Ok(()), checksums });
                 any = true;
             }
         }
@@ -443,7 +448,8 @@ impl Writer {
             // What all have said is stored, whatever comes afterwards.
             let outcome = if flight.is_stored() { Ok(()) } else { Err(end.clone()) };
             self.counters.stripes += u64::from(outcome.is_ok());
-            self.ended.push_back(Ended { number: flight.stripe, outcome });
+            let checksums = flight.checksums(&self.layout);
+            self.ended.push_back(Ended { number: flight.stripe, outcome, checksums });
         }
         self.end = Some(end);
     }
@@ -456,12 +462,12 @@ fn opening(
     you: usize,
     credits: rackscan_fabric::RemoteRegion,
 ) -> Open {
-    let Shape { parity, way, cell_bytes_max, slice_bytes, lanes, slots } = layout.shape;
+    let Shape { parity, task, cell_bytes_max, slice_bytes, lanes, slots } = layout.shape;
     Open {
         protocol: PROTOCOL,
         session,
         parity,
-        way,
+        task,
         cell_bytes_max,
         slice_bytes: u32::try_from(slice_bytes).unwrap_or(u32::MAX),
         lanes: u16::try_from(lanes).unwrap_or(u16::MAX),

@@ -1,4 +1,4 @@
-//! How does a stripe come in: slices are taken out of rings and summed, and their senders are told what is free again?
+//! How does a stripe come in over links: slices are taken out of rings and summed, and their senders are told what is free again?
 //!
 //! Invariants
 //! - A slice that is not the next one of its ring and stripe ends the session.
@@ -6,7 +6,7 @@
 
 use rackscan_fabric::Region;
 
-use super::Underway;
+use super::{Input, Underway};
 use crate::{
     checksum,
     error::Failure,
@@ -18,9 +18,10 @@ use crate::{
 impl Underway {
     pub(super) fn take_arrivals(&mut self, lane: usize, parts: &mut Parts<'_>) -> Result<bool, Failure> {
         let mut moved = false;
-        for (source, (from, ring)) in self.inputs.iter().enumerate() {
-            let Some(arriving) = &mut parts.incoming[*from] else { continue };
-            let inlet = arriving.rings.inlet(lane, *ring);
+        for (source, input) in self.inputs.iter().enumerate() {
+            let Input::Ring { from, ring } = *input else { continue };
+            let Some(arriving) = &mut parts.incoming[from] else { continue };
+            let inlet = arriving.rings.inlet(lane, ring);
             while self.progress.there(source) < self.progress.slices() {
                 let Some(arrived) = inlet.take() else { break };
                 let expected = self.progress.there(source);
@@ -49,8 +50,8 @@ impl Underway {
             while let Some(slice) = self.progress.next_sum(plan, sum) {
                 let length = parts.layout.slice_length(self.cell_bytes, slice);
                 let places: Option<Vec<(&Region, usize)>> =
-                    inputs.iter().map(|input| self.place(lane, *input, slice, parts)).collect();
-                let target = self.place(lane, plan.origins.len() + sum, slice, parts);
+                    inputs.iter().map(|input| self.region(lane, (plan, *input), slice, parts)).collect();
+                let target = self.region(lane, (plan, plan.origins.len() + sum), slice, parts);
                 let (Some(places), Some((region, offset))) = (places, target) else { break };
                 region.xor_from(offset, &places, length).map_err(|error| parts.broken(&error))?;
                 let slot = slice as usize % parts.layout.shape.slots;
@@ -74,11 +75,12 @@ impl Underway {
         hands: &mut Hands<'_>,
     ) -> bool {
         let mut moved = false;
-        for (source, (from, ring)) in self.inputs.iter().enumerate() {
-            let Some(arriving) = &mut parts.incoming[*from] else { continue };
+        for (source, input) in self.inputs.iter().enumerate() {
+            let Input::Ring { from, ring } = *input else { continue };
+            let Some(arriving) = &mut parts.incoming[from] else { continue };
             let Some(link) = hands.links.get_mut(arriving.link) else { continue };
             let tail = self.progress.tail(plan, source);
-            moved |= arriving.rings.give_credit(link, lane, *ring, tail);
+            moved |= arriving.rings.give_credit(link, lane, ring, tail);
         }
         moved
     }

@@ -1,9 +1,9 @@
 //! How does a stripe pass through one node?
 //!
 //! ```text
-//! slices arrive in rings --> sums of them in slots of our own --> sent on, out of the slot where they lie
-//!                       \                                    \--> written to a device out of it, checksummed, flushed
-//!                        `-- the ring's tail is the least of all of these; the sender is told
+//! slices arrive in rings ----------+--> sums of them in slots of our own --> sent on, out of the slot where they lie
+//! held cells are read from devices /                                     \--> written to a device out of it, checksummed, flushed
+//!                 \-- a slot is used again when all of these are done with it; whoever sends into a ring is told
 //! ```
 //!
 //! A slice that is kept is checksummed when its write has ended, over the memory that was written: had its slot been used again too early, by anybody, it would be seen. Writes wait
@@ -14,38 +14,35 @@
 //! - `Stored` is said when every kept cell is checksummed and flushed, and every slice that others need has gone.
 
 mod inward;
+mod moving;
 mod outward;
-
-use std::collections::VecDeque;
+mod reading;
 
 use rackscan_fabric::Region;
 use rackscan_stripe::{Cell, Column, Geometry, Node, Sender};
 
+use self::moving::Moving;
 use super::{
-    disk::{Flush, Job},
+    disk::{Flush, For, Job},
     session::{Hands, Parts},
 };
 use crate::{
     error::Failure,
-    limits::SECTOR_BYTES,
     message::Begin,
-    plan::Origin,
+    plan::{Origin, Plan},
     progress::Progress,
+    rings::Slots,
     shape::Layout,
-    store::{Place, StoredCell, StripeName},
+    store::{Guard, Places, StoredCell, StripeName},
 };
 
-/// A cell that is being kept.
-#[derive(Debug)]
-struct Kept {
-    cell: Cell,
-    places: Vec<Place>,
-    /// Bytes whose write was begun, and whose write has ended.
-    begun_bytes: u64,
-    written_bytes: u64,
-    /// Where writes end that were begun, and whether they have.
-    writes: VecDeque<(u64, bool)>,
-    checksums: Vec<u32>,
+/// Where slices of an origin come from.
+#[derive(Clone, Copy, Debug)]
+enum Input {
+    /// A ring of a link.
+    Ring { from: usize, ring: usize },
+    /// A cell that the node has, by its place among these.
+    Held(usize),
 }
 
 /// A stripe that passes.
@@ -55,12 +52,14 @@ pub(super) struct Underway {
     column: usize,
     cell_bytes: u64,
     progress: Progress,
-    /// Which link and ring each origin arrives by, and where each send goes.
-    inputs: Vec<(usize, usize)>,
+    /// Where each origin comes from, and which member and ring each send goes to.
+    inputs: Vec<Input>,
     outputs: Vec<(usize, usize)>,
     /// Of each source the checksums of the slices in its slots.
     checksums: Vec<Vec<u32>>,
-    kept: Vec<Kept>,
+    kept: Vec<Moving>,
+    held: Vec<Moving>,
+    guard: Option<Guard>,
     flushes: Option<Vec<Flush>>,
 }
 
@@ -81,46 +80,33 @@ impl Underway {
         name: StripeName,
         column: Column,
         begin: &Begin,
-        places: Vec<Vec<Place>>,
+        places: Places,
     ) -> Result<Self, String> {
-        let plan = &layout.columns[usize::from(column.0)];
-        if places.len() != plan.keeps.len() {
-            return Err(format!("the store gave {} places for {} cells", places.len(), plan.keeps.len()));
-        }
-        if let Some(wrong) = places.iter().find(|places| !are_whole(places, begin.cell_bytes)) {
-            return Err(format!("the store gave {wrong:?} for a cell of {} bytes", begin.cell_bytes));
-        }
+        let plan = &layout.turn(name.stripe).columns[usize::from(column.0)];
         let (geometry, slots) = (&layout.geometry, layout.slots());
         let slices = layout.slices(begin.cell_bytes);
         let input = |origin: &Origin| match *origin {
             Origin::Arrives { from: Sender::Column(from), ring } => {
-                (in_index(Some(member_of(geometry, name.stripe, from))), ring)
+                Input::Ring { from: in_index(Some(member_of(geometry, name.stripe, from))), ring }
             }
-            Origin::Arrives { ring, .. } => (in_index(None), ring),
+            Origin::Arrives { ring, .. } => Input::Ring { from: in_index(None), ring },
             // Only the client has data without anybody's help.
-            Origin::Data { cell } => (in_index(None), cell),
+            Origin::Data { cell } => Input::Ring { from: in_index(None), ring: cell },
+            Origin::Held { cell } => Input::Held(cell),
         };
-        let kept = plan.keeps.iter().zip(places).map(|(keeping, places)| Kept {
-            cell: keeping.cell,
-            places,
-            begun_bytes: 0,
-            written_bytes: 0,
-            writes: VecDeque::new(),
-            checksums: Vec::new(),
-        });
+        let kept: Vec<Cell> = plan.keeps.iter().map(|keeping| keeping.cell).collect();
+        let output = |to| member_of(geometry, name.stripe, to);
         Ok(Self {
             name,
             column: usize::from(column.0),
             cell_bytes: begin.cell_bytes,
             progress: Progress::new(plan, slices, slots),
             inputs: plan.origins.iter().map(input).collect(),
-            outputs: plan
-                .sends
-                .iter()
-                .map(|send| (member_of(geometry, name.stripe, send.to), send.ring))
-                .collect(),
+            outputs: plan.sends.iter().map(|send| (output(send.to), send.ring)).collect(),
             checksums: vec![vec![0; slots as usize]; plan.sources()],
-            kept: kept.collect(),
+            kept: moving::all(&kept, places.kept, begin.cell_bytes)?,
+            held: moving::all(&plan.held, places.held, begin.cell_bytes)?,
+            guard: places.guard,
             flushes: None,
         })
     }
@@ -133,8 +119,10 @@ impl Underway {
         hands: &mut Hands<'_>,
     ) -> Result<bool, Failure> {
         let layout = parts.layout;
-        let plan = &layout.columns[self.column];
+        let plan = &layout.turn(self.name.stripe).columns[self.column];
         let mut moved = self.take_arrivals(lane, parts)?;
+        moved |= self.take_read(lane, plan, parts)?;
+        moved |= self.read(lane, plan, parts, hands)?;
         moved |= self.sum(lane, plan, parts)?;
         moved |= self.send(lane, plan, parts, hands)?;
         moved |= self.store(lane, plan, parts, hands)?;
@@ -147,15 +135,14 @@ impl Underway {
         self.progress.sent(send)
     }
 
-    /// A write has ended.
-    pub(super) fn written(&mut self, job: &Job) {
-        let Some(kept) = self.kept.get_mut(job.keep) else { return };
-        if let Some(write) = kept.writes.iter_mut().find(|(end, _)| *end == job.end_bytes) {
-            write.1 = true;
-        }
-        while let Some((end, true)) = kept.writes.front().copied() {
-            kept.written_bytes = end;
-            kept.writes.pop_front();
+    /// A read or a write has ended.
+    pub(super) fn moved(&mut self, job: &Job) {
+        let moving = match job.cell {
+            For::Kept(at) => self.kept.get_mut(at),
+            For::Held(at) => self.held.get_mut(at),
+        };
+        if let Some(moving) = moving {
+            moving.ended(job.end_bytes);
         }
     }
 
@@ -172,7 +159,7 @@ impl Underway {
         let kept = &self.kept;
         let flushes = self.flushes.get_or_insert_with(|| {
             let mut devices: Vec<_> =
-                kept.iter().flat_map(|kept| &kept.places).map(|place| place.device).collect();
+                kept.iter().flat_map(|kept| kept.places()).map(|place| place.device).collect();
             devices.sort_unstable();
             devices.dedup();
             devices.into_iter().map(|device| hands.disk.want(device)).collect()
@@ -182,7 +169,7 @@ impl Underway {
 
     /// Whether it waits for a flush of this device, or has yet to be flushed there.
     pub(super) fn needs(&self, device: rackscan_device::DeviceIndex) -> bool {
-        self.kept.iter().flat_map(|kept| &kept.places).any(|place| place.device == device)
+        self.kept.iter().flat_map(|kept| kept.places()).any(|place| place.device == device)
     }
 
     /// Whom it waits for, and why: who has not sent a slice, or else takes none, or else our own devices.
@@ -190,9 +177,12 @@ impl Underway {
         let slices = self.progress.slices();
         let missing = (0..self.inputs.len()).find(|source| self.progress.there(*source) < slices);
         if let Some(source) = missing {
-            return (of_index(self.inputs[source].0), "it has sent nothing of a stripe");
+            return match self.inputs[source] {
+                Input::Ring { from, .. } => (of_index(from), "it has sent nothing of a stripe"),
+                Input::Held(_) => (Some(me), "it has read nothing of a stripe"),
+            };
         }
-        let plan = &layout.columns[self.column];
+        let plan = &layout.turn(self.name.stripe).columns[self.column];
         match (0..self.outputs.len()).find(|send| self.progress.next_send(plan, *send).is_some()) {
             Some(send) => (Some(self.outputs[send].0), "it has taken nothing of a stripe"),
             None => (Some(me), "it has stored nothing of a stripe"),
@@ -200,17 +190,23 @@ impl Underway {
     }
 
     /// The checksums of what was kept.
-    pub(super) fn stored_cells(&mut self) -> Vec<StoredCell> {
-        let cell =
-            |kept: &mut Kept| StoredCell { cell: kept.cell, checksums: std::mem::take(&mut kept.checksums) };
-        self.kept.iter_mut().map(cell).collect()
+    pub(super) fn stored_cells(&self) -> Vec<StoredCell> {
+        let cell = |kept: &Moving| StoredCell { cell: kept.cell, checksum: kept.checksum };
+        self.kept.iter().map(cell).collect()
+    }
+
+    /// The checksums of what was read, in the order of cells.
+    pub(super) fn held_checksums(&self) -> Vec<u32> {
+        self.held.iter().map(|held| held.checksum).collect()
     }
 
     /// The rings are for the next stripe.
     pub(super) fn leave_rings(&self, lane: usize, parts: &mut Parts<'_>) {
-        for (from, ring) in &self.inputs {
-            if let Some(arriving) = &mut parts.incoming[*from] {
-                arriving.rings.inlet(lane, *ring).end_stripe(self.progress.slices());
+        for input in &self.inputs {
+            if let Input::Ring { from, ring } = *input
+                && let Some(arriving) = &mut parts.incoming[from]
+            {
+                arriving.rings.inlet(lane, ring).end_stripe(self.progress.slices());
             }
         }
     }
@@ -219,23 +215,30 @@ impl Underway {
     fn place<'a>(
         &self,
         lane: usize,
-        source: usize,
+        (plan, source): (&Plan, usize),
+        slice: u32,
+        parts: &'a Parts<'_>,
+    ) -> Option<(&'a Slots, usize)> {
+        let own = match self.inputs.get(source) {
+            Some(Input::Ring { from, ring }) => {
+                let rings = &parts.incoming[*from].as_ref()?.rings;
+                return Some((rings.slots(), rings.offset(lane, *ring, slice)));
+            }
+            Some(Input::Held(held)) => *held,
+            None => plan.held.len() + source - self.inputs.len(),
+        };
+        Some((parts.own?, parts.layout.own_offset(parts.layout.own, (lane, own), slice)))
+    }
+
+    /// The same as memory, to be read.
+    fn region<'a>(
+        &self,
+        lane: usize,
+        source: (&Plan, usize),
         slice: u32,
         parts: &'a Parts<'_>,
     ) -> Option<(&'a Region, usize)> {
-        match self.inputs.get(source) {
-            Some((from, ring)) => {
-                let rings = &parts.incoming[*from].as_ref()?.rings;
-                Some((rings.slots().region(), rings.offset(lane, *ring, slice)))
-            }
-            None => {
-                let sums = parts.sums?;
-                Some((sums.region(), {
-                    let of = (lane, source - self.inputs.len());
-                    parts.layout.sum_offset(parts.layout.sums, of, slice)
-                }))
-            }
-        }
+        self.place(lane, source, slice, parts).map(|(slots, offset)| (slots.region(), offset))
     }
 
     /// Bytes of the first so many slices of a cell.
@@ -248,13 +251,4 @@ impl Underway {
 pub(crate) fn member_of(geometry: &Geometry, stripe: u64, column: Column) -> usize {
     // A column of the geometry has a node.
     usize::from(geometry.node_of(stripe, column).unwrap_or(Node(column.0)).0)
-}
-
-/// Whether places are whole sectors, as long as a cell together; none at all are right, too.
-fn are_whole(places: &[Place], cell_bytes: u64) -> bool {
-    let whole = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES as u64);
-    let total = places.iter().try_fold(0_u64, |sum, place| sum.checked_add(place.length_bytes));
-    let sound =
-        |place: &Place| whole(place.offset_bytes) && whole(place.length_bytes) && place.length_bytes > 0;
-    places.is_empty() || total == Some(cell_bytes) && places.iter().all(sound)
 }
