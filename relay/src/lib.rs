@@ -44,5 +44,5 @@ pub use error::{NodeError, SessionEnd, ShapeError, Who, WriteError};
 pub use message::Cause;
 pub use node::{Answered, Calls, Direct, Node, NodeConfig, Threads};
 pub use shape::{Member, Shape};
-pub use store::{Area, Beginning, Nowhere, Place, Refusal, Store, StoredCell, StripeName};
+pub use store::{Area, Beginning, Guard, Nowhere, Place, Places, Refusal, Store, StoredCell, StripeName};
 pub use writer::{Ended, Stripe, Writer};

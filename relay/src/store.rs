@@ -6,7 +6,7 @@
 //! Invariants
 //! - `begin` is followed by `stored` or by `given_up`, once, unless it refused.
 
-use std::ops::Range;
+use std::{any::Any, fmt, ops::Range, sync::Arc};
 
 use rackscan_device::DeviceIndex;
 use rackscan_stripe::Cell;
@@ -29,6 +29,8 @@ pub struct Beginning<'a> {
     pub name: StripeName,
     /// What the client says of it.
     pub what: &'a [u8],
+    /// The cells that this node has and reads, in ascending order.
+    pub held: &'a [Cell],
     /// The cells that this node will keep, in ascending order.
     pub kept: &'a [Cell],
     /// Bytes of each cell, a multiple of [`SECTOR_BYTES`].
@@ -46,13 +48,39 @@ pub struct Place {
     pub length_bytes: u64,
 }
 
+/// What is kept alive until the last device operation of a stripe has ended.
+pub type Guard = Arc<dyn Any + Send + Sync>;
+
+/// Where cells lie.
+#[derive(Clone, Default)]
+pub struct Places {
+    /// Of each held cell, in order: places that are its bytes from the beginning; zeros follow where they are shorter than a cell.
+    pub held: Vec<Vec<Place>>,
+    /// Of each kept cell: as long as a cell together, or none at all: then it is written nowhere. Of a rebuild they may also be shorter: what lies behind is not written.
+    pub kept: Vec<Vec<Place>>,
+    /// Kept alive until the last device operation of the stripe has ended, whatever becomes of the stripe.
+    pub guard: Option<Guard>,
+}
+
+impl fmt::Debug for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_guarded = self.guard.is_some();
+        let Self { held, kept, .. } = self;
+        f.debug_struct("Places")
+            .field("held", held)
+            .field("kept", kept)
+            .field("is_guarded", &is_guarded)
+            .finish()
+    }
+}
+
 /// A cell that is on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredCell {
     /// Which.
     pub cell: Cell,
-    /// The CRC-32C of each of its slices, computed over what was written.
-    pub checksums: Vec<u32>,
+    /// The CRC-32C of the whole cell, computed over what was written.
+    pub checksum: u32,
 }
 
 /// Why a store does not take a stripe: for people.
@@ -66,7 +94,7 @@ pub trait Store {
     ///
     /// # Errors
     /// [`Refusal`] ends the session.
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal>;
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal>;
 
     /// All cells are on disk (flushed) and are what the client sent. The client is told so afterwards.
     ///
@@ -83,8 +111,8 @@ pub trait Store {
 pub struct Nowhere;
 
 impl Store for Nowhere {
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
-        Ok(vec![Vec::new(); beginning.kept.len()])
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
+        Ok(Places { kept: vec![Vec::new(); beginning.kept.len()], ..Places::default() })
     }
 
     fn stored(&mut self, _name: StripeName, _cells: &[StoredCell]) -> Result<(), Refusal> {
@@ -123,7 +151,7 @@ impl Area {
 
 impl Store for Area {
     /// Refuses a stripe that would lie where one lies that is under way.
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
         let (length_bytes, room) = (beginning.cell_bytes, self.part.length_bytes);
         let needed = length_bytes.saturating_mul(beginning.kept.len() as u64);
         if needed > room {
@@ -148,7 +176,7 @@ impl Store for Area {
             next += length_bytes;
             vec![place]
         });
-        Ok(places.collect())
+        Ok(Places { kept: places.collect(), ..Places::default() })
     }
 
     fn stored(&mut self, name: StripeName, _cells: &[StoredCell]) -> Result<(), Refusal> {
@@ -169,9 +197,14 @@ mod tests {
 
     fn begin(area: &mut Area, stripe: u64, cells: u8) -> Result<Vec<u64>, Refusal> {
         let kept: Vec<Cell> = (0..cells).map(|slot| Cell { column: Column(0), slot }).collect();
-        let places =
-            area.begin(&Beginning { name: name(stripe), what: &[], kept: &kept, cell_bytes: 8192 })?;
-        Ok(places.iter().flatten().map(|place| place.offset_bytes).collect())
+        let places = area.begin(&Beginning {
+            name: name(stripe),
+            what: &[],
+            held: &[],
+            kept: &kept,
+            cell_bytes: 8192,
+        })?;
+        Ok(places.kept.iter().flatten().map(|place| place.offset_bytes).collect())
     }
 
     fn name(stripe: u64) -> StripeName {

@@ -15,8 +15,8 @@ use rackscan_device::{Access, Device, DeviceIndex, Ring, RingConfig};
 use rackscan_fabric::{Address, ClusterKey, Listener, Region, RegionSlice, connect};
 use rackscan_format::ids::NodeId;
 use rackscan_relay::{
-    Area, Beginning, Counters, Member, Node, NodeConfig, Nowhere, Place, Refusal, Shape, Store, StoredCell,
-    Stripe, StripeName, Threads, Writer,
+    Area, Beginning, Counters, Member, Node, NodeConfig, Nowhere, Place, Places, Refusal, Shape, Store,
+    StoredCell, Stripe, StripeName, Threads, Writer,
 };
 use rackscan_stripe::{Cell, Geometry, Parity, Way};
 
@@ -31,9 +31,9 @@ struct Remembering {
 }
 
 impl Store for Remembering {
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
         let places = self.area.begin(beginning)?;
-        for (cell, place) in beginning.kept.iter().zip(places.iter().flatten()) {
+        for (cell, place) in beginning.kept.iter().zip(places.kept.iter().flatten()) {
             self.places.insert((beginning.name.stripe, *cell), *place);
         }
         Ok(places)

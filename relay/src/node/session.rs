@@ -32,7 +32,7 @@ use crate::{
     message::{Begin, Cause, Join, Message, Rings},
     rings::{Incoming, Outgoing, RingsFault, Slots},
     shape::{Layout, Member},
-    store::{Beginning, Store, StoredCell, StripeName},
+    store::{Beginning, Store, StripeName},
 };
 
 /// Somebody who sends to us.
@@ -241,10 +241,11 @@ impl Session {
         let column = column.map_err(|error| violation(error.to_string()))?;
         let kept: Vec<_> =
             self.layout.columns[usize::from(column.0)].keeps.iter().map(|keeping| keeping.cell).collect();
-        let beginning = Beginning { name, what: &begin.what, kept: &kept, cell_bytes: begin.cell_bytes };
+        let beginning =
+            Beginning { name, what: &begin.what, held: &[], kept: &kept, cell_bytes: begin.cell_bytes };
         let refused = |why: String| Failure::new(Some(self.me), Cause::Refused, why);
         let places = store.begin(&beginning).map_err(|refusal| refused(refusal.0))?;
-        let underway = Underway::new(&self.layout, name, column, begin, places).map_err(|why| {
+        let underway = Underway::new(&self.layout, name, column, begin, places.kept).map_err(|why| {
             store.given_up(name);
             refused(why)
         })?;
@@ -317,10 +318,9 @@ impl Session {
     }
 
     fn stored(&mut self, lane: usize, counters: &mut Counters, hands: &mut Hands<'_>) -> Result<(), Failure> {
-        let Some(mut underway) = self.lanes[lane].take() else { return Ok(()) };
-        let (stripe, cells) = (underway.name.stripe, underway.stored_cells());
-        let digest = |cell: &StoredCell| checksum::digest(cell.checksums.iter().copied());
-        let digests = cells.iter().map(digest).collect();
+        let Some(underway) = self.lanes[lane].take() else { return Ok(()) };
+        let stripe = underway.name.stripe;
+        let (cells, digests) = underway.stored_cells(&self.layout);
         let stored = hands.store.stored(underway.name, &cells);
         stored.map_err(|refusal| Failure::new(Some(self.me), Cause::Refused, refusal))?;
         counters.stripes += 1;

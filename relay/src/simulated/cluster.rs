@@ -14,8 +14,8 @@ use rackscan_format::ids::NodeId;
 use rackscan_stripe::{Cell, Geometry, Node as Turn, Way};
 
 use crate::{
-    Beginning, Direct, Ended, Member, Node, NodeConfig, Place, Refusal, Shape, Store, StoredCell, Stripe,
-    StripeName, Writer,
+    Beginning, Direct, Ended, Member, Node, NodeConfig, Place, Places, Refusal, Shape, Store, StoredCell,
+    Stripe, StripeName, Writer,
 };
 
 /// More turns than any run takes that goes on.
@@ -47,14 +47,14 @@ impl Ledger {
 }
 
 impl Store for Ledger {
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
-        let Beginning { name, what, kept, cell_bytes } = *beginning;
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
+        let Beginning { name, what, kept, cell_bytes, .. } = *beginning;
         if self.full_from.is_some_and(|full| name.stripe >= full) {
             return Err(Refusal("it is full".to_owned()));
         }
         self.what.insert(name.stripe, what.to_vec());
         if self.in_memory {
-            return Ok(vec![Vec::new(); kept.len()]);
+            return Ok(Places { kept: vec![Vec::new(); kept.len()], ..Places::default() });
         }
         // The first sector of a cell lies apart from the rest, with some of the others between.
         let firsts: Vec<Place> = kept.iter().map(|_| self.place(4096)).collect();
@@ -64,7 +64,7 @@ impl Store for Ledger {
         });
         let places: Vec<Vec<Place>> = places.collect();
         self.places.insert(name.stripe, kept.iter().copied().zip(places.clone()).collect());
-        Ok(places)
+        Ok(Places { kept: places, ..Places::default() })
     }
 
     fn stored(&mut self, name: StripeName, cells: &[StoredCell]) -> Result<(), Refusal> {
@@ -321,10 +321,9 @@ impl Cluster {
         for (cell, bytes) in &found {
             assert!(bytes == mine[cell], "stripe {stripe}, node {node}: {cell:?} is not what it should be");
         }
-        let checksums = |bytes: &Vec<u8>| bytes.chunks(self.shape.slice_bytes).map(crc32c::crc32c).collect();
         let expected: Vec<StoredCell> = found
             .iter()
-            .map(|(cell, bytes)| StoredCell { cell: *cell, checksums: checksums(bytes) })
+            .map(|(cell, bytes)| StoredCell { cell: *cell, checksum: crc32c::crc32c(bytes) })
             .collect();
         assert_eq!(ledger.stored[&stripe], expected);
         assert_eq!(ledger.what[&stripe], format!("{stripe} for {node}").into_bytes());

@@ -5,7 +5,7 @@
 
 use rackscan_device::DeviceIndex;
 use rackscan_format::message::{RelayedTo, ScratchArea};
-use rackscan_relay::{Area, Beginning, Nowhere, Place, Refusal, Store, StoredCell, StripeName};
+use rackscan_relay::{Area, Beginning, Nowhere, Place, Places, Refusal, Store, StoredCell, StripeName};
 
 /// A node's cells.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl CellStore {
 }
 
 impl Store for CellStore {
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
         let to = RelayedTo::decode(beginning.what).map_err(|error| Refusal(error.to_string()))?;
         match (to, &mut self.scratch) {
             (RelayedTo::Memory, _) => Nowhere.begin(beginning),
@@ -55,19 +55,19 @@ mod tests {
 
     const NAME: StripeName = StripeName { session: 1, stripe: 0 };
 
-    fn begin(store: &mut CellStore, what: &[u8]) -> Result<Vec<Vec<Place>>, Refusal> {
+    fn begin(store: &mut CellStore, what: &[u8]) -> Result<Places, Refusal> {
         let kept = [Cell { column: Column(0), slot: 0 }, Cell { column: Column(0), slot: 1 }];
         let name = NAME;
-        store.begin(&Beginning { name, what, kept: &kept, cell_bytes: 8192 })
+        store.begin(&Beginning { name, what, held: &[], kept: &kept, cell_bytes: 8192 })
     }
 
     #[test]
     fn cells_go_where_the_client_says_and_nowhere_else() {
         let (offset_bytes, length_bytes) = (1 << 20, 32768);
         let mut store = CellStore::new(Some(ScratchArea { offset_bytes, length_bytes }));
-        assert_eq!(begin(&mut store, &RelayedTo::Memory.encode().unwrap()).unwrap(), [vec![], vec![]]);
+        assert_eq!(begin(&mut store, &RelayedTo::Memory.encode().unwrap()).unwrap().kept, [vec![], vec![]]);
         let places = begin(&mut store, &RelayedTo::Scratch.encode().unwrap()).unwrap();
-        let ends = places.iter().flatten().map(|place| (place.offset_bytes, place.length_bytes));
+        let ends = places.kept.iter().flatten().map(|place| (place.offset_bytes, place.length_bytes));
         assert_eq!(ends.collect::<Vec<_>>(), [(offset_bytes, 8192), (offset_bytes + 8192, 8192)]);
         assert!(begin(&mut store, b"").is_err() && begin(&mut store, &[77]).is_err());
         let refused = begin(&mut CellStore::new(None), &RelayedTo::Scratch.encode().unwrap());

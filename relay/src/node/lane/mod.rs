@@ -26,6 +26,7 @@ use super::{
     session::{Hands, Parts},
 };
 use crate::{
+    checksum,
     error::Failure,
     limits::SECTOR_BYTES,
     message::Begin,
@@ -199,11 +200,18 @@ impl Underway {
         }
     }
 
-    /// The checksums of what was kept.
-    pub(super) fn stored_cells(&mut self) -> Vec<StoredCell> {
-        let cell =
-            |kept: &mut Kept| StoredCell { cell: kept.cell, checksums: std::mem::take(&mut kept.checksums) };
-        self.kept.iter_mut().map(cell).collect()
+    /// What was kept, and the digest of each cell's checksums.
+    pub(super) fn stored_cells(&self, layout: &Layout) -> (Vec<StoredCell>, Vec<u32>) {
+        let whole = |kept: &Kept| {
+            let slices = (0..).zip(&kept.checksums);
+            slices.fold(0, |whole, (slice, checksum)| {
+                let length = layout.slice_length(self.cell_bytes, slice);
+                crc32c::crc32c_combine(whole, *checksum, length)
+            })
+        };
+        let cell = |kept: &Kept| StoredCell { cell: kept.cell, checksum: whole(kept) };
+        let digest = |kept: &Kept| checksum::digest(kept.checksums.iter().copied());
+        (self.kept.iter().map(cell).collect(), self.kept.iter().map(digest).collect())
     }
 
     /// The rings are for the next stripe.
