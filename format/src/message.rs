@@ -29,7 +29,7 @@ pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
 pub use mend::{Adopt, Mend, Verified, Verify};
 pub use page_read::PageRead;
-pub use protect::{AppendParity, KeepMap, LoadHeld, ReadMap};
+pub use protect::{AppendParity, KeepMap, LoadHeld, ReadMap, ReserveParity};
 pub use raw::{RawRead, RawWrite, ScratchArea};
 pub use refusal::{BounceReason, Refusal, RefusalCode};
 pub use relay::{RelayStatus, RelayedTo};
@@ -54,7 +54,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 12;
+pub const PROTOCOL_VERSION: u16 = 13;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,8 +154,10 @@ pub enum Request {
         /// The requester's memory that holds them.
         source: Target,
     },
-    /// Store cells of parity of a load that is not published yet. [`Answer::ParityAppended`].
+    /// Store cells of parity of a load that is not published yet. [`Answer::ParityPlaced`].
     AppendParity(AppendParity),
+    /// Take room for cells of parity of such a load, which stripes that are relayed bring ([`RelayedTo::Parity`]). [`Answer::ParityPlaced`].
+    ReserveParity(ReserveParity),
     /// What do you hold of this load? [`Answer::LoadHeld`].
     LoadHeld(LoadHeld),
     /// Keep this piece of the map of a load's table; with the last one the map is made durable. [`Answer::Done`].
@@ -294,8 +296,8 @@ pub enum Answer {
         /// Stored bytes.
         stored_bytes: u64,
     },
-    /// To [`Request::AppendParity`]: where the cells lie, in their order.
-    ParityAppended {
+    /// To [`Request::AppendParity`] and [`Request::ReserveParity`]: where the cells lie, in their order.
+    ParityPlaced {
         /// One for each cell.
         extents: Vec<Extent>,
     },

@@ -11,6 +11,7 @@
 //! Invariants (held by [`TableMap::verify`])
 //! - Each segment of the table lies in exactly one set, on the same node, with the extents that its directory says.
 //! - A set has a stream for each node of the table, in the definition's order; its cells are whole sectors.
+//! - A stream has a checksum for each of its cells. No node can hold them against what is there without reading it; pages have checksums of their own.
 //! - A set may hold segments that the table has no more: what is left of the set cannot be reconstructed without their bytes.
 
 use crate::{
@@ -92,6 +93,9 @@ pub struct NodeStream {
     pub segments: Vec<StreamSegment>,
     /// The parity cells that the node keeps, by stripe, then by slot.
     pub parity: Vec<ParityCell>,
+    /// The CRC-32C of each cell of the stream, in order; of the last one as if zeros followed up to the cell's end. So what comes back of a lost cell can be
+    /// checked as a whole, before anybody reads pages.
+    pub cells: Vec<u32>,
 }
 
 impl NodeStream {
@@ -104,6 +108,12 @@ impl NodeStream {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.extents().map(|extent| u64::from(extent.length_bytes)).sum()
+    }
+
+    /// How many cells of this size it is cut into.
+    #[must_use]
+    pub fn cells_of(&self, cell_bytes: u32) -> u64 {
+        self.bytes().div_ceil(u64::from(cell_bytes.max(1)))
     }
 }
 
@@ -267,6 +277,11 @@ impl TableMap {
             if let Some(cell) = stream.parity.iter().find(|cell| cell.extent.length_bytes != set.cell_bytes) {
                 let found = format!("{} bytes (set {})", cell.extent.length_bytes, set.id);
                 return Err(self.fault("a parity cell", found, format!("{} bytes", set.cell_bytes)));
+            }
+            let (cells, expected) = (stream.cells.len() as u64, stream.cells_of(set.cell_bytes));
+            if cells != expected {
+                let found = format!("{cells} at node {} (set {})", stream.node, set.id);
+                return Err(self.fault("the number of checksums of cells", found, expected.to_string()));
             }
             let parity = stream.parity.iter().map(|cell| cell.extent);
             if let Some(extent) = stream.extents().chain(parity).find(|extent| !is_possible(extent)) {

@@ -224,11 +224,10 @@ fn start_relays(
     handle: &mut NodeHandle,
     (config, plan): (&Config, &MemoryPlan),
     key: &ClusterKey,
-    store: &Store,
+    store: &Arc<Store>,
     metrics: &Metrics,
 ) -> Result<Vec<relay::Relay>, StartError> {
-    let place = (store.devices(), store.scratch());
-    let (relays, threads) = relay::start(config, key, place, &handle.lifecycle)?;
+    let (relays, threads) = relay::start(config, key, store, &handle.lifecycle)?;
     handle.others.extend(threads);
     metrics.memory_taken(plan.relay_bytes);
     Ok(relays)

@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicU64;
 
 use rackscan_format::{
     ids::{SegmentId, TableId},
-    message::{Adopt, AppendParity, KeepMap, LoadHeld, Mend, ReadMap, Refusal, Request, Verify},
+    message::{
+        Adopt, AppendParity, KeepMap, LoadHeld, Mend, ReadMap, Refusal, Request, ReserveParity, Verify,
+    },
 };
 
 use crate::{
@@ -15,7 +17,7 @@ use crate::{
     metrics::Metrics,
     request::{
         append, cache, catalog, copy_of_log, drop, echo, fetch, home, keep, keep_log, keep_map, posts,
-        process, publish, raw, status, stop, transact, verify,
+        process, publish, raw, reserve_parity, status, stop, transact, verify,
     },
     task::{Place, Work},
 };
@@ -67,6 +69,7 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
             keep::start(core, place, &keep::Wanted { load, of, segment, withheld_bytes, source })
         }
         Request::AppendParity(request) => append::parity(core, place, request),
+        Request::ReserveParity(request) => reserve_parity::start(core, place, &request),
         Request::LoadHeld(request) => catalog::load_held(core, &request),
         Request::KeepMap(request) => keep_map::start(core, place, request),
         Request::ReadMap(request) => catalog::map(core, &request),
@@ -103,6 +106,7 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::Append { load, .. } => ("append", Some(*load), None),
         Request::Keep { load, segment, .. } => ("keep", Some(*load), Some(*segment)),
         Request::AppendParity(AppendParity { load, .. }) => ("append parity", Some(*load), None),
+        Request::ReserveParity(ReserveParity { load, .. }) => ("reserve parity", Some(*load), None),
         Request::LoadHeld(LoadHeld { load, .. }) => ("load held", Some(*load), None),
         Request::KeepMap(KeepMap { load, .. }) => ("keep map", Some(*load), None),
         Request::ReadMap(ReadMap { table, .. }) => ("read map", Some(*table), None),

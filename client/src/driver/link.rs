@@ -354,6 +354,7 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::OpenPosts { .. }
         | Request::OpenCache
         | Request::CacheUsed { .. }
+        | Request::ReserveParity(_)
         | Request::Verify(_)
         | Request::Adopt(_)
         | Request::PreparePublish { .. }

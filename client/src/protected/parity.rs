@@ -4,13 +4,12 @@
 //! [`store`], and nothing else.
 //!
 //! Invariants
-//! - What is stored is the parity of what lies on the devices, not of what was sent there.
+//! - What is stored is the parity of what lies on the devices, not of what was sent there; and so are the checksums of the cells.
 //! - Memory is bounded, whatever is loaded: the sums of [`PARITY_STRIPES_MAX`] stripes and [`CELLS_READ_MAX`] cells of each.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use rackscan_format::{
     codec,
-    ids::NodeId,
     limits::PARITY_CELLS_MAX,
     message::{Answer, AppendParity, Request},
     schema::Protection,
@@ -43,24 +42,33 @@ pub(super) async fn store(
     let stripes = layout.stripes(cell_bytes, bytes());
     let set = StripeSet { id, protection, cell_bytes, stripes, streams };
     let mut stripes = Stripes::unproved(set).map_err(wrong)?;
-    let found: Vec<Vec<(usize, Vec<ParityCell>)>> = stream::iter(0..stripes.set.stripes)
+    let found: Vec<Stored> = stream::iter(0..stripes.set.stripes)
         .map(|stripe| store_stripe(cluster, &stripes, stripe))
         .buffered(PARITY_STRIPES_MAX)
         .try_collect()
         .await?;
-    for (node, cells) in found.into_iter().flatten() {
-        stripes.set.streams[node].parity.extend(cells);
+    for Stored { data, parity } in found {
+        for (node, cells) in parity {
+            stripes.set.streams[node].parity.extend(cells);
+        }
+        for (node, checksum) in data {
+            stripes.set.streams[node].cells.push(checksum);
+        }
     }
     Ok(Stripes::new(stripes.set).map_err(wrong)?.set)
 }
 
-/// The parity of one stripe: the cells that each node keeps, by its place.
-async fn store_stripe(
-    cluster: &Cluster,
-    stripes: &Stripes,
-    stripe: u64,
-) -> Result<Vec<(usize, Vec<ParityCell>)>, ClientError> {
-    let sums = sums(cluster, stripes, stripe).await?;
+/// What is known of a stripe whose parity is stored.
+struct Stored {
+    /// The checksum of each cell of data, with its node's place: in the order in which the node's stream has them.
+    data: Vec<(usize, u32)>,
+    /// The cells of parity that each node keeps, by its place.
+    parity: Vec<(usize, Vec<ParityCell>)>,
+}
+
+/// Stores the parity of one stripe.
+async fn store_stripe(cluster: &Cluster, stripes: &Stripes, stripe: u64) -> Result<Stored, ClientError> {
+    let (sums, data) = sums(cluster, stripes, stripe).await?;
     let mut stored = Vec::new();
     for node in 0..stripes.set.streams.len() {
         let column = stripes.layout.column(stripe, node);
@@ -73,25 +81,32 @@ async fn store_stripe(
             stored.push((node, append(cluster, stripes, node, (stripe, cells), &sums).await?));
         }
     }
-    Ok(stored)
+    Ok(Stored { data, parity: stored })
 }
 
-/// The sums of a stripe's equations.
-async fn sums(cluster: &Cluster, stripes: &Stripes, stripe: u64) -> Result<Vec<Vec<u8>>, ClientError> {
+/// The sums of a stripe's equations, and the checksums of its cells of data.
+async fn sums(
+    cluster: &Cluster,
+    stripes: &Stripes,
+    stripe: u64,
+) -> Result<(Vec<Vec<u8>>, Vec<(usize, u32)>), ClientError> {
     let length = stripes.set.cell_bytes as usize;
     let equations = stripes.layout.geometry().equations();
     let mut sums = vec![vec![0; length]; equations.len()];
     let reads = stripes.layout.geometry().data().iter().filter_map(|cell| {
         let range = CellRange { stripe, cell: *cell, from: 0, length: stripes.cell_bytes() };
         let (node, pieces) = stripes.pieces(&range).filter(|(_, pieces)| !pieces.is_empty())?;
-        Some((*cell, stripes.set.streams[node].node, pieces))
+        Some((*cell, node, pieces))
     });
-    let read = |(cell, node, pieces): (Cell, NodeId, Vec<_>)| async move {
-        Ok::<_, ClientError>((cell, cluster.read_pieces(node, &pieces, length).await?))
+    let read = |(cell, node, pieces): (Cell, usize, Vec<_>)| async move {
+        let of = stripes.set.streams[node].node;
+        Ok::<_, ClientError>((cell, node, cluster.read_pieces(of, &pieces, length).await?))
     };
     let reads: Vec<_> = reads.collect();
     let mut cells = stream::iter(reads).map(read).buffer_unordered(CELLS_READ_MAX);
-    while let Some((cell, bytes)) = cells.try_next().await? {
+    let mut checksums = Vec::new();
+    while let Some((cell, node, bytes)) = cells.try_next().await? {
+        checksums.push((cell, (node, codec::checksum(&bytes))));
         for (equation, sum) in equations.iter().zip(&mut sums) {
             if equation.data.contains(&cell) {
                 xor::xor_into(sum, &bytes).map_err(|error| ClientError::Unprotectable {
@@ -101,7 +116,9 @@ async fn sums(cluster: &Cluster, stripes: &Stripes, stripe: u64) -> Result<Vec<V
             }
         }
     }
-    Ok(sums)
+    // A node's stream has the cells of a stripe in the order of their slots.
+    checksums.sort_unstable_by_key(|(cell, _)| *cell);
+    Ok((sums, checksums.into_iter().map(|(_, checksum)| checksum).collect()))
 }
 
 /// Has a node keep some neighbouring cells of parity.
@@ -130,7 +147,7 @@ async fn append(
         AppendParity { load, set, first_cell, cell_bytes: *cell_bytes, checksums: checksums.clone(), source };
     let mut reply = cluster.ask(node, Request::AppendParity(request), Some(span)).await?;
     match taken(node, during, &mut reply)? {
-        Answer::ParityAppended { extents } if extents.len() == sums.len() => {
+        Answer::ParityPlaced { extents } if extents.len() == sums.len() => {
             let cells = extents.into_iter().zip(checksums);
             Ok(cells.map(|(extent, checksum)| ParityCell { extent, checksum }).collect())
         }

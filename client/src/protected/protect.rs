@@ -126,7 +126,7 @@ impl LoadSession {
         let stream = |part: &TablePart| {
             let directories = part.segments.iter().map(|segment| &segment.directory);
             let segments = directories.filter(is_new).map(StreamSegment::of).collect();
-            NodeStream { node: part.node, segments, parity: Vec::new() }
+            NodeStream { node: part.node, segments, parity: Vec::new(), cells: Vec::new() }
         };
         let streams: Vec<NodeStream> = parts.iter().map(stream).collect();
         if streams.iter().any(|stream| !stream.segments.is_empty()) {

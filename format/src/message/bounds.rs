@@ -1,6 +1,6 @@
 //! How many parts and bytes may a request have? Whoever decodes one looks here before anything is done with it.
 
-use super::{AppendParity, KeepLog, KeepMap, Mend, Parcel, Request};
+use super::{AppendParity, KeepLog, KeepMap, Mend, Parcel, Request, ReserveParity};
 use crate::{
     codec::CodecError,
     limits::{
@@ -37,6 +37,9 @@ pub(super) fn check(request: &Request) -> Result<(), CodecError> {
         Request::AppendParity(AppendParity { checksums, .. }) => {
             parts("an append of parity", checksums.len(), PARITY_CELLS_MAX)
         }
+        Request::ReserveParity(ReserveParity { cells, .. }) => {
+            parts("a reservation of parity", usize::try_from(*cells).unwrap_or(usize::MAX), PARITY_CELLS_MAX)
+        }
         Request::Mend(Mend { places, .. }) => parts("a mending", places.len(), MEND_PLACES_MAX),
         Request::KeepMap(KeepMap { source, .. }) => {
             let most = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
@@ -57,8 +60,8 @@ fn malformed(reason: String) -> Result<(), CodecError> {
 mod tests {
     use crate::{
         ids::{RequestId, SegmentId, TableId},
-        limits::WITHHELD_HERE_BYTES_MAX,
-        message::{Parcel, Request, RequestMessage, Target},
+        limits::{PARITY_CELLS_MAX, WITHHELD_HERE_BYTES_MAX},
+        message::{Parcel, Request, RequestMessage, ReserveParity, Target},
         program::{Output, PROGRAM_VERSION, ScanProgram},
     };
 
@@ -92,5 +95,19 @@ mod tests {
         let longer = message(WITHHELD_HERE_BYTES_MAX + 1).encode().unwrap();
         let error = RequestMessage::decode(&longer).unwrap_err().to_string();
         assert!(error.contains("8193 bytes of withheld rows, expected at most 8192"), "{error}");
+    }
+    #[test]
+    fn as_many_cells_are_reserved_at_once_as_are_appended() {
+        let decoded = |cells: usize| {
+            let cells = u32::try_from(cells).unwrap();
+            let reserve = ReserveParity { load: TableId(1), set: 0, first_cell: 0, cells, cell_bytes: 4096 };
+            let message = RequestMessage { id: RequestId(1), request: Request::ReserveParity(reserve) };
+            RequestMessage::decode(&message.encode().unwrap())
+        };
+        assert!(decoded(1).is_ok() && decoded(PARITY_CELLS_MAX).is_ok());
+        for cells in [0, PARITY_CELLS_MAX + 1, usize::try_from(u32::MAX).unwrap()] {
+            let error = decoded(cells).unwrap_err().to_string();
+            assert!(error.contains("a reservation of parity") && error.contains("1 to 64"), "{error}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! How does parity get to nodes, and how do they know the maps of protected tables?
 //!
 //! Invariants
-//! - Cells carry checksums: what is stored is what was sent, and can be told from what has rotten since.
+//! - Cells carry checksums: what is stored is what was sent, and can be told from what has rotten since. Cells that were only reserved have none until a stripe has brought them.
 //! - What a load holds is told in pieces, each behind a cursor, so that nothing is told twice.
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,21 @@ pub struct AppendParity {
     pub checksums: Vec<u32>,
     /// The requester's memory with the cells, one behind the other.
     pub source: Target,
+}
+
+/// Cells of parity to be written later by stripes that are relayed: their room is taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReserveParity {
+    /// The load.
+    pub load: TableId,
+    /// The number of the stripe set among those of the load.
+    pub set: u32,
+    /// The place of the first cell among all that the node keeps of the set.
+    pub first_cell: u32,
+    /// How many neighbouring cells, at most `PARITY_CELLS_MAX`.
+    pub cells: u32,
+    /// Bytes of each cell.
+    pub cell_bytes: u32,
 }
 
 /// Which of a load's segments are wanted.

@@ -1,16 +1,48 @@
 //! What does a node say of its relays, and what is a stripe for that is relayed?
+//!
+//! Invariants
+//! - Extents that come out of [`RelayedTo::decode`] are whole sectors, and those of a cell are together no longer than the longest cell. Whether they lie inside of a device,
+//!   and what lies there, is for the node to say.
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::{self, CodecError};
+use crate::{
+    codec::{self, CodecError},
+    ids::{DeviceId, TableId},
+    limits::{CELL_BYTES_MAX, NODE_DEVICES_MAX, SECTOR_BYTES},
+    segment::Extent,
+    stripe_set::SetId,
+};
 
-/// Where the cells of a relayed stripe go, as the client tells every node that keeps some of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where the cells of a relayed stripe come from and go, as the client tells every node that holds or keeps some of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RelayedTo {
     /// Nowhere: they are checked in memory and forgotten, as the paper measures.
     Memory,
     /// Into the scratch area, one behind the other, over what was there.
     Scratch,
+    /// Into cells of parity of a load, whose room was reserved before ([`ReserveParity`](super::ReserveParity)): the parity of what nodes have written of it.
+    Parity {
+        /// The load.
+        load: TableId,
+        /// The number of the stripe set among those of the load.
+        set: u32,
+        /// The place of the stripe's first kept cell among all that the node keeps of the set; the others of the stripe follow.
+        first_cell: u32,
+        /// Of each cell that the node holds, where it lies, in order; zeros follow where that is shorter than a cell.
+        held: Vec<Vec<Extent>>,
+    },
+    /// Into places of a table whose part was lost here and adopted ([`Adopt`](super::Adopt)).
+    Rebuild {
+        /// The table.
+        table: TableId,
+        /// The stripe set.
+        set: SetId,
+        /// Of each cell that the node holds, where it lies, in order; zeros follow where that is shorter than a cell.
+        held: Vec<Vec<Extent>>,
+        /// Of each cell that the node keeps, where it goes, in order; what lies behind is not written.
+        kept: Vec<Vec<Extent>>,
+    },
 }
 
 impl RelayedTo {
@@ -25,10 +57,41 @@ impl RelayedTo {
     /// The inverse of [`RelayedTo::encode`].
     ///
     /// # Errors
-    /// Bytes that are none.
+    /// Bytes that are none, and extents that cannot be those of a cell.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        codec::decode("what a stripe is for", bytes)
+        let to: Self = codec::decode(WHAT, bytes)?;
+        let (held, kept): (&[_], &[_]) = match &to {
+            Self::Memory | Self::Scratch => (&[], &[]),
+            Self::Parity { held, .. } => (held, &[]),
+            Self::Rebuild { held, kept, .. } => (held, kept),
+        };
+        let wrong = held.iter().chain(kept).find(|extents| !are_of_a_cell(extents));
+        wrong.map_or(Ok(()), |extents| {
+            let first = extents.first();
+            let reason = format!(
+                "{} extents of a cell, the first one {first:?}, expected whole sectors within a device, at most {CELL_BYTES_MAX} bytes together",
+                extents.len()
+            );
+            Err(CodecError::Malformed { what: WHAT, reason })
+        })?;
+        Ok(to)
     }
+}
+
+const WHAT: &str = "what a stripe is for";
+
+/// Whether extents can be a cell, or its beginning.
+fn are_of_a_cell(extents: &[Extent]) -> bool {
+    let is_possible = |extent: &Extent| {
+        let Extent { device: DeviceId(device), offset_bytes, length_bytes } = *extent;
+        usize::from(device) < NODE_DEVICES_MAX
+            && offset_bytes.is_multiple_of(SECTOR_BYTES.into())
+            && length_bytes > 0
+            && length_bytes.is_multiple_of(SECTOR_BYTES)
+            && extent.end_bytes().is_some()
+    };
+    let bytes: u64 = extents.iter().map(|extent| u64::from(extent.length_bytes)).sum();
+    extents.iter().all(is_possible) && bytes <= u64::from(CELL_BYTES_MAX)
 }
 
 /// A relay of a node, and what it has done since it started.
@@ -62,12 +125,49 @@ pub struct RelayStatus {
 mod tests {
     use super::*;
 
+    fn extent(device: u8, offset_bytes: u64, length_bytes: u32) -> Extent {
+        Extent { device: DeviceId(device), offset_bytes, length_bytes }
+    }
+
+    fn parity(held: Vec<Vec<Extent>>) -> RelayedTo {
+        RelayedTo::Parity { load: TableId(7), set: 1, first_cell: 9, held }
+    }
+
+    fn rebuild(kept: Vec<Vec<Extent>>) -> RelayedTo {
+        let set = SetId { load: TableId(7), number: 1 };
+        RelayedTo::Rebuild { table: TableId(8), set, held: vec![vec![extent(0, 0, 4096)]], kept }
+    }
+
     #[test]
     fn what_a_stripe_is_for_survives_its_bytes_and_nonsense_is_refused() {
-        for to in [RelayedTo::Memory, RelayedTo::Scratch] {
+        let cell = vec![extent(1, 1 << 40, 4096), extent(63, 8192, CELL_BYTES_MAX - 4096)];
+        for to in [
+            RelayedTo::Memory,
+            RelayedTo::Scratch,
+            parity(vec![cell.clone(), Vec::new()]),
+            rebuild(vec![cell, Vec::new()]),
+        ] {
             assert_eq!(RelayedTo::decode(&to.encode().unwrap()).unwrap(), to);
         }
         assert!(RelayedTo::decode(&[]).is_err());
         assert!(RelayedTo::decode(&[9]).is_err());
+    }
+
+    #[test]
+    fn extents_that_cannot_be_those_of_a_cell_are_refused() {
+        for wrong in [
+            vec![extent(64, 0, 4096)],
+            vec![extent(0, 512, 4096)],
+            vec![extent(0, 0, 0)],
+            vec![extent(0, 0, 4608)],
+            vec![extent(0, u64::MAX - 4095, 8192)],
+            vec![extent(0, 0, CELL_BYTES_MAX), extent(1, 0, 4096)],
+            vec![extent(0, 0, u32::MAX - 4095)],
+        ] {
+            for to in [parity(vec![Vec::new(), wrong.clone()]), rebuild(vec![wrong.clone()])] {
+                let error = RelayedTo::decode(&to.encode().unwrap()).unwrap_err().to_string();
+                assert!(error.contains("whole sectors within a device"), "{error}");
+            }
+        }
     }
 }

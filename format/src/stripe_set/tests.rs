@@ -53,6 +53,7 @@ fn map() -> TableMap {
         node,
         segments: vec![StreamSegment::of(&directory(number))],
         parity: vec![ParityCell { extent: extent(1 << 20, CELL), checksum: number }],
+        cells: vec![number],
     };
     let set = StripeSet {
         id: SetId { load: TableId(7), number: 0 },
@@ -73,13 +74,15 @@ fn a_map_comes_back_whole() {
 #[test]
 fn maps_that_cannot_be_are_refused() {
     type Break = (&'static str, fn(&mut TableMap));
-    let breaks: [Break; 12] = [
+    let breaks: [Break; 14] = [
         ("protection is none", |map| map.definition.protection = None),
         ("list of nodes", |map| map.parts.swap(0, 1)),
         ("size of a cell", |map| map.sets[0].cell_bytes = 12_288),
         ("streams of a stripe set", |map| map.sets[0].streams.truncate(2)),
         ("protection of a stripe set", |map| map.sets[0].protection = Protection::TwoD),
         ("a parity cell", |map| map.sets[0].streams[1].parity[0].extent.length_bytes = 4096),
+        ("the number of checksums of cells", |map| map.sets[0].streams[2].cells.push(0)),
+        ("the number of checksums of cells", |map| map.sets[0].streams[2].cells.clear()),
         ("an extent", |map| map.sets[0].streams[1].parity[0].extent.offset_bytes = u64::MAX - 4095),
         ("a stripe set", |map| map.sets.extend_from_within(..)),
         ("what lies in stripes", |map| {
@@ -113,4 +116,23 @@ fn a_map_with_any_damaged_byte_or_of_another_length_is_none() {
     }
     let longer = [&bytes[..], &[0]].concat();
     assert!(TableMap::unseal(&longer).is_err());
+}
+
+#[test]
+fn a_stream_is_cut_into_cells_of_which_the_last_one_may_be_short() {
+    let stream = |lengths: &[u32]| NodeStream {
+        node: NodeId(1),
+        segments: vec![StreamSegment {
+            table: TableId(7),
+            segment: SegmentId(0),
+            extents: lengths.iter().map(|length| extent(0, *length)).collect(),
+        }],
+        parity: Vec::new(),
+        cells: Vec::new(),
+    };
+    for (lengths, cells) in
+        [(&[][..], 0), (&[4096], 1), (&[4096, 4096], 1), (&[4096, 8192], 2), (&[CELL; 5], 5)]
+    {
+        assert_eq!(stream(lengths).cells_of(CELL), cells, "{lengths:?}");
+    }
 }

@@ -55,7 +55,7 @@ pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         Ok(Answer::CopyOfLog { written_bytes, .. } | Answer::LoadHeld { written_bytes, .. }) => {
             *written_bytes
         }
-        Ok(Answer::ParityAppended { extents }) => {
+        Ok(Answer::ParityPlaced { extents }) => {
             extents.iter().map(|extent| u64::from(extent.length_bytes)).sum()
         }
         Ok(

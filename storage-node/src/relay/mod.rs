@@ -19,7 +19,7 @@ use std::{
     time::Instant,
 };
 
-use rackscan_device::{Device, Ring, RingConfig};
+use rackscan_device::{Ring, RingConfig};
 use rackscan_fabric::{Address, ClusterKey, Listener, spin_time};
 use rackscan_format::message::{RelayStatus, ScratchArea};
 use rackscan_relay::{Counters, Member, Node, NodeConfig, Threads};
@@ -30,6 +30,7 @@ use crate::{
     error::StartError,
     lifecycle::Lifecycle,
     limits::{REACTOR_SPIN, RELAY_DEPTH, RELAY_SLEEP_MAX, RELAY_TURNS_PER_REPORT},
+    store::Store,
 };
 
 /// What a relay has done, as it last said.
@@ -71,7 +72,7 @@ impl Relay {
 pub(crate) fn start(
     config: &Config,
     key: &ClusterKey,
-    (devices, scratch): (&[Arc<Device>], Option<ScratchArea>),
+    store: &Arc<Store>,
     lifecycle: &Arc<Lifecycle>,
 ) -> Result<(Vec<Relay>, Vec<JoinHandle<()>>), StartError> {
     let listen = |address: &Address| {
@@ -101,8 +102,8 @@ pub(crate) fn start(
             },
             listener,
             key: key.clone(),
-            devices: devices.to_vec(),
-            scratch: scratch.map(|area| part_of(area, number as u64, relays_wanted)),
+            store: Arc::clone(store),
+            scratch: store.scratch().map(|area| part_of(area, number as u64, relays_wanted)),
             report: Arc::clone(&report),
             lifecycle: Arc::clone(lifecycle),
         };
@@ -135,7 +136,7 @@ struct RelayThread {
     config: NodeConfig,
     listener: Listener,
     key: ClusterKey,
-    devices: Vec<Arc<Device>>,
+    store: Arc<Store>,
     scratch: Option<ScratchArea>,
     report: Arc<Mutex<Report>>,
     lifecycle: Arc<Lifecycle>,
@@ -175,9 +176,11 @@ impl RelayThread {
     }
 
     fn node(self) -> Result<Node<Ring, CellStore>, StartError> {
-        let Self { config, listener, key, devices, scratch, .. } = self;
+        let Self { config, listener, key, store, scratch, .. } = self;
+        let devices = store.devices().to_vec();
         let io = Ring::new(RingConfig { depth: RELAY_DEPTH, devices, ..RingConfig::default() })?;
-        let node = Node::new(config, listener, Box::new(Threads::new(key)), io, CellStore::new(scratch));
+        let node =
+            Node::new(config, listener, Box::new(Threads::new(key)), io, CellStore::new(store, scratch));
         node.map_err(|error| StartError::Os { action: "start a relay", source: std::io::Error::other(error) })
     }
 }

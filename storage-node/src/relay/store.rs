@@ -1,91 +1,193 @@
-//! Where do the cells of a relayed stripe go?
+//! Where do the cells of a relayed stripe come from and go?
 //!
 //! Invariants
-//! - Nothing is written outside of the scratch area.
+//! - Nothing is read outside of the devices; anything inside may be, as by [`ReadRaw`](rackscan_format::message::Request::ReadRaw).
+//! - Nothing is written outside of the scratch area but reserved cells of parity and places of sets that were lost here: what may lie there is the node's store's to say.
+//! - The node's store is asked once when a stripe begins and once when it has ended, never for a slice.
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use rackscan_device::DeviceIndex;
-use rackscan_format::message::{RelayedTo, ScratchArea};
-use rackscan_relay::{Area, Beginning, Nowhere, Place, Refusal, Store, StoredCell, StripeName};
+use rackscan_format::{
+    ids::TableId,
+    message::{RelayedTo, ScratchArea},
+    segment::Extent,
+    stripe_set::SetId,
+};
+use rackscan_relay::{Area, Beginning, Nowhere, Place, Places, Refusal, Store, StoredCell, StripeName};
+use rackscan_stripe::Cell;
+
+use crate::store::{self, ParityCells, ParityClaim, PlacesClaim};
 
 /// A node's cells.
 #[derive(Debug)]
 pub(super) struct CellStore {
+    store: Arc<store::Store>,
     scratch: Result<Area, Refusal>,
+    /// Stripes that write neither into memory nor into the area.
+    underway: BTreeMap<StripeName, Underway>,
+}
+
+/// A stripe that has begun: the cells that it keeps, and what becomes of them.
+#[derive(Debug)]
+struct Underway {
+    kept: Vec<Cell>,
+    goal: Goal,
+}
+
+/// What is written. The relay holds the claim, too: what was given up is free for others when its last device operation has ended.
+#[derive(Debug)]
+enum Goal {
+    Parity(ParityCells, Arc<ParityClaim>),
+    Places(Arc<PlacesClaim>),
 }
 
 impl CellStore {
     /// With this scratch area, if there is one.
-    pub(super) fn new(scratch: Option<ScratchArea>) -> Self {
+    pub(super) fn new(store: Arc<store::Store>, scratch: Option<ScratchArea>) -> Self {
         let none = || Refusal("the node has no scratch area: give it one (scratch = \"1GiB\")".to_owned());
         let area = |ScratchArea { offset_bytes, length_bytes }| {
             // The area lies on the first device.
             Area::new(Place { device: DeviceIndex(0), offset_bytes, length_bytes })
         };
-        Self { scratch: scratch.ok_or_else(none).and_then(area) }
+        let scratch = scratch.ok_or_else(none).and_then(area);
+        Self { store, scratch, underway: BTreeMap::new() }
+    }
+
+    fn parity(
+        &mut self,
+        beginning: &Beginning<'_>,
+        (load, set, first_cell): (TableId, u32, u32),
+        held: &[Vec<Extent>],
+    ) -> Result<Places, Refusal> {
+        let held = self.held(beginning, held)?;
+        if beginning.kept.is_empty() {
+            return Ok(Places { held, ..Places::default() });
+        }
+        let cells = ParityCells { load, set, first_cell, cells: beginning.kept.len() };
+        let claimed = self.store.claim_parity(&cells, beginning.cell_bytes);
+        let (extents, claim) = claimed.map_err(|refusal| Refusal(refusal.text))?;
+        let kept = extents.iter().map(|extent| vec![place(extent)]).collect();
+        self.begun(beginning, Goal::Parity(cells, Arc::clone(&claim)));
+        Ok(Places { held, kept, guard: Some(claim) })
+    }
+
+    fn rebuild(
+        &mut self,
+        beginning: &Beginning<'_>,
+        name: (TableId, SetId),
+        (held, kept): (&[Vec<Extent>], &[Vec<Extent>]),
+    ) -> Result<Places, Refusal> {
+        let held = self.held(beginning, held)?;
+        let places = self.places(("keeps", beginning.kept.len()), beginning.cell_bytes, kept)?;
+        if beginning.kept.is_empty() {
+            return Ok(Places { held, ..Places::default() });
+        }
+        let claim = self.store.claim_places(name, kept).map_err(|refusal| Refusal(refusal.text))?;
+        self.begun(beginning, Goal::Places(Arc::clone(&claim)));
+        Ok(Places { held, kept: places, guard: Some(claim) })
+    }
+
+    fn begun(&mut self, beginning: &Beginning<'_>, goal: Goal) {
+        self.underway.insert(beginning.name, Underway { kept: beginning.kept.to_vec(), goal });
+    }
+
+    fn held(&self, beginning: &Beginning<'_>, held: &[Vec<Extent>]) -> Result<Vec<Vec<Place>>, Refusal> {
+        self.places(("holds", beginning.held.len()), beginning.cell_bytes, held)
+    }
+
+    /// The places of cells, if there are as many as there should be, none longer than a cell or beyond its device.
+    fn places(
+        &self,
+        (does, expected): (&str, usize),
+        cell_bytes: u64,
+        cells: &[Vec<Extent>],
+    ) -> Result<Vec<Vec<Place>>, Refusal> {
+        if cells.len() != expected {
+            let found = cells.len();
+            return Err(Refusal(format!(
+                "places of {found} cells for a stripe of which this node {does} {expected}"
+            )));
+        }
+        for extents in cells {
+            let bytes: u64 = extents.iter().map(|extent| u64::from(extent.length_bytes)).sum();
+            if bytes > cell_bytes {
+                return Err(Refusal(format!(
+                    "places of {bytes} bytes for a cell of {cell_bytes} that this node {does}"
+                )));
+            }
+            for extent in extents {
+                let room = self.store.raw_room(extent.device).map(|room| room.capacity_bytes);
+                if extent.end_bytes().is_none_or(|end| room.is_none_or(|room| end > room)) {
+                    let Extent { device, offset_bytes, length_bytes } = extent;
+                    return Err(Refusal(format!(
+                        "bytes {offset_bytes}..+{length_bytes} of device {device} for a cell that this node {does}; it has {}",
+                        room.unwrap_or(0)
+                    )));
+                }
+            }
+        }
+        Ok(cells.iter().map(|extents| extents.iter().map(place).collect()).collect())
     }
 }
 
+fn place(extent: &Extent) -> Place {
+    Place {
+        device: DeviceIndex(extent.device.0.into()),
+        offset_bytes: extent.offset_bytes,
+        length_bytes: extent.length_bytes.into(),
+    }
+}
+
+/// The checksums of kept cells, in the order in which they were to be kept.
+fn checksums(kept: &[Cell], cells: &[StoredCell]) -> Result<Vec<u32>, Refusal> {
+    let of = |cell: &Cell| cells.iter().find(|stored| stored.cell == *cell).map(|stored| stored.checksum);
+    let found: Option<Vec<u32>> = kept.iter().map(of).collect();
+    found.filter(|_| kept.len() == cells.len()).ok_or_else(|| {
+        Refusal(format!("{} cells were stored, expected the {} that were to be", cells.len(), kept.len()))
+    })
+}
+
 impl Store for CellStore {
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Vec<Vec<Place>>, Refusal> {
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
         let to = RelayedTo::decode(beginning.what).map_err(|error| Refusal(error.to_string()))?;
         match (to, &mut self.scratch) {
+            (RelayedTo::Memory | RelayedTo::Scratch, _) if !beginning.held.is_empty() => {
+                Err(Refusal("nobody says where the cells lie that this node holds".to_owned()))
+            }
             (RelayedTo::Memory, _) => Nowhere.begin(beginning),
             (RelayedTo::Scratch, Ok(area)) => area.begin(beginning),
             (RelayedTo::Scratch, Err(refusal)) => Err(refusal.clone()),
+            (RelayedTo::Parity { load, set, first_cell, held }, _) => {
+                self.parity(beginning, (load, set, first_cell), &held)
+            }
+            (RelayedTo::Rebuild { table, set, held, kept }, _) => {
+                self.rebuild(beginning, (table, set), (&held, &kept))
+            }
         }
     }
 
     fn stored(&mut self, name: StripeName, cells: &[StoredCell]) -> Result<(), Refusal> {
-        // The area knows which stripes lie in it.
-        self.scratch.as_mut().map_or(Ok(()), |area| area.stored(name, cells))
+        let Some(Underway { kept, goal }) = self.underway.remove(&name) else {
+            // The area knows which stripes lie in it.
+            return self.scratch.as_mut().map_or(Ok(()), |area| area.stored(name, cells));
+        };
+        let checksums = checksums(&kept, cells)?;
+        let stored = match goal {
+            Goal::Parity(cells, claim) => self.store.parity_stored(&cells, &claim, &checksums),
+            Goal::Places(claim) => claim.check(&checksums),
+        };
+        stored.map_err(|refusal| Refusal(refusal.text))
     }
 
     fn given_up(&mut self, name: StripeName) {
-        if let Ok(area) = &mut self.scratch {
+        if self.underway.remove(&name).is_none()
+            && let Ok(area) = &mut self.scratch
+        {
             area.given_up(name);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use rackscan_stripe::{Cell, Column};
-
-    use super::*;
-
-    const NAME: StripeName = StripeName { session: 1, stripe: 0 };
-
-    fn begin(store: &mut CellStore, what: &[u8]) -> Result<Vec<Vec<Place>>, Refusal> {
-        let kept = [Cell { column: Column(0), slot: 0 }, Cell { column: Column(0), slot: 1 }];
-        let name = NAME;
-        store.begin(&Beginning { name, what, kept: &kept, cell_bytes: 8192 })
-    }
-
-    #[test]
-    fn cells_go_where_the_client_says_and_nowhere_else() {
-        let (offset_bytes, length_bytes) = (1 << 20, 32768);
-        let mut store = CellStore::new(Some(ScratchArea { offset_bytes, length_bytes }));
-        assert_eq!(begin(&mut store, &RelayedTo::Memory.encode().unwrap()).unwrap(), [vec![], vec![]]);
-        let places = begin(&mut store, &RelayedTo::Scratch.encode().unwrap()).unwrap();
-        let ends = places.iter().flatten().map(|place| (place.offset_bytes, place.length_bytes));
-        assert_eq!(ends.collect::<Vec<_>>(), [(offset_bytes, 8192), (offset_bytes + 8192, 8192)]);
-        assert!(begin(&mut store, b"").is_err() && begin(&mut store, &[77]).is_err());
-        let refused = begin(&mut CellStore::new(None), &RelayedTo::Scratch.encode().unwrap());
-        assert!(refused.unwrap_err().to_string().contains("scratch ="));
-    }
-
-    #[test]
-    fn the_area_is_free_again_when_a_stripe_has_ended() {
-        let area = ScratchArea { offset_bytes: 0, length_bytes: 16384 };
-        let mut store = CellStore::new(Some(area));
-        let scratch = RelayedTo::Scratch.encode().unwrap();
-        for round in 0..4 {
-            begin(&mut store, &scratch).unwrap();
-            assert!(begin(&mut store, &scratch).is_err(), "the first stripe lies there");
-            match round % 2 {
-                0 => store.stored(NAME, &[]).unwrap(),
-                _ => store.given_up(NAME),
-            }
-        }
-    }
-}
+mod tests;

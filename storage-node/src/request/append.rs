@@ -342,9 +342,9 @@ impl Append {
             (What::Parity { set, first_cell, checksums }, Some(stored)) => {
                 let pages = stored.directory().chunks.iter().flat_map(|chunk| &chunk.pages);
                 let extents = pages.map(|page| page.extent).collect();
-                let piece = ParityPiece { stored, checksums };
+                let piece = ParityPiece::appended(stored, checksums);
                 core.node.store.end_parity(self.load, set, first_cell, piece)?;
-                Ok(Answer::ParityAppended { extents })
+                Ok(Answer::ParityPlaced { extents })
             }
             (_, segment) => {
                 core.node.store.end_append(self.load, segment.map(Arrived::appended))?;

@@ -16,6 +16,7 @@ pub(crate) mod process;
 pub(crate) mod publish;
 mod pull;
 pub(crate) mod raw;
+pub(crate) mod reserve_parity;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod transact;

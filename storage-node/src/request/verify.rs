@@ -27,6 +27,7 @@ use crate::{
 type Numbered = (u64, HeldPlace);
 
 struct Verify {
+    from: u64,
     /// Keeps the extents from being used anew.
     set: Arc<HeldSet>,
     /// In the order of the devices.
@@ -63,7 +64,16 @@ pub(crate) fn start(core: &Core, wanted: &Wanted) -> Result<Box<dyn Work>, Refus
     let found = Verified { next, places: places.len() as u64, bytes, rotten: Vec::new() };
     places.sort_unstable_by_key(|(_, place)| (place.extent.device, place.extent.offset_bytes));
     let runs = runs(&places);
-    Ok(Box::new(Verify { set, places, runs, reads: Vec::new(), under_way: 0, found, failed: None }))
+    Ok(Box::new(Verify {
+        from: wanted.from,
+        set,
+        places,
+        runs,
+        reads: Vec::new(),
+        under_way: 0,
+        found,
+        failed: None,
+    }))
 }
 
 /// Neighbours together, as far as a read may be long.
@@ -164,6 +174,7 @@ impl Work for Verify {
             return Progress::Starved;
         }
         self.found.rotten.sort_unstable();
+        self.set.verified(self.from, &self.found);
         let rotten = std::mem::take(&mut self.found.rotten);
         Progress::Finished(Ok(Answer::Verified(Verified { rotten, ..self.found.clone() })))
     }

@@ -95,6 +95,13 @@ impl Space {
         let _ = self.cache.set(cache);
     }
 
+    /// The bytes of an extent are about to change, or have changed: no cache keeps what was there.
+    pub(super) fn withdraw(&self, extent: &Extent) {
+        if let Some(cache) = self.cache.get() {
+            cache.withdraw(extent);
+        }
+    }
+
     fn admit_metadata(&self, bytes: u64) -> Result<(), MetadataFull> {
         let max_bytes = self.metadata_bytes_max;
         let admit = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= max_bytes);
@@ -290,10 +297,8 @@ impl StoredSegment {
 
 impl Drop for StoredSegment {
     fn drop(&mut self) {
-        if let Some(cache) = self.space.cache.get() {
-            let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
-            pages.for_each(|page| cache.withdraw(&page.extent));
-        }
+        let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+        pages.for_each(|page| self.space.withdraw(&page.extent));
         {
             let mut free = self.space.free();
             let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);

@@ -8,6 +8,10 @@
 //! - A map counts when its file is durable.
 //! - An aborted load takes nothing more, however late an append of it ends, and becomes no table: the last `ABORTED_LOADS_MAX` are remembered.
 
+mod parity;
+
+pub(crate) use parity::ParityCells;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ops::Bound,
@@ -24,7 +28,7 @@ use rackscan_format::{
 use super::{
     allocate::{MetadataShare, Space, StoredSegment},
     catalog_file::NodeSegmentRef,
-    protected::{KeptMap, Parity, ParityPiece},
+    protected::{KeptMap, Parity},
     table::TableSegment,
 };
 use crate::limits::{ABORTED_LOADS_MAX, LOADS_MAX};
@@ -194,28 +198,6 @@ impl Loads {
         if self.loads.get(&load).is_some_and(over) {
             self.loads.remove(&load);
         }
-    }
-
-    /// Cells of parity have arrived.
-    pub(super) fn end_parity(
-        &mut self,
-        load: TableId,
-        name: (u32, u32),
-        piece: ParityPiece,
-    ) -> Result<(), Refusal> {
-        let Some(entry) = self.loads.get_mut(&load) else { return Err(aborted(load)) };
-        entry.appending = entry.appending.saturating_sub(1);
-        let outcome = if entry.aborted {
-            Err(aborted(load))
-        } else if let std::collections::btree_map::Entry::Vacant(free) = entry.parity.entry(name) {
-            free.insert(Arc::new(piece));
-            Ok(())
-        } else {
-            let text = format!("parity cell {} of set {} of load {load} has come before", name.1, name.0);
-            Err(Refusal::new(RefusalCode::Malformed, text))
-        };
-        self.settle(load);
-        outcome
     }
 
     /// A piece of a map has arrived; whether it was the last one.

@@ -23,6 +23,7 @@ mod places;
 mod protected;
 mod publish;
 mod recover;
+mod relayed;
 mod scratch;
 mod table;
 
@@ -32,10 +33,13 @@ pub use devices::LabelFault;
 pub use recover::CatalogFault;
 
 pub(crate) use allocate::StoredSegment;
-pub(crate) use loads::{Arrived, ConnectionId};
+pub(crate) use loads::{Arrived, ConnectionId, ParityCells};
 pub(crate) use places::HeldPlace;
-pub(crate) use protected::{HeldSet, ParityPiece, parity_directory, parity_lengths};
+pub(crate) use protected::{HeldSet, ParityClaim, ParityPiece, parity_directory, parity_lengths};
 pub(crate) use publish::{Change, Publisher};
+pub(crate) use relayed::PlacesClaim;
+#[cfg(test)]
+pub(crate) use relayed::tests as relayed_tests;
 pub(crate) use table::TableSegment;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};

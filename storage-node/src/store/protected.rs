@@ -9,7 +9,10 @@
 //! - A set is there whole as long as one table has it: the pages of its segments, also of those that no table has any more, and its parity.
 //! - What a map says of this node is what is here, page by page and cell by cell; else the table is not prepared.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, Weak},
+};
 
 use rackscan_format::{
     ids::{DeviceId, NodeId, SegmentId, TableId},
@@ -23,22 +26,63 @@ use rackscan_format::{
 use super::{
     allocate::{MetadataShare, StoredSegment},
     catalog_file::NodeSetRef,
+    relayed::Lost,
     table::TableSegment,
 };
 
-/// Cells of parity that came with one request.
-#[derive(Debug)]
+/// Neighbouring cells of parity that came, or were reserved, with one request.
+#[derive(Debug, Clone)]
 pub(crate) struct ParityPiece {
-    pub(crate) stored: Arc<StoredSegment>,
-    /// CRC-32C of each cell.
-    pub(crate) checksums: Vec<u32>,
+    stored: Arc<StoredSegment>,
+    /// What is known of each cell.
+    pub(super) cells: Vec<PieceCell>,
+}
+
+/// A cell of parity of a load.
+#[derive(Debug, Clone)]
+pub(super) enum PieceCell {
+    /// It is on the disk, with this CRC-32C.
+    Written(u32),
+    /// It was reserved, and is being written as long as this claim lives.
+    Reserved(Weak<ParityClaim>),
+}
+
+/// Keeps the room of cells that a stripe is being written to. It is given away when the last device operation of the stripe has ended.
+#[derive(Debug)]
+pub(crate) struct ParityClaim {
+    pub(super) _pieces: Vec<Arc<StoredSegment>>,
 }
 
 impl ParityPiece {
-    fn cells(&self) -> impl Iterator<Item = ParityCell> {
+    /// Cells that have come, with their checksums.
+    pub(crate) fn appended(stored: Arc<StoredSegment>, checksums: Vec<u32>) -> Self {
+        Self { stored, cells: checksums.into_iter().map(PieceCell::Written).collect() }
+    }
+
+    /// Room for so many cells.
+    pub(super) fn reserved(stored: Arc<StoredSegment>, cells: usize) -> Self {
+        Self { stored, cells: vec![PieceCell::Reserved(Weak::new()); cells] }
+    }
+
+    /// What holds the room.
+    pub(super) fn stored(&self) -> &Arc<StoredSegment> {
+        &self.stored
+    }
+
+    /// Where each cell lies.
+    pub(super) fn extents(&self) -> impl Iterator<Item = Extent> {
         let pages = self.stored.directory().chunks.iter().flat_map(|chunk| &chunk.pages);
-        let cells = pages.zip(&self.checksums);
-        cells.map(|(page, checksum)| ParityCell { extent: page.extent, checksum: *checksum })
+        pages.map(|page| page.extent)
+    }
+
+    /// The cells, if all are written; else which one is not, counted from the piece's beginning.
+    fn written(&self) -> Result<Vec<ParityCell>, usize> {
+        let cells = self.extents().zip(&self.cells).enumerate();
+        let cells = cells.map(|(number, (extent, cell))| match cell {
+            PieceCell::Written(checksum) => Ok(ParityCell { extent, checksum: *checksum }),
+            PieceCell::Reserved(_) => Err(number),
+        });
+        cells.collect()
     }
 }
 
@@ -64,6 +108,8 @@ pub(crate) struct HeldSet {
     cells: Vec<ParityCell>,
     /// They hold the room of the cells.
     _parity: Vec<Arc<StoredSegment>>,
+    /// There as long as the set was adopted and has not been found whole.
+    pub(super) lost: Mutex<Option<Lost>>,
 }
 
 impl HeldSet {
@@ -78,7 +124,7 @@ impl HeldSet {
             let pages: usize = segment.directory().chunks.iter().map(|chunk| chunk.pages.len()).sum();
             starts.push(starts.last().copied().unwrap_or(0) + pages as u64);
         }
-        Self { id, segments, starts, cells, _parity: parity }
+        Self { id, segments, starts, cells, _parity: parity, lost: Mutex::default() }
     }
 
     pub(crate) fn id(&self) -> SetId {
@@ -88,6 +134,12 @@ impl HeldSet {
     /// How many pages its stream has.
     pub(super) fn pages(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Where they lie, in order.
+    pub(super) fn pages_in_order(&self) -> impl Iterator<Item = Extent> {
+        let chunks = self.segments.iter().flat_map(|segment| &segment.directory().chunks);
+        chunks.flat_map(|chunk| &chunk.pages).map(|page| page.extent)
     }
 
     /// The cells of parity, in order.
@@ -197,7 +249,11 @@ impl Preparing<'_> {
             if *first as usize != cells.len() {
                 return Err(wrong("parity of which a part has not come"));
             }
-            cells.extend(piece.cells());
+            let written = piece.written().map_err(|number| {
+                let cell = cells.len() + number;
+                wrong(&format!("parity of which cell {cell} was reserved here and has not been written"))
+            })?;
+            cells.extend(written);
             pieces.push(Arc::clone(&piece.stored));
         }
         if cells != stream.parity {

@@ -64,7 +64,7 @@ pub(crate) fn parity(client: &mut Client, load: u32) -> Vec<ParityCell> {
     for (first, cell) in cells.chunks(CELL as usize).enumerate().rev() {
         let first = u32::try_from(first).expect("two");
         let answer = append_parity(client, load, first, cell, 0);
-        let Ok(Answer::ParityAppended { extents }) = answer else { panic!("{answer:?}") };
+        let Ok(Answer::ParityPlaced { extents }) = answer else { panic!("{answer:?}") };
         stored.push(ParityCell { extent: extents[0], checksum: codec::checksum(cell) });
     }
     stored.reverse();
@@ -94,13 +94,16 @@ pub(crate) fn held(client: &mut Client, load: u32) -> Vec<NodeSegment> {
 pub(crate) fn map(table: &Table, segments: Vec<NodeSegment>, parity: Vec<ParityCell>) -> TableMap {
     let extent =
         Extent { device: rackscan_format::ids::DeviceId(0), offset_bytes: 1 << 20, length_bytes: CELL };
-    let here = NodeStream {
+    let mut here = NodeStream {
         node: NodeId(3),
         segments: segments.iter().map(|segment| StreamSegment::of(&segment.directory)).collect(),
         parity,
+        cells: Vec::new(),
     };
-    let there =
-        NodeStream { node: OTHER, segments: Vec::new(), parity: vec![ParityCell { extent, checksum: 0 }] };
+    // The node cannot know whether they are right.
+    here.cells = (0..here.cells_of(CELL)).map(|cell| u32::try_from(cell).expect("few")).collect();
+    let parity = vec![ParityCell { extent, checksum: 0 }];
+    let there = NodeStream { node: OTHER, segments: Vec::new(), parity, cells: Vec::new() };
     let set = StripeSet {
         id: SetId { load: table.id(), number: 0 },
         protection: Protection::Xor,
@@ -232,6 +235,9 @@ fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_it
             let stream = map.sets[0].streams[0].segments.pop().unwrap();
             map.parts[1].segments.push(moved);
             map.sets[0].streams[1].segments.push(stream);
+            for stream in &mut map.sets[0].streams {
+                stream.cells = vec![0; usize::try_from(stream.cells_of(CELL)).unwrap()];
+            }
         }),
     ];
     for ((says, wrong), id) in wrongs.into_iter().zip(20..) {

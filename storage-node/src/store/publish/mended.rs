@@ -55,6 +55,12 @@ impl Publishing {
             Refusal::new(RefusalCode::Full, text)
         })?;
         table.map = MapHere::Kept(kept);
+        for set in &table.sets {
+            // Without memory for that, places are mended one by one.
+            if let Err(full) = set.adopted(&self.store.space) {
+                tracing::warn!(set = %set.id(), reason = %full, "a set is adopted, but stripes cannot be relayed into it");
+            }
+        }
         let mut tables = published.tables.clone();
         tables.insert(id, Arc::new(table));
         self.replace(tables)?;
