@@ -64,6 +64,8 @@ pub struct ClusterOptions {
     pub page_cache_bytes: u64,
     /// How many nodes may be away: tables that are protected are read without them.
     pub away_max: usize,
+    /// Whether parity of loads and lost cells are computed by the nodes' relays, where all nodes of a table have one; else this process reads what they are made of.
+    pub uses_relays: bool,
 }
 
 impl ClusterOptions {
@@ -79,6 +81,7 @@ impl ClusterOptions {
             reads_caches: true,
             page_cache_bytes: 0,
             away_max: 0,
+            uses_relays: true,
         }
     }
 }
@@ -100,9 +103,10 @@ pub(crate) struct Shared {
     /// Pages kept here.
     pub(crate) own: Option<OwnPages>,
     endpoints: Vec<NodeEndpoint>,
-    key: ClusterKey,
+    pub(crate) key: ClusterKey,
     wire: Option<Wire>,
     pub(crate) away_max: usize,
+    pub(crate) uses_relays: bool,
     /// Stripes of protected tables.
     pub(crate) maps: KnownMaps,
     /// Pages of lost nodes that are being reconstructed.
@@ -165,7 +169,7 @@ impl Cluster {
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
-        let ClusterOptions { nodes: endpoints, key, wire, away_max, .. } = options;
+        let ClusterOptions { nodes: endpoints, key, wire, away_max, uses_relays, .. } = options;
         let (maps, reconstructions) = (KnownMaps::default(), Semaphore::new(RECONSTRUCTIONS_MAX));
         let shared = Shared {
             nodes,
@@ -179,6 +183,7 @@ impl Cluster {
             key,
             wire,
             away_max,
+            uses_relays,
             maps,
             reconstructions,
             mending: Mending::default(),

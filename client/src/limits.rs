@@ -40,7 +40,15 @@ pub const MAPS_KNOWN_MAX: usize = 16;
 pub const LOAD_HELD_BYTES_MAX: usize = 4 << 20;
 /// Bytes of the parity of one stripe while it is computed.
 pub const PARITY_BYTES_PER_STRIPE_MAX: usize = 32 << 20;
-/// Stripes whose parity is computed at a time.
+/// Stripes that nodes relay at a time for a load or a rebuild.
+pub const RELAY_LANES: usize = 2;
+/// Memory of each node's relay that one such session takes at most, where its rings can be made that small: half of what relays have if nobody says otherwise.
+pub const RELAY_SESSION_BYTES_MAX: u64 = 32 << 20;
+/// How often who relays looks for another stripe while one is under way.
+pub const RELAY_LOOK: Duration = Duration::from_millis(2);
+/// Bytes of a set from which on its parity is relayed: for less, opening a session takes longer than computing it.
+pub const RELAYED_BYTES_MIN: u64 = 1 << 20;
+/// Stripes whose parity is computed by the client at a time.
 pub const PARITY_STRIPES_MAX: usize = 2;
 /// Cells of each that are being read.
 pub const CELLS_READ_MAX: usize = 4;

@@ -1,18 +1,20 @@
 //! How does a table survive the loss of nodes?
 //!
 //! ```text
-//! load     what was appended -> streams -> parity computed, appended -> map to every node -> prepare, commit   (protect, parity)
+//! load     what was appended -> streams -> parity -> map to every node -> prepare, commit                      (protect, parity)
+//!          parity is computed by the nodes as they relay what they have to each other                          (relays); or by the client
 //! catalog  parts of nodes that are away come from maps                                                        (map)
 //! fetch    pages of a lost node: the same ranges of the survivors' cells, XORed, checked as if they were read  (reconstruct, together)
 //!          what many of them need is read with few requests, as for repairs                                    (intervals, plans, gather)
 //! rot      a page that is rotten, or whose node has lost its part: reconstructed like one of a lost node, and mended              (rot, mend)
 //! scrub    every node checks what it has; what is rotten comes back from others, many places at a time                        (scrub, rotten, repair, pace)
-//! rebuild  a node without its part takes the extents again, and is scrubbed                                                   (rebuild)
+//! rebuild  a node without its part takes the extents again; others relay to it what it had, and what is left is mended (rebuild, brought)
 //! ```
 //!
 //! Where which cell lies is pure code (`layout`, `stripes`).
 
 mod beyond;
+mod brought;
 mod gather;
 mod intervals;
 mod layout;
@@ -25,6 +27,7 @@ mod protect;
 mod read;
 mod rebuild;
 mod reconstruct;
+mod relays;
 mod repair;
 mod rot;
 mod rotten;

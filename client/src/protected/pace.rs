@@ -116,9 +116,11 @@ impl<'l> Pace<'l> {
     }
 
     pub(super) fn progress(&self) -> MendProgress {
+        // What relays did in vain is done again otherwise, and counts once.
+        let bytes_total = self.bytes_total.load(Relaxed);
         MendProgress {
-            bytes_total: self.bytes_total.load(Relaxed),
-            bytes_done: self.bytes_done.load(Relaxed),
+            bytes_total,
+            bytes_done: self.bytes_done.load(Relaxed).min(bytes_total),
             rotten: self.rotten.load(Relaxed),
             mended: self.mended.load(Relaxed),
             mended_bytes: self.mended_bytes.load(Relaxed),

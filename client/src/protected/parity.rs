@@ -1,47 +1,136 @@
 //! How is the parity over what a load has written computed and stored?
 //!
-//! Naively: data cells are read back from their nodes, XORed here, and the sums sent to the nodes that keep them, several stripes at a time. Who has something better (relays) replaces
-//! [`store`], and nothing else.
+//! By the nodes, which relay what they have to each other, where all of them can (`relays`): then a load sends each byte of its data once, and nothing else. Otherwise, for little, and
+//! where that comes to nothing, by the client: data cells are read back from their nodes, XORed here, and the sums sent to the nodes that keep them, several stripes at a time.
 //!
 //! Invariants
 //! - What is stored is the parity of what lies on the devices, not of what was sent there; and so are the checksums of the cells.
 //! - Memory is bounded, whatever is loaded: the sums of [`PARITY_STRIPES_MAX`] stripes and [`CELLS_READ_MAX`] cells of each.
+//! - A set that comes to nothing leaves its number unused: whatever nodes have of it becomes no table.
 
-use futures::{StreamExt, TryStreamExt, stream};
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
 use rackscan_format::{
     codec,
+    ids::TableId,
     limits::PARITY_CELLS_MAX,
-    message::{Answer, AppendParity, Request},
+    message::{Answer, AppendParity, Request, ReserveParity},
     schema::Protection,
+    segment::Extent,
     stripe_set::{NodeStream, ParityCell, SetId, StripeSet},
 };
 use rackscan_stripe::{Cell, xor};
 
 use super::{
     layout::Layout,
+    relays::{Purpose, Relays},
     stripes::{CellRange, Stripes},
 };
 use crate::{
     ClientError, Cluster,
     cluster::{taken, unexpected},
-    limits::{CELLS_READ_MAX, PARITY_APPEND_BYTES_MAX, PARITY_STRIPES_MAX},
+    limits::{CELLS_READ_MAX, PARITY_APPEND_BYTES_MAX, PARITY_STRIPES_MAX, RELAYED_BYTES_MIN},
     status::target_in,
 };
 
-/// Computes the parity over these streams, stores it, and says where.
+/// Computes the parity over these streams, stores it as the load's next set, and says where.
 pub(super) async fn store(
     cluster: &Cluster,
-    id: SetId,
+    (load, number): (TableId, &mut u32),
     protection: Protection,
     streams: Vec<NodeStream>,
 ) -> Result<StripeSet, ClientError> {
+    let mut next = || {
+        let id = SetId { load, number: *number };
+        *number += 1;
+        id
+    };
+    let id = next();
     let wrong = |problem: String| ClientError::Unprotectable { set: id.to_string(), problem };
     let layout = Layout::new(protection, streams.len()).map_err(|error| wrong(error.to_string()))?;
     let bytes = || streams.iter().map(NodeStream::bytes);
     let cell_bytes = layout.cell_bytes(bytes().max().unwrap_or(0));
     let stripes = layout.stripes(cell_bytes, bytes());
+    let total: u64 = bytes().sum();
     let set = StripeSet { id, protection, cell_bytes, stripes, streams };
     let mut stripes = Stripes::unproved(set).map_err(wrong)?;
+    if total >= RELAYED_BYTES_MIN {
+        let nodes: Vec<_> = stripes.set.streams.iter().map(|stream| stream.node).collect();
+        if let Some(relays) = cluster.relays(&nodes).await {
+            let shared = Arc::new(stripes);
+            match relayed(cluster, &relays, &shared).await {
+                Ok(set) => return Ok(Stripes::new(set).map_err(wrong)?.set),
+                Err(why) => tracing::warn!(set = %id, why, "parity is not relayed; this process computes it"),
+            }
+            let set = StripeSet { id: next(), ..shared.set.clone() };
+            stripes = Stripes::unproved(set).map_err(wrong)?;
+        }
+    }
+    let set = computed(cluster, stripes).await?;
+    Ok(Stripes::new(set).map_err(wrong)?.set)
+}
+
+/// Has the nodes compute the parity of a set.
+async fn relayed(cluster: &Cluster, relays: &Relays, stripes: &Arc<Stripes>) -> Result<StripeSet, String> {
+    let SetId { load, number } = stripes.set.id;
+    let session = relays.open(stripes, Purpose::Parity { load, set: number }).await?;
+    let nodes = 0..stripes.set.streams.len();
+    let reserved = try_join_all(nodes.map(|node| reserve(cluster, stripes, node))).await;
+    let reserved = reserved.map_err(|error| error.to_string())?;
+    let mut checksums = BTreeMap::new();
+    let numbers = 0..stripes.set.stripes;
+    session
+        .carry(numbers.map(|number| (number, 0)), None, |relayed| {
+            let cells = relayed.checksums.into_iter();
+            checksums.extend(cells.map(|(cell, checksum)| ((relayed.stripe, cell), checksum)));
+            Ok(())
+        })
+        .await?;
+    let mut set = stripes.set.clone();
+    for ((node, stream), extents) in set.streams.iter_mut().enumerate().zip(reserved) {
+        let of = |place: Option<(u64, Cell)>| {
+            let checksum = place.and_then(|place| checksums.get(&place)).copied();
+            checksum.ok_or_else(|| format!("nobody said the checksum of a cell of node {}", stream.node))
+        };
+        let cells = 0..stream.bytes().div_ceil(set.cell_bytes.into());
+        stream.cells =
+            cells.map(|index| of(stripes.layout.data_cell(node, index))).collect::<Result<_, _>>()?;
+        let parity = (0..).zip(extents).map(|(index, extent)| {
+            let checksum = of(stripes.layout.parity_cell(node, index))?;
+            Ok(ParityCell { extent, checksum })
+        });
+        stream.parity = parity.collect::<Result<_, String>>()?;
+    }
+    Ok(set)
+}
+
+/// Has a node take room for all cells of parity that it will keep of a set.
+async fn reserve(cluster: &Cluster, stripes: &Stripes, place: usize) -> Result<Vec<Extent>, ClientError> {
+    let (during, StripeSet { id, cell_bytes, .. }) = ("reserve parity", &stripes.set);
+    let node = stripes.set.streams[place].node;
+    let wrong = |problem: String| ClientError::Unprotectable { set: id.to_string(), problem };
+    let all = u32::try_from(stripes.layout.parity_cells(place, stripes.set.stripes));
+    let all = all.map_err(|_| wrong("too many cells of parity".to_owned()))?;
+    let most = u32::try_from(PARITY_CELLS_MAX).unwrap_or(u32::MAX);
+    let mut extents = Vec::new();
+    for first_cell in (0..all).step_by(PARITY_CELLS_MAX) {
+        let cells = most.min(all - first_cell);
+        let (load, set, cell_bytes) = (id.load, id.number, *cell_bytes);
+        let request = ReserveParity { load, set, first_cell, cells, cell_bytes };
+        let mut reply = cluster.ask(node, Request::ReserveParity(request), None).await?;
+        match taken(node, during, &mut reply)? {
+            Answer::ParityPlaced { extents: placed } if placed.len() == cells as usize => {
+                extents.extend(placed);
+            }
+            other => return Err(unexpected(node, during, &other, "a place for each cell")),
+        }
+    }
+    Ok(extents)
+}
+
+/// Computes the parity of a set here.
+async fn computed(cluster: &Cluster, mut stripes: Stripes) -> Result<StripeSet, ClientError> {
     let found: Vec<Stored> = stream::iter(0..stripes.set.stripes)
         .map(|stripe| store_stripe(cluster, &stripes, stripe))
         .buffered(PARITY_STRIPES_MAX)
@@ -55,7 +144,7 @@ pub(super) async fn store(
             stripes.set.streams[node].cells.push(checksum);
         }
     }
-    Ok(Stripes::new(stripes.set).map_err(wrong)?.set)
+    Ok(stripes.set)
 }
 
 /// What is known of a stripe whose parity is stored.

@@ -15,7 +15,7 @@ use rackscan_format::{
     message::{Answer, KeepMap, LoadHeld, NodeSegment, RefusalCode, Request},
     schema::Protection,
     segment::SegmentDirectory,
-    stripe_set::{NodeStream, SetId, StreamSegment, StripeSet, TableMap, TablePart},
+    stripe_set::{NodeStream, StreamSegment, StripeSet, TableMap, TablePart},
 };
 
 use super::{map::KnownMap, parity};
@@ -31,8 +31,9 @@ use crate::{
 pub(crate) struct Sets {
     /// Those of the table that it succeeds, once they were read.
     before: Option<Vec<StripeSet>>,
-    /// Its own.
+    /// Its own, and the number of the next one.
     own: Vec<StripeSet>,
+    next: u32,
 }
 
 impl Sets {
@@ -130,9 +131,8 @@ impl LoadSession {
         };
         let streams: Vec<NodeStream> = parts.iter().map(stream).collect();
         if streams.iter().any(|stream| !stream.segments.is_empty()) {
-            let number = u32::try_from(sets.own.len()).unwrap_or(u32::MAX);
-            let set = SetId { load: id, number };
-            sets.own.push(parity::store(&self.cluster, set, protection, streams).await?);
+            let set = parity::store(&self.cluster, (id, &mut sets.next), protection, streams).await?;
+            sets.own.push(set);
         }
         Ok(parts)
     }

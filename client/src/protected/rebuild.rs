@@ -1,7 +1,8 @@
 //! How does a node that has lost its folder, or its devices, get its parts of protected tables back?
 //!
 //! ```text
-//! map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is rotten, and mended; what was adopted before is scrubbed
+//! map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is rotten; what was adopted before is scrubbed
+//!        -> others relay to it what it had, stripe by stripe (brought) -> what does not come like that is mended place by place
 //! ```
 //!
 //! Whatever ends it early, it goes on where it was when it is called again: what was mended verifies.
@@ -15,6 +16,7 @@ use rackscan_format::{
 };
 
 use super::{
+    brought::Bringing,
     map::KnownMap,
     pace::{MendListener, Pace},
     scrub::{Looking, ScrubOptions, ScrubReport},
@@ -133,11 +135,14 @@ impl Cluster {
         let before = pace.progress();
         let mut report = ScrubReport::default();
         let options = ScrubOptions { repair: true, equations: false, ..*options };
+        let relays = self.relays(&map.definition.nodes).await;
+        let bringing = relays.map(|relays| Bringing { table: map.definition.id, relays });
         for stripes in &map.sets {
             let place = stripes.set.streams.iter().position(|stream| stream.node == node);
             if let Some(place) = place {
                 let looking = if is_here { Looking::One(place) } else { Looking::Adopted(place) };
-                self.scrub_set(stripes, looking, &options, pace, &mut report).await?;
+                let brought = (stripes, bringing.as_ref());
+                self.scrub_set(brought, looking, &options, pace, &mut report).await?;
             }
         }
         let after = report.finished(pace);

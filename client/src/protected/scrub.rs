@@ -11,7 +11,7 @@
 //! - What does not come back is named, and nothing is put in its place.
 //! - An equation that does not hold is only reported: pages say what they are, so it is the parity that is of something else, and the map says that it should be.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use rackscan_format::{
@@ -22,6 +22,7 @@ use rackscan_stripe::xor;
 
 use super::{
     beyond::{Beyond, beyond},
+    brought::Bringing,
     map::KnownMap,
     pace::{MendListener, Pace},
     repair::Repair,
@@ -155,7 +156,7 @@ impl Cluster {
             pace.expect(if options.equations { 2 * bytes } else { bytes });
         }
         for stripes in &map.sets {
-            self.scrub_set(stripes, Looking::All, options, &pace, &mut report).await?;
+            self.scrub_set((stripes, None), Looking::All, options, &pace, &mut report).await?;
         }
         Ok(report.finished(&pace))
     }
@@ -169,10 +170,10 @@ impl Cluster {
         })
     }
 
-    /// Looks at one set.
+    /// Looks at one set; what one node has lost is brought back by relays, if there are any.
     pub(super) async fn scrub_set(
         &self,
-        stripes: &Stripes,
+        (stripes, bringing): (&Arc<Stripes>, Option<&Bringing>),
         looking: Looking,
         options: &ScrubOptions,
         pace: &Pace<'_>,
@@ -211,6 +212,8 @@ impl Cluster {
         for range in beyond(stripes, &gone) {
             report.unreadable.add(|| name_of_range(stripes, &range, &gone));
         }
+        // Relays need all others.
+        let bringing = bringing.filter(|_| gone.is_empty() && options.repair);
         let mut rotten = Rotten::without(gone);
         for (node, places) in &found {
             report.places += stripes.places(*node);
@@ -221,6 +224,14 @@ impl Cluster {
             }
         }
         if options.repair {
+            for (node, places) in &mut found {
+                if let Some(bringing) = bringing.filter(|_| !places.is_empty()) {
+                    let back: BTreeSet<u64> =
+                        bringing.back(stripes, *node, places, pace).await.into_iter().collect();
+                    back.iter().for_each(|place| rotten.remove(stripes, *node, *place));
+                    places.retain(|place| !back.contains(place));
+                }
+            }
             for (node, places) in found.iter().filter(|(_, places)| !places.is_empty()) {
                 let repaired = Repair::new(self, stripes, *node, &rotten, pace).run(places).await?;
                 for place in &repaired.mended {

@@ -2,6 +2,7 @@
 
 mod losses;
 mod mending;
+mod relayed;
 mod steps;
 mod successors;
 mod support;

@@ -19,7 +19,7 @@ use rackscan_format::{
     segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
 };
 use rackscan_scan::PageWanted;
-use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle};
+use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle, PeerConfig};
 use tempfile::TempDir;
 
 /// Longer than anything takes that happens at all, on a machine that has much else to do.
@@ -31,6 +31,8 @@ pub(crate) struct Rack {
     /// Sockets need short paths.
     sockets: TempDir,
     key: ClusterKey,
+    /// Whether nodes have relays.
+    relays: bool,
     nodes: Vec<Option<NodeHandle>>,
 }
 
@@ -45,13 +47,22 @@ impl Rack {
 
     /// The same with devices of so many bytes.
     pub(crate) fn with_devices(nodes: usize, device_bytes: u64) -> Self {
+        Self::of(nodes, device_bytes, false)
+    }
+
+    /// The same, with nodes that relay stripes to each other.
+    pub(crate) fn relaying(nodes: usize, device_bytes: u64) -> Self {
+        Self::of(nodes, device_bytes, true)
+    }
+
+    fn of(nodes: usize, device_bytes: u64, relays: bool) -> Self {
         // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
         let sockets = TempDir::new().expect("the folder for temporary files is writable");
         let key = ClusterKey::from_bytes([7; 32]);
         std::fs::write(folder.path().join("cluster.key"), key.to_hex()).expect("the folder is writable");
         let nodes_none = (0..nodes).map(|_| None).collect();
-        let mut rack = Self { folder, device_bytes, sockets, key, nodes: nodes_none };
+        let mut rack = Self { folder, device_bytes, sockets, key, relays, nodes: nodes_none };
         (0..nodes).for_each(|node| rack.start(node));
         rack
     }
@@ -62,6 +73,11 @@ impl Rack {
 
     fn address(&self, node: usize) -> Address {
         Address::Shm { path: self.sockets.path().join(format!("n{node}")) }
+    }
+
+    fn relay(&self, node: usize) -> Vec<Address> {
+        let address = Address::Shm { path: self.sockets.path().join(format!("r{node}")) };
+        if self.relays { vec![address] } else { Vec::new() }
     }
 
     pub(crate) fn data(&self, node: usize) -> PathBuf {
@@ -80,6 +96,17 @@ impl Rack {
         config.listen = vec![self.address(node)];
         config.memory_budget = ByteSize(64 << 20);
         config.scan_workers = 1;
+        if self.relays {
+            config.relay = self.relay(node);
+            config.relay_memory = Some(ByteSize(64 << 20));
+            config.memory_budget = ByteSize(160 << 20);
+            let peer = |node: usize| PeerConfig {
+                node: id(node),
+                addresses: vec![self.address(node)],
+                relay: self.relay(node),
+            };
+            config.peers = (0..self.nodes.len()).map(peer).collect();
+        }
         self.nodes[node] = Some(Node::start(config).expect("the node starts"));
     }
 
@@ -104,12 +131,18 @@ impl Rack {
         away_max: usize,
         memory_bytes: usize,
     ) -> Result<Cluster, ClientError> {
+        let mut options = self.options();
+        (options.memory_bytes, options.away_max) = (memory_bytes, away_max);
+        Cluster::connect(options).await
+    }
+
+    /// What the cluster is reached with.
+    pub(crate) fn options(&self) -> ClusterOptions {
         let endpoint = |node| NodeEndpoint { id: id(node), addresses: vec![self.address(node)] };
         let endpoints = (0..self.nodes.len()).map(endpoint).collect();
         let mut options = ClusterOptions::new(endpoints, self.key.clone());
-        (options.memory_bytes, options.away_max) = (memory_bytes, away_max);
-        options.request_timeout = PATIENCE;
-        Cluster::connect(options).await
+        (options.memory_bytes, options.request_timeout) = (16 << 20, PATIENCE);
+        options
     }
 
     /// Bytes in use on all devices, as the nodes say.

@@ -17,7 +17,7 @@ use std::{
 };
 
 use rackscan_fabric::{Address, ConnectError, Connection, Ending, Region, RegionSlice, spin_time};
-use rackscan_stripe::Cell;
+use rackscan_stripe::{Cell, Node};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use self::flight::{Flight, Reached, Shared};
@@ -185,6 +185,17 @@ impl Writer {
     #[must_use]
     pub fn link_counters(&self) -> Vec<rackscan_fabric::Counters> {
         self.reached.iter().map(|reached| reached.link.get().counters()).collect()
+    }
+
+    /// The cells of a stripe that a member reads, and those that it keeps, ascending: of which its store is told. None of a member that there is not.
+    #[must_use]
+    pub fn cells(&self, stripe: u64, member: usize) -> (&[Cell], Vec<Cell>) {
+        let node = Node(u8::try_from(member).unwrap_or(u8::MAX));
+        let column = self.layout.geometry.column_of(stripe, node);
+        let plan = column.ok().and_then(|column| self.layout.turn(stripe).columns.get(usize::from(column.0)));
+        plan.map_or((&[], Vec::new()), |plan| {
+            (&plan.held, plan.keeps.iter().map(|keeping| keeping.cell).collect())
+        })
     }
 
     /// Takes a stripe. Its data must not change until it has ended.
