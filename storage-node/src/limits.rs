@@ -41,7 +41,8 @@ pub const SCAN_MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// A scan plans its pages for one part in so many of its memory quota. Its groups, which it puts out when they take a quarter
 /// of what is planned, find room in the rest.
 pub const SCAN_MEMORY_SHARE: usize = 2;
-/// Memory for stripes that pass, if the configuration has relays and does not say how much.
+/// Memory for stripes that pass, for each address that they are relayed at, if the configuration does not say how much: two sessions of five nodes in which a load is protected, with
+/// slices of 64 KiB (`config` tests it).
 pub const RELAY_BYTES_DEFAULT: u64 = 64 << 20;
 /// The least of it for each address that stripes are relayed at: a session of three nodes, with short slices.
 pub const RELAY_BYTES_MIN: u64 = 4 << 20;
@@ -257,8 +258,8 @@ const _: () = assert!(IO_THREADS_MAX as usize <= rackscan_device::limits::IO_THR
 const _: () = assert!(RAW_BYTES_MAX as usize <= BUFFER_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES_MAX <= rackscan_device::limits::BUFFER_BYTES_MAX);
 const _: () = assert!(
-    RELAY_BYTES_MIN * rackscan_format::limits::NODE_RELAYS_MAX as u64 <= RELAY_BYTES_DEFAULT
-        && RELAY_BYTES_DEFAULT <= RELAY_BYTES_MAX
+    RELAY_BYTES_MIN <= RELAY_BYTES_DEFAULT
+        && RELAY_BYTES_DEFAULT * rackscan_format::limits::NODE_RELAYS_MAX as u64 <= RELAY_BYTES_MAX
         && RELAY_DEPTH <= IO_DEPTH_MAX
 );
 // A connection is a connection, whoever it belongs to.

@@ -1,7 +1,7 @@
 //! Who gets which part of the memory budget?
 //!
 //! ```text
-//! cache      as configured, or an eighth of the budget if the rest can spare it; of what is left:
+//! cache      as configured, or an eighth of the budget (without what relays have) if the rest can spare it; of what is left:
 //! staging    6/16   pages and results on their way to a requester or from one      (a fabric region per reactor or poller; two
 //!                   buffers are enough where every wire lets the requester's memory be mapped here)
 //! scans      6/16   half of it pages being scanned, half the scan's own memory     (a pool per worker)
@@ -12,7 +12,7 @@
 //! relays     as configured, for stripes that pass: rings, sums, checksums and links of their sessions; beside it links that belong to no session
 //!            yet, as many for each address as there may be; nothing without relays
 //!
-//! transactions      as configured, or a sixteenth of the budget if cache and rest can spare it, taken before the rest is divided:
+//! transactions      as configured, or a sixteenth of the budget (likewise) if cache and rest can spare it, taken before the rest is divided:
 //!   copies   1/8    where nodes know each other: pieces of logs on their way to copies and from homes, at most 4 MiB; of what is left:
 //!   transit  1/8    requests being served, their records in batches of the log    (more where that is less than the largest request)
 //!   feed     1/8    what was written lately, for those who follow it            (a fabric region; bounded either way)
@@ -148,8 +148,10 @@ impl MemoryPlan {
         // What is asked for comes before what is taken where there is some to spare.
         let asked_bytes = config.transactions.map_or(0, |asked| asked.0);
         let relay_bytes = config.relay_bytes() + relay_links_bytes(config);
-        let cache_bytes = cache_bytes(config, least_bytes + asked_bytes + relay_bytes);
-        let home_bytes = home_bytes(config, least_bytes + cache_bytes + relay_bytes);
+        // A node with relays is otherwise like one with so much less memory.
+        let others_bytes = budget_bytes.saturating_sub(relay_bytes);
+        let cache_bytes = cache_bytes(config, others_bytes, least_bytes + asked_bytes);
+        let home_bytes = home_bytes(config, others_bytes, least_bytes + cache_bytes);
         let taken_bytes = cache_bytes + home_bytes + relay_bytes;
         let shared_bytes = budget_bytes.saturating_sub(taken_bytes);
         let part = |parts: u64| shared_bytes / PARTS * parts;
@@ -187,8 +189,7 @@ fn relay_links_bytes(config: &Config) -> u64 {
 }
 
 /// What the page cache takes.
-fn cache_bytes(config: &Config, least_bytes: u64) -> u64 {
-    let budget_bytes = config.memory_budget.0;
+fn cache_bytes(config: &Config, budget_bytes: u64, least_bytes: u64) -> u64 {
     let spare_bytes = budget_bytes.saturating_sub(least_bytes);
     match config.cache {
         Some(asked) => asked.0,
@@ -198,8 +199,7 @@ fn cache_bytes(config: &Config, least_bytes: u64) -> u64 {
 }
 
 /// What the home of transactions takes, beside what the rest needs at least and the cache.
-fn home_bytes(config: &Config, others_bytes: u64) -> u64 {
-    let budget_bytes = config.memory_budget.0;
+fn home_bytes(config: &Config, budget_bytes: u64, others_bytes: u64) -> u64 {
     let spare_bytes = budget_bytes.saturating_sub(others_bytes);
     match config.transactions {
         Some(asked) => asked.0,
@@ -341,6 +341,15 @@ mod tests {
         assert_eq!(alone.relay_bytes, 0);
         assert_eq!(plan.relay_bytes, (100 << 20) + 2 * 16 * CONNECTION_BYTES);
         assert_eq!(plan.metadata_bytes, ((512 << 20) - plan.relay_bytes) / PARTS * METADATA_PARTS);
+        // With as much more memory, everything else is as without relays.
+        let relaying = Config {
+            memory_budget: ByteSize((512 << 20) + plan.relay_bytes),
+            cache: None,
+            transactions: None,
+            ..relaying
+        };
+        let MemoryPlan { relay_bytes, budget_bytes, .. } = MemoryPlan::of(&relaying).unwrap();
+        assert_eq!(MemoryPlan::of(&relaying).unwrap(), MemoryPlan { relay_bytes, budget_bytes, ..alone });
     }
 
     #[test]

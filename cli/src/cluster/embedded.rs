@@ -3,10 +3,12 @@
 //! Invariants
 //! - A data folder gets a cluster file once; it is never changed afterwards, and people may edit it.
 //! - The key is made here, readable by its owner only.
+//! - Each node relays stripes over the wires that it listens on, in memory beside that for everything else.
 
 use super::ClusterFile;
 use crate::failure::{Failure, at_path};
 use rackscan_fabric::{ClusterKey, limits::SOCKET_PATH_BYTES_MAX};
+use rackscan_storage_node::limits::{CONNECTION_BYTES, RELAY_BYTES_DEFAULT, RELAY_LINKS_SPARE};
 use std::{
     fmt::Write as _,
     fs::{self, File},
@@ -31,9 +33,12 @@ const _: () = assert!(SOCKET_LONGEST.len() == "/node65535.socket.relay".len());
 
 /// A node takes its memory when it starts. Half of the default halves the start of a command, and at scale factor 1 the
 /// queries do not tell the difference.
-const MEMORY_BUDGET: &str = "304MiB";
+const MEMORY_BYTES: u64 = 304 << 20;
 /// What of that is for keys and changed rows: some 50,000 rows of orders and lines.
 const TRANSACTIONS: &str = "64MiB";
+
+/// Wires that each node listens on, and relays stripes over.
+const WIRES: u64 = 2;
 
 /// The nodes of a new cluster.
 pub(crate) struct Shape {
@@ -81,14 +86,13 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
          # `rackscan cluster start`. Device files take disk space as pages are written, at most `size`.\n\
          cluster = {cluster}\nkey_file = \"cluster.key\"\n"
     );
-    // Held until all are known, so that no port is given twice.
-    let mut held = Vec::with_capacity(shape.nodes.into());
+    // Of a relay, links that have not said what they are for are planned beside its sessions.
+    let links = u64::from(shape.nodes) + RELAY_LINKS_SPARE as u64;
+    let relay_memory = WIRES * RELAY_BYTES_DEFAULT;
+    let budget = (MEMORY_BYTES + relay_memory + WIRES * links * CONNECTION_BYTES).div_ceil(1 << 20);
+    let mut ports = free_ports("127.0.0.1", 2 * usize::from(shape.nodes))?.into_iter();
+    let mut port = || ports.next().unwrap_or_default();
     for node in 0..shape.nodes {
-        let listener = TcpListener::bind("127.0.0.1:0");
-        let listener =
-            listener.map_err(|error| Failure::Runtime(format!("no free TCP port on 127.0.0.1: {error}")))?;
-        let port = listener.local_addr().map_err(|error| Failure::Runtime(error.to_string()))?.port();
-        held.push(listener);
         let socket = match &sockets {
             Some(elsewhere) => elsewhere.join(format!("node{node}.socket")).display().to_string(),
             None => format!("node{node}/socket"),
@@ -98,16 +102,31 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
                 format!("{{ path = \"node{node}/device{device}\", size = \"{}\" }}", shape.device_size)
             })
             .collect();
+        let shm = |suffix: &str| toml::Value::String(format!("shm:{socket}{suffix}"));
         let written = write!(
             text,
             "\n[[node]]\nnode = {node}\ndata_dir = \"node{node}\"\ndevices = [{}]\n\
-             listen = [{}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{MEMORY_BUDGET}\"\ntransactions = \"{TRANSACTIONS}\"\n",
+             listen = [{}, \"tcp:127.0.0.1:{}\"]\nrelay = [{}, \"tcp:127.0.0.1:{}\"]\nrelay_memory = \"{}MiB\"\n\
+             memory_budget = \"{budget}MiB\"\ntransactions = \"{TRANSACTIONS}\"\n",
             devices.join(", "),
-            toml::Value::String(format!("shm:{socket}")),
+            shm(""),
+            port(),
+            shm(RELAY_SUFFIX),
+            port(),
+            relay_memory >> 20,
         );
         written.map_err(|error| Failure::Runtime(error.to_string()))?;
     }
     Ok(text)
+}
+
+/// So many ports that nobody has now.
+pub(super) fn free_ports(host: &str, count: usize) -> Result<Vec<u16>, Failure> {
+    // Held until all are known, so that none is given twice.
+    let held: Result<Vec<TcpListener>, std::io::Error> =
+        (0..count).map(|_| TcpListener::bind((host, 0))).collect();
+    let ports = held.and_then(|held| held.iter().map(|held| Ok(held.local_addr()?.port())).collect());
+    ports.map_err(|error| Failure::Runtime(format!("no free TCP ports on {host}: {error}")))
 }
 
 /// Where the sockets go if the data folder's path is too long for them.
@@ -133,6 +152,7 @@ pub(super) fn socket_folder(folder: &Path, cluster: u64) -> Result<Option<PathBu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rackscan_fabric::Address;
 
     #[test]
     fn a_new_cluster_can_be_read_and_its_key_is_private() {
@@ -145,6 +165,30 @@ mod tests {
         let mode = fs::metadata(data.join("cluster.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         file.key().unwrap();
+    }
+
+    #[test]
+    fn each_node_relays_over_its_wires_and_knows_where_the_others_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = create(&folder.path().join("data"), &Shape::default()).unwrap();
+        let mut addresses: Vec<String> = Vec::new();
+        for member in &file.members {
+            let config = &member.config;
+            config.check().unwrap();
+            let wires = |addresses: &[Address]| addresses.iter().map(Address::wire).collect::<Vec<_>>();
+            assert_eq!(wires(&config.relay), wires(&config.listen));
+            assert_eq!(config.relay_bytes(), WIRES * RELAY_BYTES_DEFAULT);
+            for peer in &config.peers {
+                let named = file.members.iter().find(|other| other.config.node == peer.node).unwrap();
+                assert_eq!(peer.relay, named.config.relay);
+            }
+            assert_eq!(config.peers.len(), 3);
+            addresses.extend(config.listen.iter().chain(&config.relay).map(ToString::to_string));
+        }
+        let count = addresses.len();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!((addresses.len(), count), (16, 16), "{addresses:?}");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! On which nodes are relays of stripes measured? Nodes of the command's own, which relay and do little else.
 
-use super::{ClientLink, OwnNodes, Shape, embedded::RELAY_SUFFIX, own::size};
+use super::{
+    ClientLink, OwnNodes, Shape,
+    embedded::{RELAY_SUFFIX, free_ports},
+    own::size,
+};
 use crate::failure::Failure;
 use rackscan_lab::WireKind;
-use std::{net::TcpListener, path::PathBuf};
+use std::path::PathBuf;
 
 /// What a node needs beside its relays.
 const MEMORY_BYTES: u64 = 160 << 20;
@@ -59,7 +63,7 @@ impl RelayOptions<'_> {
         let scratch_bytes = self.area_bytes.map(|bytes| bytes.saturating_mul(relays));
         let device_size = format!("{}B", scratch_bytes.unwrap_or(0).saturating_add(MARGIN_BYTES));
         let shape = Shape { nodes: self.nodes, devices: 1, device_size };
-        let mut ports = free_ports(host, self.nodes)?.into_iter();
+        let mut ports = free_ports(host, self.nodes.into())?.into_iter();
         OwnNodes::start(&self.folder, "relays", &shape, &mut |node| {
             let port = ports.next().unwrap_or_default();
             let socket = node.get("listen").and_then(|listen| listen.as_array()?.first()?.as_str());
@@ -89,19 +93,11 @@ fn is_taken(why: &str) -> bool {
     TAKEN.iter().any(|said| why.contains(said))
 }
 
-/// So many ports that nobody has now.
-fn free_ports(host: &str, count: u16) -> Result<Vec<u16>, Failure> {
-    // Held until all are known, so that none is given twice.
-    let held: Result<Vec<TcpListener>, std::io::Error> =
-        (0..count).map(|_| TcpListener::bind((host, 0))).collect();
-    let ports = held.and_then(|held| held.iter().map(|held| Ok(held.local_addr()?.port())).collect());
-    ports.map_err(|error| Failure::Runtime(format!("no free TCP ports on {host}: {error}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rackscan_fabric::{Address, ClusterKey, ListenError, Listener};
+    use std::net::TcpListener;
 
     #[test]
     fn a_port_that_somebody_else_took_is_told_from_other_failures() {

@@ -19,8 +19,8 @@
 //! io_threads = 4                    # for each reactor or poller that reads by pread
 //! pollers = 4                       # of the bridges "static" and "dynamic", in place of reactors
 //! scratch = "1GiB"                  # an area of the first device for the laboratory; none by default
-//! relay = ["shm:node0/relay"]       # where stripes are relayed, each with a thread of its own; nowhere by default
-//! relay_memory = "64MiB"            # of the memory budget, for stripes that pass
+//! relay = ["shm:node0/relay"]       # where stripes are relayed, each with a thread of its own; nowhere by default. Without them loads are protected by their clients
+//! relay_memory = "64MiB"            # of the memory budget, for stripes that pass; by default so much for each address
 //! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this one ends nothing, and its log has no copies
 //! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
 //! scan_cpu_ms = 5000                # processor time of one scan; one that takes more is bounced, and the engine scans the segment
@@ -112,8 +112,8 @@ pub struct Config {
     /// Where it relays stripes, each address with a thread of its own; nowhere if empty. Other nodes find it by their `peers`.
     #[serde(default, with = "load::addresses", skip_serializing_if = "Vec::is_empty")]
     pub relay: Vec<Address>,
-    /// The part of the memory budget that stripes may take while they pass, divided among the addresses: from `RELAY_BYTES_MIN` for each to `RELAY_BYTES_MAX`; none without
-    /// `relay`.
+    /// The part of the memory budget that stripes may take while they pass, divided among the addresses: from `RELAY_BYTES_MIN` for each to `RELAY_BYTES_MAX`, by default
+    /// `RELAY_BYTES_DEFAULT` for each; none without `relay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_memory: Option<ByteSize>,
     /// The file of the cluster's key.
@@ -280,9 +280,10 @@ impl Config {
     /// Bytes of the memory budget for stripes that pass.
     #[must_use]
     pub fn relay_bytes(&self) -> u64 {
-        match self.relay.is_empty() {
-            true => 0,
-            false => self.relay_memory.map_or(limits::RELAY_BYTES_DEFAULT, |asked| asked.0),
+        let relays = self.relay.len() as u64;
+        match self.relay_memory {
+            Some(asked) if relays > 0 => asked.0,
+            _ => relays * limits::RELAY_BYTES_DEFAULT,
         }
     }
 
@@ -356,5 +357,25 @@ mod tests {
             (config.cores_of_io(0), config.cores_of_io(1)),
             (vec![3, 4, 0, 1, 2], vec![4, 0, 1, 2, 3])
         );
+    }
+
+    #[test]
+    fn a_relay_of_default_size_holds_two_sessions_in_which_loads_of_five_nodes_are_protected() {
+        use rackscan_relay::Shape;
+        use rackscan_stripe::{Parity, Way};
+
+        let device = DeviceConfig { path: "device".into(), size: None, reserve: false };
+        let mut config = Config::new(NodeId(0), ClusterId(1), "data".into(), device, "key".into());
+        assert_eq!(config.relay_bytes(), 0);
+        config.relay = vec!["shm:a".parse().unwrap(), "tcp:127.0.0.1:1".parse().unwrap()];
+        let each = config.relay_bytes() / 2;
+        assert_eq!(each, limits::RELAY_BYTES_DEFAULT);
+        // With rings from a client, which such a session does not need.
+        let shape = Shape::new(Parity::TwoD, Way::Relay, rackscan_format::limits::CELL_BYTES_MAX.into());
+        assert_eq!((shape.slice_bytes, shape.slots, shape.lanes), (64 << 10, 8, 2));
+        let needed = shape.node_bytes(5).unwrap();
+        assert!(2 * needed <= each, "{needed} bytes each");
+        config.relay_memory = Some(ByteSize(10 << 20));
+        assert_eq!(config.relay_bytes(), 10 << 20);
     }
 }

@@ -23,6 +23,7 @@ mod misuse_is_refused;
 mod nodes_sleep_and_wake;
 mod over_quota_scans_are_bounced;
 mod pages_are_cached_and_never_stale;
+mod parity_is_reserved_and_relayed;
 mod places_take_only_their_bytes;
 mod process_equals_a_scan_at_home;
 mod protected_tables_need_their_maps;

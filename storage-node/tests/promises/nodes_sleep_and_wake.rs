@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rackscan_fabric::Address;
 use rackscan_format::message::{Answer, Request};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -42,7 +43,8 @@ fn costs_nothing(bridge: Bridge) {
     let home = Home::new();
     let mut config = home.config_over(bridge);
     (config.reactors, config.scan_workers) = (2, 2);
-    config.memory_budget = rackscan_storage_node::ByteSize(256 << 20);
+    config.memory_budget = rackscan_storage_node::ByteSize(448 << 20);
+    config.relay = vec![home.relay_socket(), Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }];
     let node = home.start_with(config).expect("the node starts");
     // Clients that are connected and have asked something cost nothing either once they are silent.
     let mut clients: Vec<_> = (0..8).flat_map(|_| [node.shm(), node.tcp()]).collect();

@@ -23,7 +23,7 @@ const SET: SetId = SetId { load: TableId(7), number: 0 };
 /// Where places lie, and their bytes.
 type Places = Vec<(Extent, Vec<u8>)>;
 
-fn bytes(home: &Home, extent: &Extent) -> Vec<u8> {
+pub(crate) fn bytes(home: &Home, extent: &Extent) -> Vec<u8> {
     let mut bytes = vec![0; extent.length_bytes as usize];
     let file = File::open(home.device(extent.device.0.into())).expect("the device is there");
     file.read_exact_at(&mut bytes, extent.offset_bytes).expect("it is as long");
@@ -171,7 +171,7 @@ fn a_mended_page_is_what_a_scan_finds_and_it_is_durable() {
 }
 
 /// The folder and the devices go: a node does not start without the folder on devices that have its label.
-fn lose(home: &Home) {
+pub(crate) fn lose(home: &Home) {
     std::fs::remove_dir_all(home.path("data")).expect("it had a folder");
     (0..2).for_each(|device| std::fs::remove_file(home.device(device)).expect("it had two devices"));
 }
