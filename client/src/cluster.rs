@@ -64,8 +64,6 @@ pub struct ClusterOptions {
     pub page_cache_bytes: u64,
     /// How many nodes may be away: tables that are protected are read without them.
     pub away_max: usize,
-    /// Whether parity of loads and lost cells are computed by the nodes' relays, where all nodes of a table have one; else this process reads what they are made of.
-    pub uses_relays: bool,
 }
 
 impl ClusterOptions {
@@ -81,7 +79,6 @@ impl ClusterOptions {
             reads_caches: true,
             page_cache_bytes: 0,
             away_max: 0,
-            uses_relays: true,
         }
     }
 }
@@ -90,6 +87,7 @@ impl ClusterOptions {
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) uses_relays: bool,
 }
 
 #[derive(Debug)]
@@ -106,7 +104,6 @@ pub(crate) struct Shared {
     pub(crate) key: ClusterKey,
     wire: Option<Wire>,
     pub(crate) away_max: usize,
-    pub(crate) uses_relays: bool,
     /// Stripes of protected tables.
     pub(crate) maps: KnownMaps,
     /// Pages of lost nodes that are being reconstructed.
@@ -169,7 +166,7 @@ impl Cluster {
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
-        let ClusterOptions { nodes: endpoints, key, wire, away_max, uses_relays, .. } = options;
+        let ClusterOptions { nodes: endpoints, key, wire, away_max, .. } = options;
         let (maps, reconstructions) = (KnownMaps::default(), Semaphore::new(RECONSTRUCTIONS_MAX));
         let shared = Shared {
             nodes,
@@ -183,12 +180,18 @@ impl Cluster {
             key,
             wire,
             away_max,
-            uses_relays,
             maps,
             reconstructions,
             mending: Mending::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), uses_relays: true })
+    }
+
+    /// The same cluster, whose nodes compute the parity of loads and what one of them has lost among themselves, where all of a table's have a relay (as they do if nobody says otherwise);
+    /// or for which this process reads what they are made of.
+    #[must_use]
+    pub fn with_relays(&self, uses_relays: bool) -> Self {
+        Self { uses_relays, ..self.clone() }
     }
 
     /// The nodes' ids, ascending.

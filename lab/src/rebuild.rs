@@ -23,6 +23,8 @@ pub struct RebuildLine {
     pub parity: String,
     /// How the nodes are reached.
     pub wire: String,
+    /// Who computes what comes back: `relay`, the nodes; `naive`, the client.
+    pub schedule: String,
     /// What goes through it in a second, both directions together, in megabytes (10^6 bytes); absent if nothing holds it back.
     pub wire_mb_per_s: Option<u32>,
     /// The node that was lost.
@@ -43,7 +45,9 @@ pub struct RebuildLine {
     pub devices_seconds: Vec<f64>,
     /// The median of these over that of the rebuilds: 1 is as fast as the devices.
     pub of_devices: f64,
-    /// Bytes that crossed the wire over what could have in the median time; absent if nothing holds it back.
+    /// Bytes that crossed the wire, of all links together.
+    pub wire_bytes: u64,
+    /// The same over what could have in the median time; absent if nothing holds it back.
     pub of_wire: Option<f64>,
 }
 
@@ -54,6 +58,8 @@ pub struct RebuildTurn {
     pub rebuilt_bytes: u64,
     /// Bytes that others read for it.
     pub survivor_bytes: u64,
+    /// Bytes that relays sent to each other for it; none if the client did it, to whom all that was read comes and who sends what comes back.
+    pub relayed_bytes: u64,
     /// Seconds of the rebuild.
     pub seconds: f64,
     /// Seconds of the devices alone.
@@ -69,6 +75,8 @@ pub struct RebuildSetting {
     pub nodes: usize,
     /// See [`RebuildLine::wire`].
     pub wire: String,
+    /// See [`RebuildLine::schedule`].
+    pub schedule: String,
     /// See [`RebuildLine::wire_mb_per_s`].
     pub wire_mb_per_s: Option<u32>,
     /// See [`RebuildLine::node`].
@@ -87,11 +95,16 @@ pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<Re
     };
     let Some(last) = turns.last() else { return Ok(None) };
     let (rebuilt, read) = (last.rebuilt_bytes as f64, last.survivor_bytes as f64);
+    let wire_bytes = match last.relayed_bytes {
+        0 => last.rebuilt_bytes + last.survivor_bytes,
+        relayed => relayed,
+    };
     Ok(Some(RebuildLine {
         provenance: Provenance::now("rebuild", setting.scale),
         nodes: setting.nodes,
         parity: "2d-xor".to_owned(),
         wire: setting.wire.clone(),
+        schedule: setting.schedule.clone(),
         wire_mb_per_s: setting.wire_mb_per_s,
         node: setting.node,
         rebuilt_bytes: last.rebuilt_bytes,
@@ -102,7 +115,8 @@ pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<Re
         mb_per_s: rebuilt / 1e6 / taken,
         devices_seconds,
         of_devices: devices / taken,
-        of_wire: setting.wire_mb_per_s.map(|rate| (rebuilt + read) / (f64::from(rate) * 1e6 * taken)),
+        wire_bytes,
+        of_wire: setting.wire_mb_per_s.map(|rate| wire_bytes as f64 / (f64::from(rate) * 1e6 * taken)),
     }))
 }
 
@@ -140,6 +154,7 @@ mod tests {
             scale: 1.0,
             nodes: 4,
             wire: "tcp".to_owned(),
+            schedule: "naive".to_owned(),
             wire_mb_per_s: Some(100),
             node: 1,
         };
@@ -147,11 +162,15 @@ mod tests {
         let turn = |seconds, devices_seconds| RebuildTurn {
             rebuilt_bytes: 100_000_000,
             survivor_bytes: 150_000_000,
+            relayed_bytes: 0,
             seconds,
             devices_seconds,
         };
         let line = line(&setting, &[turn(4.0, 1.0), turn(5.0, 2.0), turn(9.0, 8.0)]).unwrap().unwrap();
         assert_eq!((line.read_per_byte, line.mb_per_s, line.of_devices), (1.5, 20.0, 0.4));
-        assert_eq!(line.of_wire, Some(0.5));
+        assert_eq!((line.of_wire, line.wire_bytes), (Some(0.5), 250_000_000));
+        let relayed = RebuildTurn { relayed_bytes: 200_000_000, ..turn(5.0, 2.0) };
+        let line = super::line(&setting, &[relayed]).unwrap().unwrap();
+        assert_eq!((line.of_wire, line.wire_bytes), (Some(0.4), 200_000_000));
     }
 }

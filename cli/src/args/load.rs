@@ -1,6 +1,6 @@
 //! What may be asked of `rackscan load`?
 
-use super::{delimiter, page_size, scale, segment_rows};
+use super::{ScheduleArgument, delimiter, page_size, scale, segment_rows};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_format::schema::Protection;
 use std::path::PathBuf;
@@ -17,6 +17,9 @@ pub(crate) struct LoadShape {
     /// What makes up for lost nodes: nothing; one parity, for any one node; two, for any two. Needs n/(n-1) or n/(n-2) times the room on n nodes [default: 2d-xor with four nodes or more, else none]
     #[arg(long, value_enum)]
     pub(crate) parity: Option<LoadParity>,
+    /// Who computes the parity
+    #[arg(long, value_enum, default_value = "relay")]
+    pub(crate) schedule: ScheduleArgument,
 }
 
 /// What to load.
@@ -24,7 +27,8 @@ pub(crate) struct LoadShape {
 pub(crate) enum Load {
     /// Generate and load the eight tables of TPC-H
     #[command(after_help = "Examples:\n  rackscan load tpch --scale 1\n  \
-                            rackscan load tpch --scale 0.1 --page-size 16KiB --sort-by lineitem.l_shipdate")]
+                            rackscan load tpch --scale 0.1 --page-size 16KiB --sort-by lineitem.l_shipdate\n  \
+                            rackscan load tpch --scale 1 --parity 2d-xor --schedule naive")]
     Tpch {
         /// The scale factor: 1 is about 1 GB of raw data
         #[arg(long, default_value_t = 0.1, value_parser = scale)]

@@ -1,6 +1,6 @@
 //! Which words do `rackscan scrub`, `rackscan fsck`, `rackscan rebuild` and `rackscan bench rebuild` understand?
 
-use super::Format;
+use super::{Format, ScheduleArgument};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -68,6 +68,9 @@ pub(crate) struct Rebuild {
     /// What devices may read for it in a second, all nodes together [default: as much as they can]
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub(crate) rate: Option<u64>,
+    /// Who computes what comes back
+    #[arg(long, value_enum, default_value = "relay")]
+    pub(crate) schedule: ScheduleArgument,
     /// How to print what was done
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
@@ -88,6 +91,9 @@ pub(crate) struct BenchRebuild {
     /// Rebuilds; medians count
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
+    /// Who computes what comes back, by comma: taken in turns
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "relay,naive")]
+    pub(crate) schedule: Vec<ScheduleArgument>,
     /// Let only so many megabytes (10^6 bytes) a second through the wire, of both directions together; over tcp, needs root
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) wire_rate: Option<u32>,

@@ -34,12 +34,12 @@ pub(crate) struct Stripe {
     pub(crate) json: bool,
 }
 
-/// How a stripe is transferred.
+/// Who computes what a stripe needs: of loads and rebuilds, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScheduleArgument {
-    /// The client computes both parities and sends all cells
+    /// The client, which sends all cells
     Naive,
-    /// The client sends each data cell once; nodes compute parities on the way
+    /// The nodes, which relay to each other what they have; the client sends each byte of data once
     Relay,
 }
 

@@ -2,7 +2,7 @@
 
 use super::{bench::write_lines, load};
 use crate::{
-    args::{BenchRebuild, Format, Global, Wire},
+    args::{BenchRebuild, Format, Global, ScheduleArgument, Wire},
     cluster::{ClusterFile, NarrowWire, Shape, create},
     failure::{Failure, at_path},
     output::{Cell, TextTable, bytes},
@@ -34,36 +34,34 @@ pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> 
         None => None,
     };
     let mut nodes = Nodes::start(global, asked)?;
-    let mut turns = Vec::new();
+    let mut turns: Vec<Vec<RebuildTurn>> = vec![Vec::new(); asked.schedule.len()];
     for turn in 1..=asked.repeat {
-        let bar = progress::mending(&format!("turn {turn} of {}", asked.repeat));
-        nodes.lose(asked.node)?;
-        if let Some(narrow) = &narrow {
-            narrow.set(asked.wire_rate).map_err(Failure::Runtime)?;
+        for (schedule, turns) in asked.schedule.iter().zip(&mut turns) {
+            let bar = progress::mending(&format!("turn {turn} of {}, {}", asked.repeat, name(*schedule)));
+            turns.push(nodes.turn(asked, *schedule, narrow.as_ref(), &bar.listener())?);
+            bar.end();
         }
-        let started = Instant::now();
-        let rebuilt = nodes.rebuild(asked.node, &bar.listener());
-        let seconds = started.elapsed().as_secs_f64();
-        if let Some(narrow) = &narrow {
-            narrow.set(None).map_err(Failure::Runtime)?;
-        }
-        bar.end();
-        let rebuilt = rebuilt?;
-        nodes.check()?;
-        let devices_seconds = nodes.devices_alone(asked.node, &rebuilt)?;
-        let (rebuilt_bytes, survivor_bytes) = (rebuilt.rebuilt_bytes(), rebuilt.survivor_bytes());
-        turns.push(RebuildTurn { rebuilt_bytes, survivor_bytes, seconds, devices_seconds });
     }
-    let setting = RebuildSetting {
-        scale: asked.scale,
-        nodes: asked.nodes.into(),
-        wire: nodes.global.wire.map_or("shm", |_| "tcp").to_owned(),
-        wire_mb_per_s: asked.wire_rate,
-        node: asked.node,
-    };
-    let lines: Vec<RebuildLine> =
-        line(&setting, &turns).map_err(|error| Failure::of(&error))?.into_iter().collect();
+    let mut lines: Vec<RebuildLine> = Vec::new();
+    for (schedule, turns) in asked.schedule.iter().zip(&turns) {
+        let setting = RebuildSetting {
+            scale: asked.scale,
+            nodes: asked.nodes.into(),
+            wire: nodes.global.wire.map_or("shm", |_| "tcp").to_owned(),
+            schedule: name(*schedule).to_owned(),
+            wire_mb_per_s: asked.wire_rate,
+            node: asked.node,
+        };
+        lines.extend(line(&setting, turns).map_err(|error| Failure::of(&error))?);
+    }
     write_lines(&lines, asked.json.as_deref(), &shown(&lines))
+}
+
+fn name(schedule: ScheduleArgument) -> &'static str {
+    match schedule {
+        ScheduleArgument::Naive => "naive",
+        ScheduleArgument::Relay => "relay",
+    }
 }
 
 /// Nodes of our own with TPC-H, which are gone afterwards.
@@ -102,14 +100,58 @@ impl Nodes {
         session.lose(&global, node, false)
     }
 
+    /// A node loses all, and gets it back over a wire that is as narrow as asked for meanwhile.
+    fn turn(
+        &mut self,
+        asked: &BenchRebuild,
+        schedule: ScheduleArgument,
+        narrow: Option<&NarrowWire>,
+        listener: &(dyn Fn(&MendProgress) + Sync),
+    ) -> Result<RebuildTurn, Failure> {
+        self.lose(asked.node)?;
+        let before = self.relayed()?;
+        if let Some(narrow) = narrow {
+            narrow.set(asked.wire_rate).map_err(Failure::Runtime)?;
+        }
+        let started = Instant::now();
+        let rebuilt = self.rebuild(asked.node, schedule, listener);
+        let seconds = started.elapsed().as_secs_f64();
+        if let Some(narrow) = narrow {
+            narrow.set(None).map_err(Failure::Runtime)?;
+        }
+        let rebuilt = rebuilt?;
+        // Nodes count what they relay when they rest, which they do while everything is looked at.
+        self.check()?;
+        Ok(RebuildTurn {
+            rebuilt_bytes: rebuilt.rebuilt_bytes(),
+            survivor_bytes: rebuilt.survivor_bytes(),
+            relayed_bytes: self.relayed()? - before,
+            seconds,
+            devices_seconds: self.devices_alone(asked.node, &rebuilt)?,
+        })
+    }
+
+    /// Bytes that the relays of all nodes have sent.
+    fn relayed(&self) -> Result<u64, Failure> {
+        let session = self.session()?;
+        let mut sent = 0;
+        for node in session.cluster().nodes() {
+            let relays = session.block_on(session.cluster().status(node))?.relays;
+            sent += relays.iter().map(|relay| relay.written_bytes).sum::<u64>();
+        }
+        Ok(sent)
+    }
+
     fn rebuild(
         &self,
         node: u16,
+        schedule: ScheduleArgument,
         listener: &(dyn Fn(&MendProgress) + Sync),
     ) -> Result<RebuildReport, Failure> {
         let session = self.session()?;
         let options = ScrubOptions::default();
-        let report = session.block_on(session.cluster().rebuild(NodeId(node), &options, listener))?;
+        let cluster = session.cluster().with_relays(schedule == ScheduleArgument::Relay);
+        let report = session.block_on(cluster.rebuild(NodeId(node), &options, listener))?;
         match report.left.first() {
             None => Ok(report),
             Some((table, problem)) => Err(Failure::Runtime(format!("{table} was not rebuilt: {problem}"))),
@@ -182,6 +224,7 @@ fn shown(lines: &[RebuildLine]) -> String {
         "nodes",
         "wire",
         "MB/s of it",
+        "schedule",
         "rebuilt",
         "read per byte",
         "predicted",
@@ -198,6 +241,7 @@ fn shown(lines: &[RebuildLine]) -> String {
             Cell::from(line.nodes),
             Cell::from(line.wire.as_str()),
             Cell::Number(line.wire_mb_per_s.map_or_else(String::new, |rate| rate.to_string())),
+            Cell::from(line.schedule.as_str()),
             Cell::Number(bytes(line.rebuilt_bytes)),
             figure(line.read_per_byte, 3),
             figure(line.predicted_per_byte, 3),

@@ -1,13 +1,14 @@
 //! `rackscan load`: TPC-H, a Parquet file, a CSV file.
 
 use crate::{
-    args::{FileLoad, Load, LoadParity, LoadShape},
+    args::{FileLoad, Load, LoadParity, LoadShape, ScheduleArgument},
     failure::Failure,
     output::{bytes, grouped},
     progress,
     session::Session,
 };
 use indicatif::ProgressBar;
+use rackscan_client::Cluster;
 use rackscan_datasets::{
     LoadOptions, LoadSummary, Progress, TableSpec,
     csv::{self, CsvOptions},
@@ -29,13 +30,13 @@ pub(crate) fn run(session: &Session, load: &Load) -> Result<(), Failure> {
             let sort_by = sort_by.map_err(|error| Failure::Usage(error.to_string()))?;
             load_tpch(session, *scale, shape, &sort_by)
         }
-        Load::Parquet(file) => with_bar(session, &file.shape, async |options, on_progress| {
-            parquet::load(session.cluster(), &file.file, &spec(file), options, on_progress).await
+        Load::Parquet(file) => with_bar(session, &file.shape, async |cluster, options, on_progress| {
+            parquet::load(cluster, &file.file, &spec(file), options, on_progress).await
         }),
         Load::Csv { file, delimiter } => {
             let csv = CsvOptions { delimiter: *delimiter, ..CsvOptions::default() };
-            with_bar(session, &file.shape, async |options, on_progress| {
-                csv::load(session.cluster(), &file.file, &csv, &spec(file), options, on_progress).await
+            with_bar(session, &file.shape, async |cluster, options, on_progress| {
+                csv::load(cluster, &file.file, &csv, &spec(file), options, on_progress).await
             })
         }
     }
@@ -108,12 +109,13 @@ pub(crate) fn ensure_tpch_protected(session: &Session, scale: f64) -> Result<(),
 }
 
 fn shape(parity: Option<LoadParity>) -> LoadShape {
-    LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT, parity }
+    let schedule = ScheduleArgument::Relay;
+    LoadShape { page_size: PAGE_SIZE_DEFAULT, segment_rows: SEGMENT_ROWS_DEFAULT, parity, schedule }
 }
 
 fn load_tpch(session: &Session, scale: f64, shape: &LoadShape, sort_by: &[SortBy]) -> Result<(), Failure> {
-    with_bar(session, shape, async |options, on_progress| {
-        tpch::load(session.cluster(), scale, sort_by, options, on_progress).await
+    with_bar(session, shape, async |cluster, options, on_progress| {
+        tpch::load(cluster, scale, sort_by, options, on_progress).await
     })
 }
 
@@ -129,7 +131,11 @@ fn spec(file: &FileLoad) -> TableSpec {
 fn with_bar<E: Into<Failure>>(
     session: &Session,
     shape: &LoadShape,
-    load: impl AsyncFnOnce(&LoadOptions, &(dyn Fn(&Progress<'_>) + Send + Sync)) -> Result<LoadSummary, E>,
+    load: impl AsyncFnOnce(
+        &Cluster,
+        &LoadOptions,
+        &(dyn Fn(&Progress<'_>) + Send + Sync),
+    ) -> Result<LoadSummary, E>,
 ) -> Result<(), Failure> {
     let nodes = session.cluster().nodes().count();
     let options = LoadOptions {
@@ -140,19 +146,31 @@ fn with_bar<E: Into<Failure>>(
         ..LoadOptions::default()
     };
     let derived = derived(session);
+    let cluster = session.cluster().with_relays(shape.schedule == ScheduleArgument::Relay);
+    let before = session.block_on(pulled_bytes(&cluster));
     let bar = progress::rows(0);
-    let summary = session.block_on(load(&options, &|progress| show(&bar, progress)));
+    let summary = session.block_on(load(&cluster, &options, &|progress| show(&bar, progress)));
     bar.finish_and_clear();
     let summary = summary?;
+    let sent = session.block_on(pulled_bytes(&cluster)).zip(before).map(|(after, before)| after - before);
     session.block_on(session.engine().refresh())?;
     session.sweep();
-    report(&summary);
+    report(&summary, sent);
     for (table, names) in derived {
         if summary.tables.iter().any(|loaded| loaded.name == table) {
             eprintln!("gone with the {table} of before: {}", names.join(", "));
         }
     }
     Ok(())
+}
+
+/// Bytes that all nodes have pulled out of clients' memory; nothing if one cannot be asked.
+async fn pulled_bytes(cluster: &Cluster) -> Option<u64> {
+    let mut pulled = 0;
+    for node in cluster.nodes() {
+        pulled += cluster.status(node).await.ok()?.counters.wire_read_bytes;
+    }
+    Some(pulled)
 }
 
 /// What is derived from each table, by name.
@@ -177,16 +195,19 @@ fn show(bar: &ProgressBar, progress: &Progress<'_>) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-fn report(summary: &LoadSummary) {
+fn report(summary: &LoadSummary, sent: Option<u64>) {
     let seconds = summary.elapsed.as_secs_f64().max(1e-9);
     let megabytes = summary.raw_bytes as f64 / 1e6;
     let tables: Vec<&str> = summary.tables.iter().map(|table| table.name.as_str()).collect();
+    let per_byte =
+        |sent: u64| format!(", {:.2} bytes sent for each", sent as f64 / summary.stored_bytes.max(1) as f64);
     eprintln!(
-        "loaded {}: {} rows, {} raw, {} stored, {seconds:.1} s ({:.0} MB/s of raw data)",
+        "loaded {}: {} rows, {} raw, {} stored{}, {seconds:.1} s ({:.0} MB/s of raw data)",
         tables.join(", "),
         grouped(summary.rows),
         bytes(summary.raw_bytes),
         bytes(summary.stored_bytes),
+        sent.map(per_byte).unwrap_or_default(),
         megabytes / seconds,
     );
 }

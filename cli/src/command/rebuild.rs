@@ -2,7 +2,7 @@
 
 use super::scrub::said;
 use crate::{
-    args::{Global, Rebuild},
+    args::{Global, Rebuild, ScheduleArgument},
     cluster::{ClusterFile, move_node, start_one},
     failure::Failure,
     output::{Cell, TextTable, print_text},
@@ -36,7 +36,10 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     let started = Instant::now();
     let bar = progress::mending(&format!("node {node}"));
     let listener = bar.listener();
-    let rebuilt = reach.block_on(reach.cluster().rebuild(node, &options, &listener));
+    let rebuilt = {
+        let cluster = reach.cluster().with_relays(asked.schedule == ScheduleArgument::Relay);
+        reach.block_on(cluster.rebuild(node, &options, &listener))
+    };
     bar.end();
     let (report, elapsed) = (rebuilt?, started.elapsed());
     print(&report, asked, elapsed)?;

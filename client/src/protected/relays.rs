@@ -109,7 +109,7 @@ pub(super) fn stored_bytes(stripes: &Stripes, stripe: u64, cell: Cell) -> u64 {
 impl Cluster {
     /// The relays of these nodes, all over one wire: the one over which the cluster is reached, if there is one; nothing if a node has none, or relays are not to be used.
     pub(super) async fn relays(&self, nodes: &[NodeId]) -> Option<Relays> {
-        if !self.shared.uses_relays || !nodes.is_sorted_by(|one, other| one < other) {
+        if !self.uses_relays || !nodes.is_sorted_by(|one, other| one < other) {
             return None;
         }
         let statuses = try_join_all(nodes.iter().map(|node| self.status(*node))).await.ok()?;

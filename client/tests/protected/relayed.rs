@@ -95,9 +95,7 @@ async fn nodes_make_the_parity_of_a_load_and_a_client_sends_its_data_and_nothing
 async fn parity_is_the_same_whoever_computes_it_and_of_little_it_is_the_client() {
     let rack = Rack::relaying(4, DEVICE_BYTES);
     let cluster = rack.connect(0).await.unwrap();
-    let mut options = rack.options();
-    options.uses_relays = false;
-    let alone = Cluster::connect(options).await.unwrap();
+    let alone = cluster.with_relays(false);
     let counts = [9, 10, 11, 12];
     load(&cluster, definition(7, &rack.ids(), Some(Protection::TwoD)), &counts).await;
     let stripes = done_with(&rack, &cluster, sets(&rack, 7)[0].stripes * 4).await.0.stripes;
