@@ -31,7 +31,9 @@ impl HomeOptions {
             node.insert("transactions".to_owned(), size(*transactions_bytes));
             node.insert("memory_budget".to_owned(), size(MEMORY_BYTES + transactions_bytes));
             // Nothing is loaded here.
-            ["relay", "relay_memory"].map(|key| node.remove(key));
+            for key in ["relay", "relay_memory"] {
+                node.remove(key);
+            }
             node.insert("cache".to_owned(), size(0));
             node.insert("scan_workers".to_owned(), toml::Value::Integer(1));
             let address = verbs.as_deref().and_then(|adapter| on_adapter(node, adapter));
