@@ -16,6 +16,7 @@ use crate::{
     failure::{Failure, at_path},
     progress,
 };
+use rackscan_bench::refresh::be_nice;
 use rackscan_client::{Cluster, ClusterOptions};
 use rackscan_engine::{Engine, EngineOptions};
 use rackscan_planner::{Calibration, Policy};
@@ -52,6 +53,16 @@ impl Session {
         let file = ClusterFile::find_or_create(global)?;
         let away_max = global.away.unwrap_or(0);
         let nodes = Nodes::start(&file, away_max)?;
+        Self::over(global, file, nodes, away_max)
+    }
+
+    /// The same with all threads of this process so nice. Nodes that are started for it are not: others may ask them, too.
+    pub(crate) fn open_nice(global: &Global, nice: u8) -> Result<Self, Failure> {
+        let file = ClusterFile::find_or_create(global)?;
+        let away_max = global.away.unwrap_or(0);
+        let nodes = Nodes::start(&file, away_max)?;
+        // Threads are as nice as the one that starts them, and no other has been started yet.
+        be_nice(nice)?;
         Self::over(global, file, nodes, away_max)
     }
 

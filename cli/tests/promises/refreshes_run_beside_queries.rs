@@ -1,6 +1,7 @@
-//! Refreshes and queries are commands beside each other, on the same nodes.
+//! Refreshes and queries are commands beside each other: on the same nodes, by turns when they are measured, and none is left behind.
 
 use super::support::{Data, kill, processes_with};
+use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, Command, Output, Stdio},
@@ -66,6 +67,26 @@ fn processes(data: &Data) -> Vec<u32> {
     processes_with(&data.path().display().to_string())
 }
 
+/// The process of the streams of a measurement on this data folder.
+fn streams(data: &Data) -> Option<u32> {
+    let all = processes(data);
+    processes_with("refresh-streams").into_iter().find(|pid| all.contains(pid))
+}
+
+fn number(data: &Data, sql: &str) -> u64 {
+    let text = data.run_words(&["sql", sql, "--format", "csv"], "").succeeds();
+    text.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or_else(|| panic!("{sql}: {text}"))
+}
+
+/// How nice each thread of a process is.
+fn nice(pid: u32) -> Vec<i64> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process").filter_map(Result::ok);
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    // Behind the name, which is in parentheses, stands the third field; the nineteenth is meant.
+    let nice = |stat: String| stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse().ok();
+    stats.map(|stat| nice(stat).expect("a number")).collect()
+}
+
 #[test]
 fn commands_on_one_data_folder_run_beside_each_other() {
     let data = Data::new("beside");
@@ -97,4 +118,104 @@ fn two_commands_that_begin_together_start_the_nodes_once() {
             "nothing is warned of"
         );
     }
+}
+
+const STREAMS: [&str; 12] = [
+    "bench",
+    "refresh-streams",
+    "--scale",
+    "0.01",
+    "--streams",
+    "2",
+    "--first",
+    "1",
+    "--nice",
+    "10",
+    "--placement",
+    "auto",
+];
+
+#[test]
+fn streams_refresh_when_they_are_told_and_rest_between() {
+    let data = Data::new("turns");
+    data.run("load tpch --scale 0.01").succeeds();
+    let mut child = start(&data, &STREAMS);
+    assert!(ask(&mut child, "").starts_with("{\"resting\":{\"inserted\":0,\"deleted\":0"));
+    let (mut inserted, mut deleted) = (0, 0);
+    for _ in 0..3 {
+        assert_eq!(ask(&mut child, "go\n"), "{\"working\":{}}\n");
+        let turn: Value = serde_json::from_str(&ask(&mut child, "pause\n")).expect("JSON");
+        let count = |of: &str| turn["resting"][of].as_u64().expect("a count");
+        inserted += count("inserted");
+        deleted += count("deleted");
+        // Orders are as many as the streams say, while they rest.
+        assert_eq!(number(&data, "select count(*) from orders"), 15_000 + inserted - deleted, "{turn}");
+    }
+    assert!(inserted > 0 && deleted > 0, "{inserted} inserted, {deleted} deleted");
+    let alone = "select count(*) from lineitem where l_orderkey not in (select o_orderkey from orders)";
+    assert_eq!(number(&data, alone), 0);
+    let last = ask(&mut child, "hurry\n");
+    assert!(last.starts_with("{\"failed\":") && last.contains("hurry"), "{last}");
+    let output = ended(child);
+    assert_eq!((output.status.code(), output.stderr), (Some(1), Vec::new()));
+}
+
+#[test]
+fn all_threads_of_streams_are_nice_and_nodes_are_not() {
+    let data = Data::new("nice");
+    data.run("load tpch --scale 0.01").succeeds();
+    let ours = nice(std::process::id())[0];
+    let mut child = start(&data, &STREAMS);
+    ask(&mut child, "");
+    ask(&mut child, "go\n");
+    let of_streams = nice(child.id());
+    assert!(of_streams.len() > 4 && of_streams.iter().all(|nice| *nice == ours.max(10)), "{of_streams:?}");
+    let nodes: Vec<u32> = processes(&data).into_iter().filter(|pid| *pid != child.id()).collect();
+    assert_eq!(nodes.len(), 4, "the streams have started them");
+    for node in nodes {
+        assert!(nice(node).iter().all(|nice| *nice == ours), "{:?}", nice(node));
+    }
+    assert!(ended(child).status.success());
+}
+
+#[test]
+fn queries_are_measured_beside_streams_of_either_kind_and_nothing_is_left() {
+    let data = Data::new("measured-beside");
+    for kind in ["process", "thread"] {
+        let words = format!("bench refresh --scale 0.01 --repeat 2 --queries q06 --streams-in {kind}");
+        let text = data.run(&words).succeeds();
+        let line: Value = serde_json::from_str(text.trim()).expect("one line of JSON");
+        assert_eq!(line["streams_in"], kind);
+        let count = |of: &str| line[of].as_u64().expect("a count");
+        assert!(count("inserted") > 0 && count("deleted") > 0, "{line}");
+        assert_eq!(count("transactions"), count("inserted") + count("deleted"), "{line}");
+        // Each look saw most of the orders that streams come to.
+        assert_eq!(count("looks"), 5, "{line}");
+        assert!(count("orders_checked") > 5 * 5_000, "{line}");
+        assert_eq!(processes(&data), Vec::<u32>::new());
+    }
+}
+
+#[test]
+fn a_measurement_ends_when_its_streams_do_and_says_how_they_ended() {
+    let data = Data::new("streams-killed");
+    let child = start(&data, &["bench", "refresh", "--scale", "0.01", "--repeat", "1000"]);
+    kill(until("streams", || streams(&data)));
+    let output = ended(child);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error: the process of the streams has ended (signal: 9"), "{stderr}");
+    assert_eq!(processes(&data), Vec::<u32>::new());
+}
+
+#[test]
+fn streams_do_not_outlive_their_measurement() {
+    let data = Data::new("measurement-killed");
+    data.run("load tpch --scale 0.01 --parity none").succeeds();
+    let mut child = start(&data, &["bench", "refresh", "--scale", "0.01", "--repeat", "1000"]);
+    until("streams", || streams(&data));
+    until("refreshes", || (number(&data, "select count(*) from orders") != 15_000).then_some(()));
+    kill(child.id());
+    child.wait().expect("it ends");
+    until("streams and nodes to end", || processes(&data).is_empty().then_some(()));
 }
