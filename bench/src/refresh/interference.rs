@@ -20,8 +20,10 @@ use serde::Serialize;
 use std::time::Instant;
 use tokio::runtime::Handle;
 
-/// Orders that a turn may come to, for each stream; those beyond are looked at after it.
-const ORDERS_AHEAD: u64 = 12_000;
+/// Orders that a turn may come to, for each stream at work; those beyond are looked at after it.
+const ORDERS_AHEAD: u64 = 3_000;
+/// Streams that a turn may come to, at least, for each at work.
+const STREAMS_AHEAD_MIN: u64 = 4;
 
 /// Where streams work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -187,7 +189,7 @@ struct Watched {
 impl Watched {
     fn new(options: &InterferenceOptions) -> Result<Self, RefreshError> {
         let touched = orders_per_stream(options.scale, options.first_stream)? * 2;
-        let for_each = ORDERS_AHEAD.div_ceil(touched.max(1));
+        let for_each = ORDERS_AHEAD.div_ceil(touched.max(1)).max(STREAMS_AHEAD_MIN);
         let ahead = options.streams.saturating_mul(u32::try_from(for_each).unwrap_or(u32::MAX));
         Ok(Self { scale: options.scale, ahead, end: options.first_stream, expected: Expected::default() })
     }

@@ -191,7 +191,7 @@ fn queries_are_measured_beside_streams_of_either_kind_and_nothing_is_left() {
         assert_eq!(count("transactions"), count("inserted") + count("deleted"), "{line}");
         // Each look saw most of the orders that streams come to.
         assert_eq!(count("looks"), 5, "{line}");
-        assert!(count("orders_checked") > 5 * 5_000, "{line}");
+        assert!(count("orders_checked") > 5 * 1_000, "{line}");
         assert_eq!(processes(&data), Vec::<u32>::new());
     }
 }
