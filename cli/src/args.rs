@@ -17,7 +17,7 @@ mod replay;
 mod stripe;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) use bench::{Bench, BenchFabric, BenchInbox, BenchWires, FabricWire};
 pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
@@ -31,7 +31,9 @@ pub(crate) use bench_xor::BenchXor;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
 pub(crate) use mend::{BenchRebuild, Fsck, Rebuild, Scrub};
-pub(crate) use refresh::{BenchDegraded, BenchRefresh, Refresh, RefreshFunction};
+pub(crate) use refresh::{
+    BenchDegraded, BenchRefresh, BenchRefreshStreams, Refresh, RefreshFunction, StreamsInArgument,
+};
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
 
@@ -82,6 +84,30 @@ pub(crate) struct Global {
     /// What to log on standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,
+}
+
+impl Global {
+    /// The same options as words for another process of this program.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let mut words = vec![OsString::from("--data"), self.data.clone().into()];
+        let mut say = |option: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                words.extend([option.into(), value]);
+            }
+        };
+        say("--cluster", self.cluster.clone().map(Into::into));
+        say("--wire", self.wire.as_ref().map(word));
+        say("--threads", self.threads.map(|threads| threads.to_string().into()));
+        say("--engine-cache", Some(format!("{}B", self.engine_cache).into()));
+        say("--away", self.away.map(|away| away.to_string().into()));
+        say("--log", self.log.clone().map(Into::into));
+        words
+    }
+}
+
+/// How a value is said on the command line.
+pub(crate) fn word<V: ValueEnum>(value: &V) -> OsString {
+    value.to_possible_value().map_or_else(OsString::new, |value| value.get_name().into())
 }
 
 /// A wire of the fabric.
@@ -445,6 +471,20 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_reach_another_process_as_they_are() {
+        for said in [
+            "rackscan tables",
+            "rackscan --data d --cluster c.toml --wire tcp --threads 3 --engine-cache 64MiB --away 1 --log info tables",
+        ] {
+            let asked = Arguments::try_parse_from(said.split(' ')).unwrap();
+            let words = asked.global.words();
+            let heard = ["rackscan".into()].into_iter().chain(words).chain(["tables".into()]);
+            let heard = Arguments::try_parse_from(heard).unwrap();
+            assert_eq!(format!("{:?}", heard.global), format!("{:?}", asked.global));
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It went wrong on the way: exit code 1.
     Runtime(String),
+    /// As at run time, but whoever started this process was told already: no message.
+    Said,
     /// The reader of the output went away: no message, exit code 0 as for any filter in a pipeline.
     ClosedPipe,
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Runtime(text) => f.write_str(text),
+            Self::Said => f.write_str("it was said before"),
             Self::ClosedPipe => f.write_str("the reader of the output has gone"),
         }
     }
@@ -69,6 +72,7 @@ from_error!(
     rackscan_bench::cold::ColdError,
     rackscan_bench::degraded::DegradedError,
     rackscan_bench::fabric::FabricBenchError,
+    rackscan_bench::refresh::RefreshError,
     rackscan_bench::tpch::TpchError,
     rackscan_client::ClientError,
     rackscan_datasets::LoadError,

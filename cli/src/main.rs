@@ -34,6 +34,7 @@ fn main() -> ExitCode {
             eprintln!("error: {failure}");
             ExitCode::FAILURE
         }
+        Err(Failure::Said) => ExitCode::FAILURE,
         Err(failure @ Failure::Usage(_)) => {
             eprintln!("error: {failure}");
             ExitCode::from(2)
@@ -64,7 +65,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Scrub(scrub) => command::scrub::run(&Reach::open(global)?, scrub),
         Command::Fsck(fsck) => command::scrub::check(&Reach::open(global)?, fsck),
         Command::Rebuild(rebuild) => command::rebuild::run(global, rebuild),
-        Command::Refresh(refresh) => command::refresh::run(&open()?, refresh),
+        Command::Refresh(refresh) => command::refresh::run(global, refresh),
         Command::Kv(kv) => command::kv::run(global, kv),
         Command::Node(node) => command::node::run(node),
         Command::Cluster(cluster) => command::cluster::run(global, cluster),
@@ -78,6 +79,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Bench(Bench::Parity(options)) => command::bench_parity::run(options),
         Command::Bench(Bench::Ramp(options)) => command::bench_ramp::run(options),
         Command::Bench(Bench::Refresh(options)) => command::bench_refresh::run(global, options),
+        Command::Bench(Bench::RefreshStreams(options)) => command::bench_refresh::streams(global, options),
         Command::Bench(Bench::Degraded(options)) => command::bench_degraded::run(global, options),
         Command::Bench(Bench::Rebuild(options)) => command::bench_rebuild::run(global, options),
         Command::Bench(Bench::RampStress(options)) => command::bench_ramp::run_stress(options),

@@ -4,7 +4,7 @@
 //! - If none of this host's nodes runs, they are started for this command and end with it: their standard input is a
 //!   pipe from us, so they end even if we are killed. Nodes that ran before keep running.
 //! - Commands on one data folder at the same time share such nodes; the command that started them waits for the
-//!   others before it stops them.
+//!   others before it stops them. Two that begin at the same time do not both start them.
 
 use crate::{
     args::{Global, PlacementArgument, Wire},
@@ -16,12 +16,14 @@ use crate::{
     failure::{Failure, at_path},
     progress,
 };
+use rackscan_bench::refresh::be_nice;
 use rackscan_client::{Cluster, ClusterOptions};
 use rackscan_engine::{Engine, EngineOptions};
 use rackscan_planner::{Calibration, Policy};
 use std::{
     fs::{self, File},
     future::Future,
+    io,
     path::{Path, PathBuf},
 };
 use tokio::runtime::Runtime;
@@ -51,6 +53,16 @@ impl Session {
         let file = ClusterFile::find_or_create(global)?;
         let away_max = global.away.unwrap_or(0);
         let nodes = Nodes::start(&file, away_max)?;
+        Self::over(global, file, nodes, away_max)
+    }
+
+    /// The same with all threads of this process so nice. Nodes that are started for it are not: others may ask them, too.
+    pub(crate) fn open_nice(global: &Global, nice: u8) -> Result<Self, Failure> {
+        let file = ClusterFile::find_or_create(global)?;
+        let away_max = global.away.unwrap_or(0);
+        let nodes = Nodes::start(&file, away_max)?;
+        // Threads are as nice as the one that starts them, and no other has been started yet.
+        be_nice(nice)?;
         Self::over(global, file, nodes, away_max)
     }
 
@@ -195,12 +207,16 @@ impl Reach {
 impl Nodes {
     /// Starts the nodes of this host that the file lists, unless one of them runs; so many need not start.
     pub(crate) fn start(file: &ClusterFile, away_max: u8) -> Result<Self, Failure> {
-        let sharing = file.folder.join("sessions.lock");
-        let sharing = File::options().create(true).append(true).open(&sharing).map_err(at_path(&sharing))?;
-        sharing.lock().map_err(at_path(&file.path))?;
-        let nodes = Self { started: start_for_command(file, away_max)?, sharing };
-        nodes.sharing.lock_shared().map_err(at_path(&file.path))?;
-        Ok(nodes)
+        let lock = |name: &str, lock: fn(&File) -> io::Result<()>| {
+            let path = file.folder.join(name);
+            let opened = File::options().create(true).append(true).open(&path);
+            opened.and_then(|file| lock(&file).map(|()| file)).map_err(at_path(&path))
+        };
+        // Whoever looks for nodes and starts them does that alone; this lock ends with this function.
+        let _starting = lock("starting.lock", File::lock)?;
+        // A command that ends its nodes holds it alone until they are gone.
+        let sharing = lock("sessions.lock", File::lock_shared)?;
+        Ok(Self { started: start_for_command(file, away_max)?, sharing })
     }
 
     /// Whether they were started for this command.

@@ -2,28 +2,38 @@
 //!
 //! Method: turns without and with refreshes follow each other; in each, every query runs once. In turns with refreshes every stream inserts and
 //! deletes without a pause. After each query, in both, one statement looks whether any order is there in part: so each query follows the same one, and finds the
-//! same in caches.
+//! same in caches. Streams are sessions of their own, in a process of their own unless asked otherwise.
 //!
 //! Invariants
 //! - Ratios are medians of turns that were made next to each other, in one run.
 //! - Rows that refreshes have changed stay changed: later turns without refreshes scan them, too.
+//! - Every order that streams have come to is looked at, from the next turn on at the latest.
 
-use super::{Expected, Function, RefreshError, Refresher};
+use super::{Expected, RefreshError, Streams};
 use crate::Provenance;
+use rackscan_datasets::refresh::orders_per_stream;
 use rackscan_engine::Engine;
 use rackscan_lab::median;
 use rackscan_planner::Policy;
 use rackscan_queries::Query;
 use serde::Serialize;
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 use tokio::runtime::Handle;
+
+/// Orders that a turn may come to, for each stream at work; those beyond are looked at after it.
+const ORDERS_AHEAD: u64 = 3_000;
+/// Streams that a turn may come to, at least, for each at work.
+const STREAMS_AHEAD_MIN: u64 = 4;
+
+/// Where streams work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamsIn {
+    /// In a process of their own.
+    Process,
+    /// In threads of the process that queries.
+    Thread,
+}
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -38,7 +48,9 @@ pub struct InterferenceOptions {
     pub streams: u32,
     /// The first stream that is not done yet; each is done once.
     pub first_stream: u32,
-    /// How nice their threads are.
+    /// Where they are.
+    pub streams_in: StreamsIn,
+    /// How nice they are.
     pub nice: u8,
     /// Where scans run.
     pub policy: Policy,
@@ -60,7 +72,9 @@ pub struct InterferenceLine {
     pub threads: usize,
     /// Streams that refreshed at a time.
     pub streams: u32,
-    /// How nice their threads were.
+    /// Where they were.
+    pub streams_in: StreamsIn,
+    /// How nice they were.
     pub nice: u8,
     /// Milliseconds of each turn without refreshes.
     pub idle_ms: Vec<f64>,
@@ -74,6 +88,10 @@ pub struct InterferenceLine {
     pub busy_over_idle: f64,
     /// Transactions that committed in all turns with refreshes.
     pub transactions: u64,
+    /// Those of RF1.
+    pub inserted: u64,
+    /// Those of RF2.
+    pub deleted: u64,
     /// In a second of those turns.
     pub transactions_per_s: f64,
     /// Orders that were looked at for being whole, in all looks.
@@ -95,47 +113,6 @@ pub struct Step<'s> {
     pub doing: &'s str,
 }
 
-/// What the streams of all turns have done.
-#[derive(Default)]
-struct Work {
-    stop: AtomicBool,
-    next_stream: AtomicU32,
-    transactions: AtomicU64,
-    failed: Mutex<Option<RefreshError>>,
-}
-
-impl Work {
-    /// Inserts and deletes, one stream after the other, until it is told to stop.
-    fn go_on(&self, refresher: &mut Refresher<'_>, nice: u8) {
-        if let Err(error) = refresher.be_nice(nice) {
-            return self.fail(error);
-        }
-        while !self.stop.load(Ordering::Relaxed) {
-            let stream = self.next_stream.fetch_add(1, Ordering::Relaxed);
-            let count = || {
-                self.transactions.fetch_add(1, Ordering::Relaxed);
-            };
-            for function in [Function::NewSales, Function::OldSales] {
-                if let Err(error) = refresher.run(function, stream, &self.stop, &count) {
-                    return self.fail(error);
-                }
-            }
-        }
-    }
-
-    fn fail(&self, error: RefreshError) {
-        self.stop.store(true, Ordering::Relaxed);
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-    }
-
-    fn failure(&self) -> Result<(), RefreshError> {
-        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Times of a query, without and with refreshes.
 #[derive(Clone, Debug, Default)]
 struct Times {
@@ -147,12 +124,14 @@ struct Times {
 #[derive(Default)]
 struct Gathered {
     times: Vec<Times>,
-    busy: Duration,
+    inserted: u64,
+    deleted: u64,
+    busy_s: f64,
     looks: u64,
     orders_checked: u64,
 }
 
-/// Measures; on a thread that may block.
+/// Measures beside streams that rest; on a thread that may block.
 ///
 /// # Errors
 /// A query or transaction that fails, and an order that was seen in part.
@@ -160,13 +139,12 @@ pub fn run(
     engine: &Engine,
     runtime: &Handle,
     options: &InterferenceOptions,
+    streams: &mut dyn Streams,
     on_step: &mut dyn FnMut(Step<'_>),
 ) -> Result<Vec<InterferenceLine>, RefreshError> {
     engine.set_policy(options.policy);
-    // Streams that the turns may come to; those beyond are not looked at.
-    let looked_at: Vec<u32> = (options.first_stream..).take(options.streams as usize * 4).collect();
-    let expected = runtime.block_on(Expected::of(engine, options.scale, &looked_at))?;
-    let work = Work { next_stream: AtomicU32::new(options.first_stream), ..Work::default() };
+    let mut watched = Watched::new(options)?;
+    watched.reach(engine, runtime, options.first_stream)?;
     let mut gathered =
         Gathered { times: vec![Times::default(); options.queries.len()], ..Gathered::default() };
     let total = u64::from(options.repeat) * 2 + 1;
@@ -177,14 +155,56 @@ pub fn run(
     for turn in 0..options.repeat {
         on_step(Step { done: u64::from(turn) * 2 + 1, total, doing: "without refreshes" });
         for (number, query) in options.queries.iter().enumerate() {
-            let time = gathered.look_after(engine, runtime, query, &expected)?;
+            let time = gathered.look_after(engine, runtime, query, &watched.expected)?;
             gathered.times[number].idle.push(time);
         }
         on_step(Step { done: u64::from(turn) * 2 + 2, total, doing: "with refreshes" });
-        busy_turn(engine, runtime, options, &work, &expected, &mut gathered)?;
+        streams.go()?;
+        for (number, query) in options.queries.iter().enumerate() {
+            let time = gathered.look_after(engine, runtime, query, &watched.expected)?;
+            gathered.times[number].busy.push(time);
+        }
+        let turn = streams.pause()?;
+        gathered.inserted += turn.inserted;
+        gathered.deleted += turn.deleted;
+        gathered.busy_s += turn.seconds;
+        watched.reach(engine, runtime, turn.next_stream)?;
     }
+    // What the last turn has left is looked at, too.
+    gathered.look(engine, runtime, &watched.expected)?;
     runtime.block_on(engine.refresh())?;
-    Ok(lines(engine, options, &work, &gathered))
+    Ok(lines(engine, options, &gathered))
+}
+
+/// The orders that are looked at.
+struct Watched {
+    scale: f64,
+    /// Streams that a turn may come to.
+    ahead: u32,
+    /// The first that is not looked at.
+    end: u32,
+    expected: Expected,
+}
+
+impl Watched {
+    fn new(options: &InterferenceOptions) -> Result<Self, RefreshError> {
+        let touched = orders_per_stream(options.scale, options.first_stream)? * 2;
+        let for_each = ORDERS_AHEAD.div_ceil(touched.max(1)).max(STREAMS_AHEAD_MIN);
+        let ahead = options.streams.saturating_mul(u32::try_from(for_each).unwrap_or(u32::MAX));
+        Ok(Self { scale: options.scale, ahead, end: options.first_stream, expected: Expected::default() })
+    }
+
+    /// Learns of all streams to which a turn may come that begins with this one.
+    fn reach(&mut self, engine: &Engine, runtime: &Handle, next: u32) -> Result<(), RefreshError> {
+        if self.end > next && self.end >= next.saturating_add(self.ahead / 2) {
+            return Ok(());
+        }
+        let exists = |stream: &u32| orders_per_stream(self.scale, *stream).is_ok();
+        let more: Vec<u32> = (self.end..next.saturating_add(self.ahead)).take_while(exists).collect();
+        runtime.block_on(self.expected.add(engine, self.scale, &more))?;
+        self.end += u32::try_from(more.len()).unwrap_or(u32::MAX);
+        Ok(())
+    }
 }
 
 impl Gathered {
@@ -199,56 +219,20 @@ impl Gathered {
         let began = Instant::now();
         runtime.block_on(engine.sql(query.sql))?;
         let time = began.elapsed();
-        self.orders_checked += runtime.block_on(expected.check(engine))?;
-        self.looks += 1;
+        self.look(engine, runtime, expected)?;
         Ok(time.as_secs_f64() * 1e3)
     }
-}
 
-/// Every query once while all streams refresh.
-fn busy_turn(
-    engine: &Engine,
-    runtime: &Handle,
-    options: &InterferenceOptions,
-    work: &Work,
-    expected: &Expected,
-    gathered: &mut Gathered,
-) -> Result<(), RefreshError> {
-    work.stop.store(false, Ordering::Relaxed);
-    let mut refreshers = Vec::new();
-    for _ in 0..options.streams {
-        refreshers.push(Refresher::open(engine, runtime.clone(), options.scale)?);
+    /// Looks whether every order is whole.
+    fn look(&mut self, engine: &Engine, runtime: &Handle, expected: &Expected) -> Result<(), RefreshError> {
+        self.orders_checked += runtime.block_on(expected.check(engine))?;
+        self.looks += 1;
+        Ok(())
     }
-    let began = Instant::now();
-    let measured = thread::scope(|scope| {
-        for mut refresher in refreshers {
-            scope.spawn(move || work.go_on(&mut refresher, options.nice));
-        }
-        // All of them are at work.
-        let before = work.transactions.load(Ordering::Relaxed);
-        while work.transactions.load(Ordering::Relaxed) < before + 20 && !work.stop.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        let measured = options.queries.iter().enumerate().try_for_each(|(number, query)| {
-            let time = gathered.look_after(engine, runtime, query, expected)?;
-            gathered.times[number].busy.push(time);
-            Ok(())
-        });
-        work.stop.store(true, Ordering::Relaxed);
-        measured
-    });
-    gathered.busy += began.elapsed();
-    work.failure()?;
-    measured
 }
 
-fn lines(
-    engine: &Engine,
-    options: &InterferenceOptions,
-    work: &Work,
-    gathered: &Gathered,
-) -> Vec<InterferenceLine> {
-    let transactions = work.transactions.load(Ordering::Relaxed);
+fn lines(engine: &Engine, options: &InterferenceOptions, gathered: &Gathered) -> Vec<InterferenceLine> {
+    let transactions = gathered.inserted + gathered.deleted;
     let changed = engine.tables().iter().map(|table| table.changed_rows).sum();
     let line = |(query, times): (&Query, &Times)| {
         let ratios = times.idle.iter().zip(&times.busy).map(|(idle, busy)| busy / idle).collect();
@@ -258,6 +242,7 @@ fn lines(
             placement: options.policy.to_string(),
             threads: options.threads,
             streams: options.streams,
+            streams_in: options.streams_in,
             nice: options.nice,
             idle_ms: times.idle.clone(),
             busy_ms: times.busy.clone(),
@@ -265,8 +250,10 @@ fn lines(
             busy_median_ms: median(times.busy.clone()).unwrap_or(f64::NAN),
             busy_over_idle: median(ratios).unwrap_or(f64::NAN),
             transactions,
+            inserted: gathered.inserted,
+            deleted: gathered.deleted,
             #[expect(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-            transactions_per_s: transactions as f64 / gathered.busy.as_secs_f64().max(f64::MIN_POSITIVE),
+            transactions_per_s: transactions as f64 / gathered.busy_s.max(f64::MIN_POSITIVE),
             orders_checked: gathered.orders_checked,
             looks: gathered.looks,
             changed_rows: changed,

@@ -34,21 +34,21 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What streams insert and delete at a scale factor. Those that are to be deleted must be whole.
+    /// Learns what further streams insert and delete at a scale factor. Those that are to be deleted must be whole, or gone already.
     ///
     /// # Errors
     /// When there are no such streams, or the tables cannot be read.
-    pub async fn of(engine: &Engine, scale: f64, streams: &[u32]) -> Result<Self, RefreshError> {
-        let mut lines = BTreeMap::new();
-        let mut old = Vec::new();
+    pub async fn add(&mut self, engine: &Engine, scale: f64, streams: &[u32]) -> Result<(), RefreshError> {
+        let mut old = BTreeMap::new();
         for stream in streams {
             let new = refresh::new_sales(scale, *stream)?;
-            lines.extend(new.map(|order| (order.key, i64::try_from(order.lines.len()).unwrap_or(i64::MAX))));
-            old.extend(refresh::old_sales(scale, *stream)?);
+            self.lines
+                .extend(new.map(|order| (order.key, i64::try_from(order.lines.len()).unwrap_or(i64::MAX))));
+            old.extend(refresh::old_sales(scale, *stream)?.map(|key| (key, 0)));
         }
-        let counted = Self { lines: old.into_iter().map(|key| (key, 0)).collect() }.count(engine).await?;
-        lines.extend(counted.into_iter().map(|(key, (_, of_lines))| (key, of_lines)));
-        Ok(Self { lines })
+        let counted = Self { lines: old }.count(engine).await?;
+        self.lines.extend(counted.into_iter().map(|(key, (_, of_lines))| (key, of_lines)));
+        Ok(())
     }
 
     /// Orders that it knows.

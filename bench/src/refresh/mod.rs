@@ -4,16 +4,20 @@
 //! thread with connections of its own, which waits for each of its transactions.
 //!
 //! A stream goes as fast as it is answered, so on processors that it shares with queries it would take from them whatever it can get: what an order costs less becomes more orders.
-//! Therefore its thread is nice: it has all processors that no query needs, and a small share of the others.
+//! Therefore it is nice, and so is everything that works for it: it has all processors that no query needs, and a small share of the others.
 //!
 //! Invariants
 //! - Whatever ends a stream early, no order is there without its lines.
 
+mod apart;
 mod interference;
 mod invariant;
+mod turns;
 
-pub use interference::{InterferenceLine, InterferenceOptions, Step, run};
+pub use apart::{Answer, StreamsProcess, answer};
+pub use interference::{InterferenceLine, InterferenceOptions, Step, StreamsIn, run};
 pub use invariant::{Expected, Fracture};
+pub use turns::{Streams, StreamsOptions, Turn, by_turns};
 
 use rackscan_datasets::refresh::{self, RefreshFault, RefreshOrder};
 use rackscan_engine::{Engine, EngineError, RowChange, RowWriter};
@@ -23,7 +27,7 @@ use std::{
 };
 use tokio::runtime::Handle;
 
-/// How nice a stream's thread is, unless asked otherwise: a tenth of the weight of a query's.
+/// How nice a stream is, unless asked otherwise: a tenth of the weight of a query's threads.
 pub const STREAM_NICE: u8 = 10;
 /// Orders that RF2 looks for together.
 const SOUGHT_TOGETHER: usize = 128;
@@ -66,9 +70,54 @@ pub enum RefreshError {
         /// What it says.
         source: std::io::Error,
     },
+    /// A bug: a stream's thread has ended without saying why.
+    #[error("a stream has panicked")]
+    Panicked,
+    /// The process of the streams cannot be started, asked or heard.
+    #[error("the process of the streams: {action}: {source}")]
+    Process {
+        /// What was tried.
+        action: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The process of the streams has given up, and said why.
+    #[error("the process of the streams: {reason}")]
+    Streams {
+        /// What it said.
+        reason: String,
+    },
+    /// The process of the streams said something else than what it was asked for, or ended.
+    #[error("the process of the streams {found}, expected {expected}")]
+    Answer {
+        /// What it did.
+        found: String,
+        /// What it was asked for.
+        expected: &'static str,
+    },
+    /// The process of the streams was told what it does not know.
+    #[error("there is no word {found:?} for streams, expected `go` or `pause`")]
+    Word {
+        /// What it was told.
+        found: String,
+    },
     /// Rows were seen that no transaction has left so.
     #[error(transparent)]
     Fractured(#[from] Fracture),
+}
+
+/// Makes the calling thread, and those that it starts from then on, so nice, unless they are nicer; 0 leaves them as they are.
+///
+/// # Errors
+/// When the system refuses.
+pub fn be_nice(nice: u8) -> Result<(), RefreshError> {
+    if nice == 0 {
+        return Ok(());
+    }
+    // Of the calling thread: on Linux, threads have priorities of their own, which new ones inherit.
+    rustix::process::getpriority_process(None)
+        .and_then(|own| rustix::process::setpriority_process(None, own.max(nice.into())))
+        .map_err(|source| RefreshError::Nice { nice, source: source.into() })
 }
 
 /// What a stream did.
@@ -80,7 +129,7 @@ pub struct StreamOutcome {
     pub lines: u64,
     /// Orders that were to be deleted and not there.
     pub absent: u64,
-    /// From the first transaction to the last.
+    /// From the first transaction to the last, pauses between them included.
     pub elapsed: Duration,
     /// How long each transaction took.
     pub latencies: Vec<Duration>,
@@ -121,20 +170,8 @@ impl<'e> Refresher<'e> {
         Ok(Self { engine, runtime, writer, scale })
     }
 
-    /// Makes the calling thread, which is to run the stream, so nice for as long as it lives; 0 leaves it as it is.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn be_nice(&self, nice: u8) -> Result<(), RefreshError> {
-        if nice == 0 {
-            return Ok(());
-        }
-        // Of the calling thread: on Linux, threads have priorities of their own.
-        rustix::process::setpriority_process(None, nice.into())
-            .map_err(|source| RefreshError::Nice { nice, source: source.into() })
-    }
-
-    /// Runs a function of this stream (from 1), until it is told to stop. `on_order` is called after each transaction.
+    /// Runs a function of this stream (from 1), until it is told to stop. `on_order` is called after each order with what was done so far; the stream goes on when it
+    /// returns.
     ///
     /// # Errors
     /// The first transaction that fails; those before it are committed.
@@ -143,7 +180,7 @@ impl<'e> Refresher<'e> {
         function: Function,
         stream: u32,
         stop: &AtomicBool,
-        on_order: &dyn Fn(),
+        on_order: &dyn Fn(&StreamOutcome),
     ) -> Result<StreamOutcome, RefreshError> {
         let mut outcome = StreamOutcome::default();
         let began = Instant::now();
@@ -155,7 +192,7 @@ impl<'e> Refresher<'e> {
                     }
                     let lines: Vec<_> = lines.into_iter().map(RowChange::Insert).collect();
                     self.insert(&RowChange::Insert(order), &lines, &mut outcome)?;
-                    on_order();
+                    on_order(&outcome);
                 }
             }
             Function::OldSales => {
@@ -189,7 +226,7 @@ impl<'e> Refresher<'e> {
         &mut self,
         mut keys: &[i64],
         stop: &AtomicBool,
-        on_order: &dyn Fn(),
+        on_order: &dyn Fn(&StreamOutcome),
         outcome: &mut StreamOutcome,
     ) -> Result<(), RefreshError> {
         for _ in 1..ATTEMPTS_MAX {
@@ -207,7 +244,7 @@ impl<'e> Refresher<'e> {
         &mut self,
         keys: &[i64],
         stop: &AtomicBool,
-        on_order: &dyn Fn(),
+        on_order: &dyn Fn(&StreamOutcome),
         outcome: &mut StreamOutcome,
     ) -> Result<usize, RefreshError> {
         if stop.load(Ordering::Relaxed) {
@@ -228,7 +265,7 @@ impl<'e> Refresher<'e> {
             } else if !self.write(order, lines, outcome)? {
                 return Ok(done);
             }
-            on_order();
+            on_order(outcome);
         }
         Ok(keys.len())
     }

@@ -2,7 +2,7 @@
 
 use super::{
     BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,
-    BenchRebuild, BenchRefresh, BenchScan, BenchTpch, BenchXor,
+    BenchRebuild, BenchRefresh, BenchRefreshStreams, BenchScan, BenchTpch, BenchXor,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
@@ -43,8 +43,10 @@ pub(crate) enum Bench {
                             rackscan bench parity --parity xor --nodes 3 --blocks 4KiB,8KiB,16KiB --ways naive,relay")]
     Parity(Box<BenchParity>),
     /// Queries while the refresh functions of TPC-H run at full rate, beside the same without; every order is looked at for being whole
-    #[command(after_help = "Examples:\n  rackscan bench refresh\n  \
-                            rackscan bench refresh --scale 0.1 --queries q01,q06,q15 --placement remote-process --streams 2")]
+    #[command(
+        after_help = "The refreshes are sessions of their own, in a process that is started for this command and ends with it.\n\nExamples:\n  rackscan bench refresh\n  \
+                            rackscan bench refresh --scale 0.1 --queries q01,q06,q15 --placement remote-process --streams 2"
+    )]
     Refresh(BenchRefresh),
     /// Queries while nodes are killed whose rows are protected by parity, beside the same with all nodes; answers are compared
     #[command(after_help = "Examples:\n  rackscan bench degraded\n  \
@@ -89,6 +91,9 @@ pub(crate) enum Bench {
     /// The second process of a measurement; started by the first
     #[command(hide = true)]
     Answer,
+    /// The process of the streams of `bench refresh`; started by that
+    #[command(hide = true)]
+    RefreshStreams(BenchRefreshStreams),
 }
 
 /// A wire to measure.

@@ -21,7 +21,7 @@ pub(crate) struct Refresh {
     /// The first stream: those before it were done already
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
-    /// How nice the threads of streams are, as for nice(1): queries get the processors first, streams all that is left; 0 takes from queries what it can
+    /// How nice this process is, as for nice(1): queries of others get the processors first, it all that is left; 0 takes from queries what it can
     #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
     pub(crate) nice: u8,
     /// How to print what was done
@@ -56,7 +56,10 @@ pub(crate) struct BenchRefresh {
     /// The first stream: those before it were done already
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
-    /// How nice the threads of streams are, as for nice(1): queries get the processors first, streams all that is left; 0 takes from queries what it can
+    /// Where streams are
+    #[arg(long, value_enum, value_name = "WHERE", default_value = "process")]
+    pub(crate) streams_in: StreamsInArgument,
+    /// How nice they are, as for nice(1): queries get the processors first, streams all that is left; 0 takes from queries what it can
     #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
     pub(crate) nice: u8,
     /// Where scans run
@@ -65,6 +68,35 @@ pub(crate) struct BenchRefresh {
     /// Append the JSON lines to this file; the table is standard output then
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+/// Where streams are while queries are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StreamsInArgument {
+    /// In a process of their own, all of which is nice
+    Process,
+    /// In nice threads of the process that queries, over its engine
+    Thread,
+}
+
+/// `rackscan bench refresh-streams`
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchRefreshStreams {
+    /// The scale factor of the loaded tables
+    #[arg(long)]
+    pub(crate) scale: f64,
+    /// Streams that refresh at a time
+    #[arg(long)]
+    pub(crate) streams: u32,
+    /// The first of them
+    #[arg(long)]
+    pub(crate) first: u32,
+    /// How nice this process is
+    #[arg(long)]
+    pub(crate) nice: u8,
+    /// Where scans run
+    #[arg(long, value_enum)]
+    pub(crate) placement: PlacementArgument,
 }
 
 /// `rackscan bench degraded`

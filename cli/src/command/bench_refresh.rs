@@ -1,14 +1,23 @@
 //! `rackscan bench refresh`: what queries cost while refresh functions run.
+//!
+//! Two processes of this program: one measures queries, and has the other, `rackscan bench refresh-streams`, refresh by turns.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{
-    args::{BenchRefresh, Global},
+    args::{BenchRefresh, BenchRefreshStreams, Global, StreamsInArgument, word},
     failure::Failure,
-    output::{Cell, TextTable},
+    output::{Cell, PrintError, TextTable},
     progress,
     session::{Session, threads},
 };
-use rackscan_bench::refresh::{self, InterferenceLine, InterferenceOptions};
+use rackscan_bench::refresh::{
+    self, Answer, InterferenceLine, InterferenceOptions, Streams, StreamsIn, StreamsOptions, StreamsProcess,
+};
+use std::{
+    io::{Write, stdin, stdout},
+    os::unix::process::CommandExt,
+    process::Command,
+};
 
 /// Measures with a progress bar.
 pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> {
@@ -21,19 +30,81 @@ pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> 
         repeat: asked.repeat,
         streams: asked.streams,
         first_stream: asked.first,
+        streams_in: match asked.streams_in {
+            StreamsInArgument::Process => StreamsIn::Process,
+            StreamsInArgument::Thread => StreamsIn::Thread,
+        },
         nice: asked.nice,
         policy: asked.placement.into(),
         threads: threads(global),
     };
     let bar = progress::turns();
-    let lines = refresh::run(session.engine(), &session.handle(), &options, &mut |step| {
-        bar.set_length(step.total);
-        bar.set_position(step.done);
-        bar.set_message(step.doing.to_owned());
-    });
+    let measure = |streams: &mut dyn Streams| {
+        refresh::run(session.engine(), &session.handle(), &options, streams, &mut |step| {
+            bar.set_length(step.total);
+            bar.set_position(step.done);
+            bar.set_message(step.doing.to_owned());
+        })
+    };
+    let lines = match options.streams_in {
+        StreamsIn::Process => {
+            StreamsProcess::start(process(global, asked)?).and_then(|mut streams| measure(&mut streams))
+        }
+        StreamsIn::Thread => {
+            let streams = StreamsOptions {
+                scale: asked.scale,
+                streams: asked.streams,
+                first_stream: asked.first,
+                nice: asked.nice,
+            };
+            refresh::by_turns(session.engine(), &session.handle(), &streams, measure)
+        }
+    };
     bar.finish_and_clear();
-    let lines = lines.map_err(|error| Failure::Runtime(error.to_string()))?;
+    let lines = lines?;
     write_lines(&lines, asked.json.as_deref(), &shown(&lines))
+}
+
+/// What starts the process of the streams, over the same nodes and with the same options as this one.
+fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
+    let program =
+        std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
+    let mut command = Command::new(program);
+    command.args(global.words()).args(["bench", "refresh-streams"]);
+    command.args(["--scale", &asked.scale.to_string()]);
+    command.args(["--streams", &asked.streams.to_string(), "--first", &asked.first.to_string()]);
+    command.args(["--nice", &asked.nice.to_string()]).arg("--placement").arg(word(&asked.placement));
+    // A group of its own: Ctrl-C is for this command, with which the other ends.
+    command.process_group(0);
+    Ok(command)
+}
+
+/// `rackscan bench refresh-streams`: refreshes by turns, as standard input says. What goes wrong is told to whom started it.
+pub(crate) fn streams(global: &Global, asked: &BenchRefreshStreams) -> Result<(), Failure> {
+    serve(global, asked).or_else(|failure| {
+        say(&Answer::Failed { reason: failure.to_string() }).map_err(PrintError::from)?;
+        Err(Failure::Said)
+    })
+}
+
+fn serve(global: &Global, asked: &BenchRefreshStreams) -> Result<(), Failure> {
+    let session = Session::open_nice(global, asked.nice)?;
+    session.engine().set_policy(asked.placement.into());
+    let &BenchRefreshStreams { scale, streams, first: first_stream, .. } = asked;
+    // They are as nice as this thread.
+    let options = StreamsOptions { scale, streams, first_stream, nice: 0 };
+    let done = refresh::by_turns(session.engine(), &session.handle(), &options, |streams| {
+        refresh::answer(streams, stdin().lock(), &mut say)
+    });
+    session.rest();
+    Ok(done?)
+}
+
+fn say(answer: &Answer) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    serde_json::to_writer(&mut out, answer)?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
 /// What was measured, a row for each query, and what it comes to.
@@ -51,7 +122,13 @@ fn shown(lines: &[InterferenceLine]) -> String {
     let text = table.render(crate::args::Format::Table);
     let Some(line) = lines.first() else { return text };
     format!(
-        "{text}{} transactions, {:.0} in a second of refreshing; {} looks at {} orders, each whole; {} rows had changed at the end\n",
-        line.transactions, line.transactions_per_s, line.looks, line.orders_checked, line.changed_rows
+        "{text}{} transactions ({} orders inserted, {} deleted), {:.0} in a second of refreshing; {} looks at {} orders, each whole; {} rows had changed at the end\n",
+        line.transactions,
+        line.inserted,
+        line.deleted,
+        line.transactions_per_s,
+        line.looks,
+        line.orders_checked,
+        line.changed_rows
     )
 }

@@ -2,7 +2,7 @@
 
 use super::load::tpch_scale;
 use crate::{
-    args::{Refresh, RefreshFunction},
+    args::{Global, Refresh, RefreshFunction},
     failure::Failure,
     output::{Cell, TextTable, print_text},
     progress,
@@ -16,7 +16,8 @@ use std::{
 };
 
 /// Runs streams beside each other, with a progress bar.
-pub(crate) fn run(session: &Session, asked: &Refresh) -> Result<(), Failure> {
+pub(crate) fn run(global: &Global, asked: &Refresh) -> Result<(), Failure> {
+    let session = &Session::open_nice(global, asked.nice)?;
     let scale = tpch_scale(session)?;
     let function = match asked.function {
         RefreshFunction::Rf1 => Function::NewSales,
@@ -34,11 +35,8 @@ pub(crate) fn run(session: &Session, asked: &Refresh) -> Result<(), Failure> {
         for stream in asked.first..asked.first.saturating_add(asked.streams) {
             let (bar, stop) = (&bar, &stop);
             let one = move || {
-                let outcome =
-                    Refresher::open(session.engine(), session.handle(), scale).and_then(|mut refresher| {
-                        refresher.be_nice(asked.nice)?;
-                        refresher.run(function, stream, stop, &|| bar.inc(1))
-                    });
+                let outcome = Refresher::open(session.engine(), session.handle(), scale)
+                    .and_then(|mut refresher| refresher.run(function, stream, stop, &|_| bar.inc(1)));
                 // One that failed ends the others between two transactions.
                 stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 outcome

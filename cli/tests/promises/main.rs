@@ -8,6 +8,7 @@ mod nodes_are_rebuilt;
 mod placements_are_compared_with_the_best;
 mod queries_survive_lost_nodes;
 mod reads_near_and_far_are_measured;
+mod refreshes_run_beside_queries;
 mod rows_are_changed;
 mod support;
 mod the_cluster_survives_what_users_do_to_it;

@@ -1,0 +1,362 @@
+//! How do streams work by turns, and rest between them?
+//!
+//! Each stream is a thread that goes from order to order: RF1 of a number that nobody has begun, RF2 of the same number, then those of the next. Between two orders it looks
+//! whether it is to rest.
+//!
+//! Invariants
+//! - While streams rest, no transaction is under way and nothing is being sealed.
+//! - A turn begins where the one before it ended: no order is refreshed twice, and RF2 gets its time as RF1 does, however short turns are.
+
+use super::{Function, RefreshError, Refresher, StreamOutcome, be_nice};
+use rackscan_datasets::refresh;
+use rackscan_engine::Engine;
+use serde::{Deserialize, Serialize};
+use std::{
+    cell::Cell,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+use tokio::runtime::Handle;
+
+/// Transactions after which streams are said to be at work.
+const AT_WORK_AFTER: u64 = 20;
+
+/// Which streams work.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamsOptions {
+    /// The scale factor of the loaded tables.
+    pub scale: f64,
+    /// How many at a time.
+    pub streams: u32,
+    /// The first that is not done yet; each is done once.
+    pub first_stream: u32,
+    /// How nice their threads are made; 0 leaves them as the thread that starts them.
+    pub nice: u8,
+}
+
+/// What all streams did in a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Orders that RF1 inserted, each by a transaction.
+    pub inserted: u64,
+    /// Orders that RF2 deleted, each by a transaction.
+    pub deleted: u64,
+    /// From the word to go until the last transaction was committed.
+    pub seconds: f64,
+    /// The first stream that is not begun yet.
+    pub next_stream: u32,
+}
+
+impl Turn {
+    /// Transactions that were committed.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.inserted + self.deleted
+    }
+}
+
+/// Streams that work by turns, and rest at first.
+pub trait Streams {
+    /// Begins a turn; returns when they are at work.
+    ///
+    /// # Errors
+    /// The first transaction that fails.
+    fn go(&mut self) -> Result<(), RefreshError>;
+
+    /// Ends the turn; returns when all of them rest.
+    ///
+    /// # Errors
+    /// The first transaction that failed since the turn began.
+    fn pause(&mut self) -> Result<Turn, RefreshError>;
+}
+
+/// Has streams work by turns in threads of this process for as long as `user` uses them.
+///
+/// # Errors
+/// What `user` fails with; nodes that cannot be reached; a thread that the system refuses.
+pub fn by_turns<T>(
+    engine: &Engine,
+    runtime: &Handle,
+    options: &StreamsOptions,
+    user: impl FnOnce(&mut dyn Streams) -> Result<T, RefreshError>,
+) -> Result<T, RefreshError> {
+    // The generator's texts are made by its first use, which is to be in no turn.
+    drop(refresh::new_sales(options.scale, options.first_stream)?);
+    let mut refreshers = Vec::new();
+    for _ in 0..options.streams {
+        refreshers.push(Refresher::open(engine, runtime.clone(), options.scale)?);
+    }
+    let gate = Gate::new(options.streams, options.first_stream);
+    thread::scope(|scope| {
+        // Dropped in any case, so that no thread is waited for that waits itself.
+        let mut here = Here { engine, runtime, gate: &gate, began: Instant::now() };
+        for (mut refresher, stream) in refreshers.into_iter().zip(0..) {
+            let gate = &gate;
+            let work = move || {
+                let worker = Worker(gate);
+                worker.end(be_nice(options.nice).and_then(|()| gate.go_through(&mut refresher)));
+            };
+            thread::Builder::new()
+                .name(format!("stream {stream}"))
+                .spawn_scoped(scope, work)
+                .map_err(|source| RefreshError::Thread { stream, source })?;
+        }
+        gate.until_all_rest()?;
+        user(&mut here)
+    })
+}
+
+/// Streams in threads of this process.
+struct Here<'e> {
+    engine: &'e Engine,
+    runtime: &'e Handle,
+    gate: &'e Gate,
+    began: Instant,
+}
+
+impl Streams for Here<'_> {
+    fn go(&mut self) -> Result<(), RefreshError> {
+        self.began = Instant::now();
+        self.gate.open();
+        self.gate.until_at_work()
+    }
+
+    fn pause(&mut self) -> Result<Turn, RefreshError> {
+        let turn = self.gate.close()?;
+        let seconds = self.began.elapsed().as_secs_f64();
+        self.runtime.block_on(self.engine.rest());
+        Ok(Turn { seconds, ..turn })
+    }
+}
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.gate.end(None);
+    }
+}
+
+/// What streams pass between two orders.
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    ended: AtomicBool,
+}
+
+struct State {
+    phase: Phase,
+    /// Streams that do not rest.
+    at_work: u32,
+    turn: Turn,
+    failed: Option<RefreshError>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Rest,
+    Work,
+    End,
+}
+
+impl Gate {
+    /// A closed one, to which so many streams are on their way.
+    fn new(streams: u32, first_stream: u32) -> Self {
+        let turn = Turn { next_stream: first_stream, ..Turn::default() };
+        let state = State { phase: Phase::Rest, at_work: streams, turn, failed: None };
+        Self { state: Mutex::new(state), changed: Condvar::new(), ended: AtomicBool::new(false) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `is_it`, or a stream has failed.
+    fn until(&self, is_it: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>, RefreshError> {
+        let waits = |state: &mut State| state.failed.is_none() && !is_it(state);
+        let mut state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
+        match state.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(state),
+        }
+    }
+
+    fn until_all_rest(&self) -> Result<Turn, RefreshError> {
+        self.until(|state| state.at_work == 0).map(|state| state.turn)
+    }
+
+    fn until_at_work(&self) -> Result<(), RefreshError> {
+        self.until(|state| state.turn.transactions() >= AT_WORK_AFTER || state.phase == Phase::End).map(drop)
+    }
+
+    /// Begins a turn.
+    fn open(&self) {
+        let mut state = self.state();
+        if state.phase == Phase::Rest {
+            state.phase = Phase::Work;
+            state.turn = Turn { next_stream: state.turn.next_stream, ..Turn::default() };
+        }
+        self.changed.notify_all();
+    }
+
+    /// Ends a turn; what was done in it.
+    fn close(&self) -> Result<Turn, RefreshError> {
+        let mut state = self.state();
+        if state.phase == Phase::Work {
+            state.phase = Phase::Rest;
+        }
+        drop(state);
+        self.until_all_rest()
+    }
+
+    /// Sends all streams away, because of an error if there is one.
+    fn end(&self, because: Option<RefreshError>) {
+        let mut state = self.state();
+        state.phase = Phase::End;
+        state.failed = state.failed.take().or(because);
+        self.ended.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// Where a stream rests. False when it is to end.
+    fn pass(&self, mut state: MutexGuard<'_, State>) -> bool {
+        if state.phase == Phase::Rest {
+            state.at_work -= 1;
+            self.changed.notify_all();
+            let rests = |state: &mut State| state.phase == Phase::Rest;
+            state = self.changed.wait_while(state, rests).unwrap_or_else(PoisonError::into_inner);
+            state.at_work += 1;
+        }
+        state.phase == Phase::Work
+    }
+
+    /// Counts what a stream has done, and lets it through in turns.
+    fn pass_with(&self, function: Function, orders: u64) {
+        let mut state = self.state();
+        let done = match function {
+            Function::NewSales => &mut state.turn.inserted,
+            Function::OldSales => &mut state.turn.deleted,
+        };
+        *done += orders;
+        if state.turn.transactions() == AT_WORK_AFTER {
+            self.changed.notify_all();
+        }
+        self.pass(state);
+    }
+
+    /// The work of a stream: one function after the other, until all streams are sent away.
+    fn go_through(&self, refresher: &mut Refresher<'_>) -> Result<(), RefreshError> {
+        while self.pass(self.state()) {
+            let stream = {
+                let mut state = self.state();
+                state.turn.next_stream += 1;
+                state.turn.next_stream - 1
+            };
+            for function in [Function::NewSales, Function::OldSales] {
+                let counted = Cell::new(0);
+                let on_order = |outcome: &StreamOutcome| {
+                    self.pass_with(function, outcome.orders - counted.replace(outcome.orders));
+                };
+                refresher.run(function, stream, &self.ended, &on_order)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A stream's thread, which says how it ended: one that fails ends the others between two transactions.
+struct Worker<'g>(&'g Gate);
+
+impl Worker<'_> {
+    fn end(self, outcome: Result<(), RefreshError>) {
+        if let Err(error) = outcome {
+            self.0.end(Some(error));
+        }
+    }
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.end(Some(RefreshError::Panicked));
+        }
+        self.0.state().at_work -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// No stream waits for a test that has failed.
+    struct Ends<'g>(&'g Gate);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.end(None);
+        }
+    }
+
+    /// Streams that count, in place of transactions.
+    fn with_streams(streams: u32, stream: impl Fn(&Gate, u32) -> bool + Sync, user: impl FnOnce(&Gate)) {
+        let gate = Gate::new(streams, 1);
+        thread::scope(|scope| {
+            for number in 0..streams {
+                let (gate, stream) = (&gate, &stream);
+                scope.spawn(move || {
+                    let worker = Worker(gate);
+                    let mut goes_on = true;
+                    while goes_on && gate.pass(gate.state()) {
+                        goes_on = stream(gate, number);
+                    }
+                    worker.end(if goes_on { Ok(()) } else { Err(RefreshError::Panicked) });
+                });
+            }
+            let _ends = Ends(&gate);
+            user(&gate);
+        });
+    }
+
+    #[test]
+    fn nothing_is_under_way_while_streams_rest_and_each_turn_is_counted_by_itself() {
+        let (under_way, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let stream = |gate: &Gate, number: u32| {
+            under_way.fetch_add(1, Ordering::SeqCst);
+            thread::yield_now();
+            done.fetch_add(1, Ordering::SeqCst);
+            under_way.fetch_sub(1, Ordering::SeqCst);
+            gate.pass_with(if number == 0 { Function::NewSales } else { Function::OldSales }, 1);
+            true
+        };
+        with_streams(3, stream, |gate| {
+            assert_eq!(gate.until_all_rest().unwrap().transactions(), 0);
+            let mut counted = 0;
+            for _ in 0..50 {
+                gate.open();
+                gate.until_at_work().unwrap();
+                counted += gate.close().unwrap().transactions();
+                assert_eq!((under_way.load(Ordering::SeqCst), done.load(Ordering::SeqCst)), (0, counted));
+            }
+            assert!(counted >= 50 * AT_WORK_AFTER);
+        });
+    }
+
+    #[test]
+    fn a_stream_that_fails_ends_the_turn_and_the_other_streams() {
+        let stream = |gate: &Gate, number: u32| {
+            gate.pass_with(Function::NewSales, 0);
+            number != 1
+        };
+        with_streams(3, stream, |gate| {
+            gate.open();
+            let ended = gate.until_at_work();
+            assert!(matches!(ended, Err(RefreshError::Panicked)), "{ended:?}");
+            assert!(gate.state().phase == Phase::End, "no stream works on");
+            assert!(gate.until_all_rest().is_ok(), "none is at work any more");
+        });
+    }
+}
