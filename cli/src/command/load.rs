@@ -8,7 +8,7 @@ use crate::{
     session::Session,
 };
 use indicatif::ProgressBar;
-use rackscan_client::Cluster;
+use rackscan_client::{ClientError, Cluster};
 use rackscan_datasets::{
     LoadOptions, LoadSummary, Progress, TableSpec,
     csv::{self, CsvOptions},
@@ -147,12 +147,13 @@ fn with_bar<E: Into<Failure>>(
     };
     let derived = derived(session);
     let cluster = session.cluster().with_relays(shape.schedule == ScheduleArgument::Relay);
-    let before = session.block_on(pulled_bytes(&cluster));
+    let before = session.block_on(pulled_bytes(&cluster)).ok();
     let bar = progress::rows(0);
     let summary = session.block_on(load(&cluster, &options, &|progress| show(&bar, progress)));
     bar.finish_and_clear();
     let summary = summary?;
-    let sent = session.block_on(pulled_bytes(&cluster)).zip(before).map(|(after, before)| after - before);
+    let after = session.block_on(pulled_bytes(&cluster)).ok();
+    let sent = after.zip(before).map(|(after, before)| after.saturating_sub(before));
     session.block_on(session.engine().refresh())?;
     session.sweep();
     report(&summary, sent);
@@ -164,13 +165,13 @@ fn with_bar<E: Into<Failure>>(
     Ok(())
 }
 
-/// Bytes that all nodes have pulled out of clients' memory; nothing if one cannot be asked.
-async fn pulled_bytes(cluster: &Cluster) -> Option<u64> {
+/// Bytes that all nodes have pulled out of clients' memory.
+async fn pulled_bytes(cluster: &Cluster) -> Result<u64, ClientError> {
     let mut pulled = 0;
     for node in cluster.nodes() {
-        pulled += cluster.status(node).await.ok()?.counters.wire_read_bytes;
+        pulled += cluster.status(node).await?.counters.wire_read_bytes;
     }
-    Some(pulled)
+    Ok(pulled)
 }
 
 /// What is derived from each table, by name.
