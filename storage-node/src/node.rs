@@ -68,7 +68,7 @@ impl Node {
             MemoryPlan::of(&config).map_err(|small| StartError::Memory { reason: small.to_string() })?;
         let metrics = Arc::new(Metrics::default());
         let lifecycle = Arc::new(Lifecycle::default());
-        let (store, file) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
+        let (store, files) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
         let store = Arc::new(store);
         let cache = make_cache(&config, &plan, &store, &metrics)?;
         let opened = home::open(&config, plan.home, &lifecycle, &metrics)?;
@@ -83,7 +83,7 @@ impl Node {
         let pages = cache.as_ref().map(NodeCache::pages);
         let mut reports = start_workers(&mut handle, (&config, &plan), &store, pages, &metrics)?;
         let (publisher, thread) =
-            Publisher::start(&config, Arc::clone(&store), file, Arc::clone(&lifecycle))?;
+            Publisher::start(&config, Arc::clone(&store), files, Arc::clone(&lifecycle))?;
         handle.others.push(thread);
         let mailboxes = make_mailboxes(&config, &lifecycle)?;
         let keeping = start_keeping(&mut handle, &config, opened.as_ref())?;

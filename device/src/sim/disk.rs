@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - `now` is what reads see: every completed write.
-//! - `durable` is what a flush has covered: `durable` + `unsynced` (in order) = `now`.
+//! - `durable` is what a flush has covered: `durable` + `unsynced` (in order) = `now`. It is kept apart only while there is something unsynced.
 
 use super::random::Random;
 
@@ -22,7 +22,7 @@ pub enum CrashImage {
 #[derive(Debug, Clone)]
 pub struct SimDisk {
     now: Vec<u8>,
-    durable: Vec<u8>,
+    durable: Option<Vec<u8>>,
     unsynced: Vec<Unsynced>,
     writes: u64,
 }
@@ -44,7 +44,7 @@ impl SimDisk {
     /// A device that durably holds `contents`, for example a crash image.
     #[must_use]
     pub fn of(contents: Vec<u8>) -> Self {
-        Self { durable: contents.clone(), now: contents, unsynced: Vec::new(), writes: 0 }
+        Self { now: contents, durable: None, unsynced: Vec::new(), writes: 0 }
     }
 
     /// What reads see.
@@ -65,6 +65,7 @@ impl SimDisk {
     /// Applies a write; the range was checked at submission.
     pub(super) fn write(&mut self, offset: usize, bytes: Vec<u8>) {
         self.writes += 1;
+        self.durable.get_or_insert_with(|| self.now.clone());
         self.now[offset..offset + bytes.len()].copy_from_slice(&bytes);
         self.unsynced.push(Unsynced { number: self.writes, offset, bytes });
     }
@@ -72,14 +73,18 @@ impl SimDisk {
     /// Makes the first `writes` writes durable.
     pub(super) fn sync(&mut self, writes: u64) {
         let covered = self.unsynced.partition_point(|write| write.number <= writes);
+        let Some(durable) = &mut self.durable else { return };
         for write in self.unsynced.drain(..covered) {
-            self.durable[write.offset..write.offset + write.bytes.len()].copy_from_slice(&write.bytes);
+            durable[write.offset..write.offset + write.bytes.len()].copy_from_slice(&write.bytes);
+        }
+        if self.unsynced.is_empty() {
+            self.durable = None;
         }
     }
 
     /// What is on the medium after losing power now.
     pub(super) fn crashed(&self, image: CrashImage, random: &mut Random) -> Self {
-        let mut kept = self.durable.clone();
+        let mut kept = self.durable.as_ref().unwrap_or(&self.now).clone();
         if image == CrashImage::AnySectors {
             for write in &self.unsynced {
                 for (index, sector) in write.bytes.chunks(SECTOR_BYTES).enumerate() {

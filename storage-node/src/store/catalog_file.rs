@@ -6,17 +6,14 @@
 //!
 //! Invariants
 //! - `catalog` is always whole: the one before a change or the one after it. `catalog.new` is never read.
+//! - What is read is durable: who was killed before he could sync the folder has left a catalog that a crash of the host would take back.
 //! - The file lists the labels of the node's devices, so that a lost or swapped device is noticed before it is read.
 //! - A file that does not parse stops the start; it is never taken for an empty one. One of an earlier layout is read, and replaced by the next
 //!   change.
 
 mod earlier;
 
-use std::{
-    fs::{self, File},
-    io::{self, Write},
-    path::{Path, PathBuf},
-};
+use std::{io, path::PathBuf, sync::Arc};
 
 use rackscan_format::{
     codec::{self, CodecError, Envelope},
@@ -29,7 +26,10 @@ use rackscan_format::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::table::TableSegment;
+use super::{
+    folder::{Folder, ITSELF},
+    table::TableSegment,
+};
 
 const NAME: &str = "catalog";
 const NAME_NEW: &str = "catalog.new";
@@ -139,37 +139,25 @@ pub enum CatalogFileError {
 /// The catalog's place.
 #[derive(Debug)]
 pub(crate) struct CatalogFile {
-    folder: PathBuf,
+    folder: Arc<dyn Folder>,
 }
 
-const TMPFS_MAGIC: u32 = 0x0102_1994;
-const RAMFS_MAGIC: u32 = 0x8584_58f6;
-
 impl CatalogFile {
-    /// Makes the folder if it is not there, and makes sure that it keeps what is written to it.
-    pub(crate) fn in_folder(folder: &Path) -> Result<Self, CatalogFileError> {
-        let os = |action| move |source| CatalogFileError::Os { file: folder.to_owned(), action, source };
-        fs::create_dir_all(folder).map_err(os("making the folder"))?;
-        let status = rustix::fs::statfs(folder).map_err(io::Error::from).map_err(os("statfs"))?;
-        // The kernel's magic numbers have 32 bits; some arrive sign-extended.
-        let kind = i128::from(status.f_type).rem_euclid(1 << 32);
-        for (magic, filesystem) in [(TMPFS_MAGIC, "tmpfs"), (RAMFS_MAGIC, "ramfs")] {
-            if kind == i128::from(magic) {
-                return Err(CatalogFileError::MemoryOnly { folder: folder.to_owned(), filesystem });
-            }
-        }
-        Ok(Self { folder: folder.to_owned() })
+    /// The catalog in a node's folder.
+    pub(super) fn in_folder(folder: Arc<dyn Folder>) -> Self {
+        Self { folder }
     }
 
     /// Where it is.
     pub(crate) fn path(&self) -> PathBuf {
-        self.folder.join(NAME)
+        self.folder.path(NAME)
     }
 
     /// Its content; `None` if there is no catalog yet.
     pub(crate) fn read(&self) -> Result<Option<CatalogContent>, CatalogFileError> {
         let file = self.path();
-        let bytes = match fs::read(&file) {
+        let synced = self.folder.open(ITSELF).and_then(|mut folder| folder.sync());
+        let bytes = match synced.and_then(|()| self.folder.read(NAME)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(CatalogFileError::Os { file, action: "reading it", source }),
@@ -188,34 +176,35 @@ impl CatalogFile {
     /// Replaces the content; durable when it returns. On failure the old content stands, but for
     /// [`CatalogFileError::InDoubt`].
     pub(crate) fn replace(&self, content: &CatalogContentRef<'_>) -> Result<(), CatalogFileError> {
-        let new = self.folder.join(NAME_NEW);
+        let new = self.folder.path(NAME_NEW);
         let damaged = |source| CatalogFileError::Damaged { file: new.clone(), source };
         let bytes = codec::seal(Envelope::Catalog, content).map_err(damaged)?;
         let os = |action| {
             let file = new.clone();
             move |source| CatalogFileError::Os { file, action, source }
         };
-        let mut file = File::create(&new).map_err(os("making it"))?;
+        let mut file = self.folder.create(NAME_NEW).map_err(os("making it"))?;
         file.write_all(&bytes).map_err(os("writing it"))?;
-        file.sync_all().map_err(os("syncing it"))?;
-        let folder = File::open(&self.folder).map_err(os("opening its folder"))?;
+        file.sync().map_err(os("syncing it"))?;
+        let mut folder = self.folder.open(ITSELF).map_err(os("opening its folder"))?;
         let in_doubt = |action| {
             let file = self.path();
             move |source| CatalogFileError::InDoubt { file, action, source }
         };
-        fs::rename(&new, self.path()).map_err(in_doubt("putting it in place"))?;
-        folder.sync_all().map_err(in_doubt("syncing its folder"))
+        self.folder.rename(NAME_NEW, NAME).map_err(in_doubt("putting it in place"))?;
+        folder.sync().map_err(in_doubt("syncing its folder"))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::folder::HostFolder, *};
     use rackscan_format::{
         ids::ColumnId,
         message::NodeSegment,
         schema::{ColumnDefinition, ColumnType},
     };
+    use std::fs;
 
     /// Beside the test's own program: /tmp may be a tmpfs.
     fn folder() -> tempfile::TempDir {
@@ -231,7 +220,7 @@ mod tests {
     #[test]
     fn a_replaced_catalog_comes_back_and_a_half_written_successor_is_ignored() {
         let folder = folder();
-        let file = CatalogFile::in_folder(folder.path()).unwrap();
+        let file = CatalogFile::in_folder(Arc::new(HostFolder::at(folder.path()).unwrap()));
         assert!(file.read().unwrap().is_none());
         file.replace(&content(&[1, 2])).unwrap();
         let whole = fs::read(file.path()).unwrap();
@@ -245,7 +234,7 @@ mod tests {
     #[test]
     fn a_damaged_catalog_is_an_error_that_names_the_file_and_not_an_empty_catalog() {
         let folder = folder();
-        let file = CatalogFile::in_folder(folder.path()).unwrap();
+        let file = CatalogFile::in_folder(Arc::new(HostFolder::at(folder.path()).unwrap()));
         file.replace(&content(&[1])).unwrap();
         let mut bytes = fs::read(file.path()).unwrap();
         let last = bytes.len() - 1;
@@ -260,7 +249,7 @@ mod tests {
     #[test]
     fn a_catalog_of_before_tables_succeeded_one_another_is_read_and_says_what_it_said() {
         let folder = folder();
-        let file = CatalogFile::in_folder(folder.path()).unwrap();
+        let file = CatalogFile::in_folder(Arc::new(HostFolder::at(folder.path()).unwrap()));
         let definition = earlier::Definition {
             id: TableId(8),
             name: "t".to_owned(),
@@ -304,7 +293,7 @@ mod tests {
     #[test]
     fn a_catalog_of_before_tables_derived_anything_is_read_and_says_what_it_said() {
         let folder = folder();
-        let file = CatalogFile::in_folder(folder.path()).unwrap();
+        let file = CatalogFile::in_folder(Arc::new(HostFolder::at(folder.path()).unwrap()));
         let hex = SUCCEEDING.concat();
         let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap());
         fs::write(file.path(), bytes.collect::<Vec<u8>>()).unwrap();
@@ -337,12 +326,5 @@ mod tests {
             SegmentDirectory { table: TableId(5), segment: SegmentId(3), rows: 77, chunks: vec![] };
         let withheld = WithheldRows::of([1, 70]).unwrap();
         assert_eq!(table.segments, [NodeSegment { directory, withheld }]);
-    }
-
-    #[test]
-    fn a_folder_in_memory_is_refused_with_the_way_out() {
-        let folder = tempfile::TempDir::new_in("/dev/shm").unwrap();
-        let error = CatalogFile::in_folder(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("tmpfs") && error.contains("ext4"), "{error}");
     }
 }

@@ -1,4 +1,6 @@
-//! Are these devices ours, and whole?
+//! What does the store need of a node's devices, and are they ours, and whole?
+//!
+//! [`Devices`] is the seam between what is decided about devices and whoever they are: the host's, or simulated ones (`simulated`).
 //!
 //! Invariants
 //! - A device that carries a label of another cluster, node or place, or any other content, is refused and never written.
@@ -6,14 +8,14 @@
 //! - The catalog names a label before the device carries it, so a crash in between is completed by the next start.
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use rackscan_device::{
-    Access, BufferPool, Completion, Device, DeviceIndex, DeviceIo, Fsync, IoMemory, Read, Ring, RingConfig,
-    Token, Wait, Write,
+    Access, Alignment, Buffer, BufferPool, Completion, Device, DeviceIndex, DeviceIo, Fsync, IoMemory, Read,
+    Ring, RingConfig, RingError, Token, Wait, Write,
 };
 use rackscan_format::{
     ids::{DeviceId, NodeId},
@@ -21,11 +23,19 @@ use rackscan_format::{
     limits::SECTOR_BYTES,
 };
 
-use crate::{config::DeviceConfig, error::StartError, limits::DEVICE_BYTES_MIN};
+use super::folder::make_durably;
+use crate::{
+    config::{Config, DeviceConfig},
+    error::StartError,
+    limits::DEVICE_BYTES_MIN,
+};
 
 /// How much of a device must be zeroes before it counts as blank. Covers the first superblock of every common filesystem.
-const BLANK_BYTES: u32 = 1 << 20;
+const BLANK_BYTES: usize = 1 << 20;
 const _: () = assert!(BLANK_BYTES as u64 > DATA_OFFSET_BYTES && BLANK_BYTES as u64 <= DEVICE_BYTES_MIN);
+/// Where labels lie.
+const LABELS_BYTES: usize = LABEL_COPIES * SECTOR_BYTES as usize;
+const _: () = assert!(LABELS_BYTES <= BLANK_BYTES);
 
 /// Why a device is not used.
 #[derive(Debug, thiserror::Error)]
@@ -142,16 +152,79 @@ pub enum LabelFault {
     },
 }
 
-/// A device and what its label says.
+/// What is known of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceFacts {
+    /// Where it is, for messages.
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+    pub(crate) alignment: Alignment,
+}
+
+/// The devices of a node, in the order of their ids.
+pub(crate) trait Devices: fmt::Debug + Send + Sync {
+    /// What is known of each.
+    fn facts(&self) -> &[DeviceFacts];
+    /// Those of the host, for who makes rings of his own.
+    fn opened(&self) -> &[Arc<Device>];
+    /// A way to read, write and flush them, with so many requests in flight.
+    fn io(&self, depth: u32) -> Result<Box<dyn DeviceIo>, RingError>;
+    /// Tells whoever is below that a range holds nothing. Those that cannot keep what they have.
+    fn discard(&self, device: usize, offset_bytes: u64, length_bytes: u64) -> Result<(), String>;
+    /// A number for a new device that no other one has.
+    fn new_label(&self) -> Result<u64, StartError>;
+}
+
+/// Devices of the host.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) device: Arc<Device>,
-    /// `None` if it is blank.
-    pub(super) label: Option<DeviceLabel>,
+pub(super) struct HostDevices {
+    facts: Vec<DeviceFacts>,
+    devices: Vec<Arc<Device>>,
+}
+
+impl HostDevices {
+    /// Opens the devices of a configuration, or makes their files at the first start.
+    pub(super) fn open(config: &Config) -> Result<Self, StartError> {
+        let devices = config.devices.iter().map(open_or_create).collect::<Result<Vec<_>, _>>()?;
+        let facts = devices.iter().map(|device| DeviceFacts {
+            path: device.path().to_owned(),
+            bytes: device.bytes(),
+            alignment: device.alignment(),
+        });
+        let facts: Vec<DeviceFacts> = facts.collect();
+        if let Some(small) = facts.iter().find(|device| device.bytes < DEVICE_BYTES_MIN) {
+            let (path, found_bytes) = (small.path.clone(), small.bytes);
+            return Err(LabelFault::Small { path, found_bytes }.into());
+        }
+        Ok(Self { facts, devices })
+    }
+}
+
+impl Devices for HostDevices {
+    fn facts(&self) -> &[DeviceFacts] {
+        &self.facts
+    }
+
+    fn opened(&self) -> &[Arc<Device>] {
+        &self.devices
+    }
+
+    fn io(&self, depth: u32) -> Result<Box<dyn DeviceIo>, RingError> {
+        let config = RingConfig { depth, devices: self.devices.clone(), ..RingConfig::default() };
+        Ok(Box::new(Ring::new(config)?))
+    }
+
+    fn discard(&self, device: usize, offset_bytes: u64, length_bytes: u64) -> Result<(), String> {
+        self.devices[device].discard(offset_bytes, length_bytes).map_err(|error| error.to_string())
+    }
+
+    fn new_label(&self) -> Result<u64, StartError> {
+        super::random_u64()
+    }
 }
 
 /// Opens a device, or makes its file at the first start.
-pub(super) fn open_or_create(config: &DeviceConfig) -> Result<Arc<Device>, StartError> {
+fn open_or_create(config: &DeviceConfig) -> Result<Arc<Device>, StartError> {
     let path = &config.path;
     let is_empty_file = fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0);
     if path.exists() && !is_empty_file {
@@ -163,7 +236,7 @@ pub(super) fn open_or_create(config: &DeviceConfig) -> Result<Arc<Device>, Start
         fs::remove_file(path).map_err(os("replace an empty device file"))?;
     }
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(os("make the folder of a device file"))?;
+        make_durably(folder).map_err(os("make the folder of a device file"))?;
     }
     tracing::info!(device = %path.display(), %size, "making a device file");
     let bytes = size.0.next_multiple_of(SECTOR_BYTES.into());
@@ -173,76 +246,75 @@ pub(super) fn open_or_create(config: &DeviceConfig) -> Result<Arc<Device>, Start
 }
 
 /// Reads and writes labels.
-pub(super) struct Labels {
-    ring: Ring,
-    pool: BufferPool,
-    devices: Vec<Arc<Device>>,
+pub(super) struct Labels<'d> {
+    io: Box<dyn DeviceIo>,
+    devices: &'d dyn Devices,
 }
 
-impl Labels {
-    pub(super) fn of(devices: Vec<Arc<Device>>) -> Result<Self, StartError> {
-        let pool = BufferPool::new(BLANK_BYTES as usize, BLANK_BYTES as usize)?;
-        let ring = Ring::new(RingConfig { depth: 4, devices: devices.clone(), ..RingConfig::default() })?;
-        Ok(Self { ring, pool, devices })
+impl<'d> Labels<'d> {
+    pub(super) fn of(devices: &'d dyn Devices) -> Result<Self, StartError> {
+        Ok(Self { io: devices.io(4)?, devices })
     }
 
-    /// What a device's label says; a good copy stands in for a damaged one, and repairs it.
-    pub(super) fn read(&mut self, device: usize) -> Result<Opened, LabelFault> {
-        let path = self.devices[device].path().to_owned();
-        let found_bytes = self.devices[device].bytes();
-        if found_bytes < DEVICE_BYTES_MIN {
-            return Err(LabelFault::Small { path, found_bytes });
-        }
-        let head = self.read_head(device)?;
-        let sector = SECTOR_BYTES as usize;
-        let copies: Vec<Result<DeviceLabel, LabelError>> = (0..LABEL_COPIES)
-            .map(|copy| DeviceLabel::from_sector(&head[copy * sector..][..sector]))
-            .collect();
+    /// What a device's label says, `None` if it is blank; a good copy stands in for a damaged one.
+    pub(super) fn read(&mut self, device: usize) -> Result<Option<DeviceLabel>, LabelFault> {
+        let DeviceFacts { path, bytes, .. } = self.devices.facts()[device].clone();
+        let copies = self.copies(device)?;
         let Some(label) = copies.iter().find_map(|copy| copy.as_ref().ok()).copied() else {
-            if head.iter().all(|byte| *byte == 0) {
-                return Ok(Opened { device: Arc::clone(&self.devices[device]), label: None });
+            let head_bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(BLANK_BYTES);
+            if self.read_head(device, head_bytes)?.iter().all(|byte| *byte == 0) {
+                return Ok(None);
             }
             let reason = copies.into_iter().find_map(Result::err).map_or_else(String::new, |e| e.to_string());
             return Err(LabelFault::NotOurs { path, reason });
         };
-        if found_bytes < label.capacity_bytes {
-            return Err(LabelFault::Shrunk { path, found_bytes, label_bytes: label.capacity_bytes });
+        if bytes < label.capacity_bytes {
+            let (found_bytes, label_bytes) = (bytes, label.capacity_bytes);
+            return Err(LabelFault::Shrunk { path, found_bytes, label_bytes });
         }
-        Ok(Opened { device: Arc::clone(&self.devices[device]), label: Some(label) })
+        Ok(Some(label))
     }
 
     /// Whether both copies are whole.
     pub(super) fn is_whole(&mut self, device: usize) -> Result<bool, LabelFault> {
-        let head = self.read_head(device)?;
-        let sector = SECTOR_BYTES as usize;
-        Ok((0..LABEL_COPIES).all(|copy| DeviceLabel::from_sector(&head[copy * sector..][..sector]).is_ok()))
+        Ok(self.copies(device)?.iter().all(Result::is_ok))
     }
 
-    fn read_head(&mut self, device: usize) -> Result<Vec<u8>, LabelFault> {
+    fn copies(&mut self, device: usize) -> Result<Vec<Result<DeviceLabel, LabelError>>, LabelFault> {
+        let head = self.read_head(device, LABELS_BYTES)?;
+        Ok(head.chunks(SECTOR_BYTES as usize).map(DeviceLabel::from_sector).collect())
+    }
+
+    fn read_head(&mut self, device: usize, length: usize) -> Result<Vec<u8>, LabelFault> {
         let index = DeviceIndex(u16::try_from(device).unwrap_or(u16::MAX));
-        let into = self.pool.take(BLANK_BYTES as usize).map_err(|error| self.fault(device, &error))?;
-        let into = IoMemory::Buffer(into);
-        let read = Read { device: index, offset_bytes: 0, length_bytes: BLANK_BYTES, into, token: Token(0) };
-        self.ring.submit_read(read).map_err(|refused| self.fault(device, &refused.reason))?;
+        let into = IoMemory::Buffer(self.buffer(device, length)?);
+        let length_bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        let read = Read { device: index, offset_bytes: 0, length_bytes, into, token: Token(0) };
+        self.io.submit_read(read).map_err(|refused| self.fault(device, &refused.reason))?;
         let memory = self.finish(device)?;
         let buffer = memory.and_then(|memory| memory.into_buffer().ok());
-        Ok(buffer.map(|buffer| buffer.to_vec()).unwrap_or_default())
+        Ok(buffer.map(|buffer| buffer[..length].to_vec()).unwrap_or_default())
+    }
+
+    fn buffer(&self, device: usize, length: usize) -> Result<Buffer, LabelFault> {
+        let most = length.next_power_of_two();
+        let pool = BufferPool::new(most, most).map_err(|error| self.fault(device, &error))?;
+        pool.take(length).map_err(|error| self.fault(device, &error))
     }
 
     /// Writes both copies, one durable before the next is begun.
     pub(super) fn write(&mut self, device: usize, label: &DeviceLabel) -> Result<(), LabelFault> {
         let index = DeviceIndex(u16::try_from(device).unwrap_or(u16::MAX));
         for copy in 0..LABEL_COPIES as u64 {
-            let mut from =
-                self.pool.take(SECTOR_BYTES as usize).map_err(|error| self.fault(device, &error))?;
+            let mut from = self.buffer(device, SECTOR_BYTES as usize)?;
             from.copy_from_slice(&label.to_sector());
             let (offset_bytes, from) = (copy * u64::from(SECTOR_BYTES), IoMemory::Buffer(from));
             let write =
                 Write { device: index, offset_bytes, length_bytes: SECTOR_BYTES, from, token: Token(0) };
-            self.ring.submit_write(write).map_err(|refused| self.fault(device, &refused.reason))?;
+            self.io.submit_write(write).map_err(|refused| self.fault(device, &refused.reason))?;
             self.finish(device)?;
             let fsync = Fsync { device: index, token: Token(0) };
-            self.ring.submit_fsync(fsync).map_err(|refused| self.fault(device, &refused.reason))?;
+            self.io.submit_fsync(fsync).map_err(|refused| self.fault(device, &refused.reason))?;
             self.finish(device)?;
         }
         Ok(())
@@ -251,7 +323,7 @@ impl Labels {
     /// Waits for the one request in flight.
     fn finish(&mut self, device: usize) -> Result<Option<IoMemory>, LabelFault> {
         let mut ended = None;
-        let reaped = self.ring.reap(Wait::ForOne, &mut |completion| ended = Some(completion));
+        let reaped = self.io.reap(Wait::ForOne, &mut |completion| ended = Some(completion));
         reaped.map_err(|error| self.fault(device, &error))?;
         let (memory, outcome) = match ended {
             Some(Completion::Read { memory, outcome, .. } | Completion::Write { memory, outcome, .. }) => {
@@ -265,7 +337,7 @@ impl Labels {
     }
 
     fn fault(&self, device: usize, reason: &dyn std::fmt::Display) -> LabelFault {
-        LabelFault::Io { path: self.devices[device].path().to_owned(), reason: reason.to_string() }
+        LabelFault::Io { path: self.devices.facts()[device].path.clone(), reason: reason.to_string() }
     }
 }
 

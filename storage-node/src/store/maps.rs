@@ -8,12 +8,7 @@
 //! - A map is whole or absent: what is not, is reported and not used, and what the node has of its table is served on.
 //! - Maps of tables that the catalog does not have, and that nobody loads, are removed.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{io, sync::Arc};
 
 use rackscan_format::{
     ids::{NodeId, TableId},
@@ -23,6 +18,7 @@ use rackscan_format::{
 use super::{
     allocate::Space,
     catalog_file::CatalogFileError,
+    folder::{Folder, ITSELF},
     protected::{KeptMap, MapHere, check_beside, check_part},
     table::{Table, Tables},
 };
@@ -32,58 +28,63 @@ const FOLDER: &str = "maps";
 /// The place of all maps.
 #[derive(Debug)]
 pub(crate) struct MapFolder {
-    folder: PathBuf,
+    folder: Arc<dyn Folder>,
+}
+
+fn name(table: TableId) -> String {
+    format!("{FOLDER}/{:08x}", table.0)
 }
 
 impl MapFolder {
     /// The folder of maps in a node's folder.
-    pub(crate) fn in_folder(data: &Path) -> Self {
-        Self { folder: data.join(FOLDER) }
-    }
-
-    fn path(&self, table: TableId) -> PathBuf {
-        self.folder.join(format!("{:08x}", table.0))
+    pub(super) fn in_folder(folder: Arc<dyn Folder>) -> Self {
+        Self { folder }
     }
 
     /// Keeps a map; durable when it returns.
     pub(crate) fn write(&self, table: TableId, bytes: &[u8]) -> Result<(), CatalogFileError> {
-        let path = self.path(table);
-        let new = path.with_extension("new");
+        let name = name(table);
+        let new = format!("{name}.new");
         let os = |action| {
-            let file = new.clone();
+            let file = self.folder.path(&new);
             move |source| CatalogFileError::Os { file, action, source }
         };
-        fs::create_dir_all(&self.folder).map_err(os("making its folder"))?;
-        let mut file = File::create(&new).map_err(os("making it"))?;
+        self.folder.make(FOLDER).map_err(os("making its folder"))?;
+        let mut file = self.folder.create(&new).map_err(os("making it"))?;
         file.write_all(bytes).map_err(os("writing it"))?;
-        file.sync_all().map_err(os("syncing it"))?;
-        fs::rename(&new, &path).map_err(os("putting it in place"))?;
-        for folder in [Some(&*self.folder), self.folder.parent()].into_iter().flatten() {
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(os("syncing its folder"))?;
+        file.sync().map_err(os("syncing it"))?;
+        self.folder.rename(&new, &name).map_err(os("putting it in place"))?;
+        for folder in [FOLDER, ITSELF] {
+            self.folder
+                .open(folder)
+                .and_then(|mut folder| folder.sync())
+                .map_err(os("syncing its folder"))?;
         }
         Ok(())
     }
 
     /// Removes all maps but those of tables that are wanted. What cannot be removed stays, and is said.
     pub(crate) fn retain(&self, is_wanted: impl Fn(TableId) -> bool) {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return };
-        for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let table = u32::from_str_radix(name, 16).ok().filter(|_| name.len() == 8);
+        for name in self.folder.names(FOLDER).unwrap_or_default() {
+            let table = u32::from_str_radix(&name, 16).ok().filter(|_| name.len() == 8);
             if table.is_some_and(|table| is_wanted(TableId(table))) {
                 continue;
             }
-            match fs::remove_file(&path) {
-                Ok(()) => tracing::debug!(file = %path.display(), "removed a map that nobody wants"),
-                Err(error) => tracing::warn!(file = %path.display(), %error, "a map that nobody wants stays"),
+            let name = format!("{FOLDER}/{name}");
+            let file = self.folder.path(&name);
+            match self.folder.remove(&name) {
+                Ok(()) => tracing::debug!(file = %file.display(), "removed a map that nobody wants"),
+                Err(error) => tracing::warn!(file = %file.display(), %error, "a map that nobody wants stays"),
             }
         }
     }
 
     /// The map of a table, if it is whole and says of this node what is here.
     fn read(&self, table: &Table, node: NodeId) -> Result<Vec<u8>, String> {
-        let path = self.path(table.definition.id);
-        let bytes = fs::read(&path).map_err(|error: io::Error| format!("{}: {error}", path.display()))?;
+        let name = name(table.definition.id);
+        let path = self.folder.path(&name);
+        let read = self.folder.read(&name);
+        let bytes = read.map_err(|error: io::Error| format!("{}: {error}", path.display()))?;
         let map = TableMap::unseal(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
         is_map_of(&map, table, node).map_err(|reason| format!("{}: {reason}", path.display()))?;
         Ok(bytes)

@@ -17,6 +17,7 @@
 mod allocate;
 mod catalog_file;
 mod devices;
+mod folder;
 mod loads;
 mod maps;
 mod places;
@@ -25,6 +26,8 @@ mod publish;
 mod recover;
 mod relayed;
 mod scratch;
+#[cfg(test)]
+mod simulated;
 mod table;
 
 pub use allocate::MetadataFull;
@@ -59,6 +62,8 @@ use rackscan_format::{
 use crate::{config::Config, error::StartError, metrics::Metrics};
 use allocate::Space;
 use catalog_file::{CatalogContentRef, CatalogFile};
+use devices::{Devices, HostDevices};
+use folder::{Folder, HostFolder};
 use loads::Loads;
 use maps::MapFolder;
 use protected::MapHere;
@@ -94,10 +99,17 @@ pub(crate) struct RawRoom {
     pub(crate) scratch: Option<ScratchArea>,
 }
 
+/// The files in which the store keeps what it knows.
+#[derive(Debug)]
+pub(crate) struct StoreFiles {
+    catalog: CatalogFile,
+    maps: MapFolder,
+}
+
 /// The pages and tables of one node.
 #[derive(Debug)]
 pub(crate) struct Store {
-    devices: Vec<Arc<Device>>,
+    devices: Arc<dyn Devices>,
     labels: Vec<DeviceLabel>,
     space: Arc<Space>,
     /// On the first device.
@@ -112,10 +124,23 @@ impl Store {
         config: &Config,
         metadata_bytes_max: u64,
         metrics: Arc<Metrics>,
-    ) -> Result<(Self, CatalogFile), StartError> {
-        let maps = MapFolder::in_folder(&config.data_dir);
-        let file = CatalogFile::in_folder(&config.data_dir)?;
-        let mut recovered = recover::recover(config, &file, metadata_bytes_max, metrics)?;
+    ) -> Result<(Self, StoreFiles), StartError> {
+        let folder = Arc::new(HostFolder::at(&config.data_dir)?);
+        let open_devices = || Ok(Arc::new(HostDevices::open(config)?) as Arc<dyn Devices>);
+        Self::over(config, folder, open_devices, metadata_bytes_max, metrics)
+    }
+
+    /// The same over a folder and devices, wherever they are.
+    fn over(
+        config: &Config,
+        folder: Arc<dyn Folder>,
+        open_devices: impl FnOnce() -> Result<Arc<dyn Devices>, StartError>,
+        metadata_bytes_max: u64,
+        metrics: Arc<Metrics>,
+    ) -> Result<(Self, StoreFiles), StartError> {
+        let maps = MapFolder::in_folder(Arc::clone(&folder));
+        let file = CatalogFile::in_folder(Arc::clone(&folder));
+        let mut recovered = recover::recover(config, &file, open_devices, metadata_bytes_max, metrics)?;
         maps.attach(&mut recovered.tables, config.node, &recovered.space);
         let labels: Vec<u64> = recovered.labels.iter().map(|label| label.label).collect();
         if recovered.is_new {
@@ -125,7 +150,7 @@ impl Store {
         }
         recover::complete_labels(&recovered)?;
         maps.retain(|table| recovered.tables.contains_key(&table));
-        let scratch = Self::take_scratch(config, &recovered)?;
+        let scratch = Self::take_scratch(config, &*folder, &recovered)?;
         let published = Published::new(config.node, recovered.tables, random_u64()?)?;
         let store = Self {
             devices: recovered.devices,
@@ -135,20 +160,18 @@ impl Store {
             published: RwLock::new(Arc::new(published)),
             loads: Mutex::default(),
         };
-        Ok((store, file))
+        Ok((store, StoreFiles { catalog: file, maps }))
     }
 
     /// Keeps or makes the scratch area; what is free then goes back to the filesystem.
     fn take_scratch(
         config: &Config,
+        folder: &dyn Folder,
         recovered: &recover::Recovered,
     ) -> Result<Option<ScratchArea>, StartError> {
-        let (Some(device), Some(label)) =
-            (recovered.devices.get(scratch::DEVICE), recovered.labels.get(scratch::DEVICE))
-        else {
-            return Ok(None);
-        };
-        let scratch = Scratch { config, space: &recovered.space, device, device_label: label.label };
+        let Some(label) = recovered.labels.get(scratch::DEVICE) else { return Ok(None) };
+        let (space, devices, device_label) = (&recovered.space, &*recovered.devices, label.label);
+        let scratch = Scratch { config, folder, space, devices, device_label };
         let kept = scratch.keep();
         recover::release_free_space(config, recovered);
         if kept.is_some() { Ok(kept) } else { scratch.make() }
@@ -185,7 +208,7 @@ impl Store {
 
     /// The devices, in the order of their ids.
     pub(crate) fn devices(&self) -> &[Arc<Device>] {
-        &self.devices
+        self.devices.opened()
     }
 
     /// The segment with this number that was written under `table`, and the definition of a published or prepared table that has it: that
@@ -356,7 +379,7 @@ impl Store {
     /// What raw requests may do with a device, if there is such a one.
     pub(crate) fn raw_room(&self, device: DeviceId) -> Option<RawRoom> {
         let index = usize::from(device.0);
-        let alignment = self.devices.get(index)?.alignment();
+        let alignment = self.devices.facts().get(index)?.alignment;
         Some(RawRoom {
             capacity_bytes: self.labels.get(index)?.capacity_bytes,
             align_bytes: alignment.offset_bytes,
@@ -367,16 +390,16 @@ impl Store {
 
     /// The devices as others see them.
     pub(crate) fn device_statuses(&self) -> Vec<DeviceStatus> {
-        let devices = self.devices.iter().zip(&self.labels).enumerate();
+        let devices = self.devices.facts().iter().zip(&self.labels).enumerate();
         devices
             .map(|(index, (device, label))| DeviceStatus {
                 device: DeviceId(u8::try_from(index).unwrap_or(u8::MAX)),
-                path: absolute(device.path()),
+                path: absolute(&device.path),
                 label: label.label,
                 capacity_bytes: label.capacity_bytes,
                 used_bytes: self.space.used_bytes(index),
-                align_bytes: device.alignment().offset_bytes,
-                memory_align_bytes: device.alignment().memory_bytes,
+                align_bytes: device.alignment.offset_bytes,
+                memory_align_bytes: device.alignment.memory_bytes,
                 scratch: self.scratch.filter(|_| index == scratch::DEVICE),
             })
             .collect()

@@ -20,7 +20,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use rackscan_device::{Completion, DeviceIndex, DeviceIo, Fsync, Ring, RingConfig, Token, Wait};
+use rackscan_device::{Completion, DeviceIndex, Fsync, Token, Wait};
 use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
     message::{Refusal, RefusalCode},
@@ -29,9 +29,8 @@ use rackscan_format::{
 };
 
 use super::{
-    Published, Store,
-    catalog_file::{CatalogContentRef, CatalogFile, CatalogFileError},
-    maps::MapFolder,
+    Published, Store, StoreFiles,
+    catalog_file::{CatalogContentRef, CatalogFileError},
     protected::{HeldSet, MapHere, Preparing},
     table::{Table, TableSegment, Tables, catalog_of},
 };
@@ -89,14 +88,13 @@ impl Publisher {
     pub(crate) fn start(
         config: &Config,
         store: Arc<Store>,
-        file: CatalogFile,
+        files: StoreFiles,
         lifecycle: Arc<Lifecycle>,
     ) -> Result<(Self, JoinHandle<()>), StartError> {
         let (queue, jobs) = std::sync::mpsc::sync_channel(PUBLISH_QUEUE_MAX);
-        let (node, cluster) = (config.node, config.cluster.0);
-        let maps = MapFolder::in_folder(&config.data_dir);
-        let run = move || Publishing { node, cluster, store, file, maps, lifecycle }.run(&jobs);
-        let thread = std::thread::Builder::new().name(format!("n{node}-publish")).spawn(run);
+        let publishing = Publishing::new(config, store, files, lifecycle);
+        let name = format!("n{}-publish", config.node);
+        let thread = std::thread::Builder::new().name(name).spawn(move || publishing.run(&jobs));
         let thread =
             thread.map_err(|source| StartError::Os { action: "start the publishing thread", source })?;
         Ok((Self { queue }, thread))
@@ -118,17 +116,25 @@ impl Publisher {
     }
 }
 
-/// The publishing thread.
-struct Publishing {
+/// What the publishing thread does.
+pub(super) struct Publishing {
     node: NodeId,
     cluster: u64,
     store: Arc<Store>,
-    file: CatalogFile,
-    maps: MapFolder,
+    files: StoreFiles,
     lifecycle: Arc<Lifecycle>,
 }
 
 impl Publishing {
+    pub(super) fn new(
+        config: &Config,
+        store: Arc<Store>,
+        files: StoreFiles,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Self {
+        Self { node: config.node, cluster: config.cluster.0, store, files, lifecycle }
+    }
+
     fn run(&self, jobs: &Receiver<Job>) {
         while let Ok((change, reply_to)) = jobs.recv() {
             let began = std::time::Instant::now();
@@ -145,7 +151,8 @@ impl Publishing {
         }
     }
 
-    fn apply(&self, change: Change) -> Result<(), Refusal> {
+    /// Makes one change.
+    pub(super) fn apply(&self, change: Change) -> Result<(), Refusal> {
         match change {
             Change::Prepare { definition, segments } => self.prepare(definition, segments),
             Change::KeepMap(load) => self.keep_map(load),
@@ -216,7 +223,7 @@ impl Publishing {
         if parsed.definition.id != load {
             return Err(malformed(format!("a map of table {}, expected {load}", parsed.definition.id)));
         }
-        let written = self.maps.write(load, &map.bytes);
+        let written = self.files.maps.write(load, &map.bytes);
         written
             .map_err(|error| Refusal::new(RefusalCode::Storage, format!("a map was not kept: {error}")))?;
         self.store.loads().map_kept(load, map)
@@ -281,7 +288,7 @@ impl Publishing {
         let labels: Vec<u64> = self.store.labels.iter().map(|label| label.label).collect();
         let catalog = catalog_of(self.node, &tables);
         let content = CatalogContentRef { device_labels: &labels, cluster: self.cluster, catalog };
-        self.file.replace(&content).map_err(|error| {
+        self.files.catalog.replace(&content).map_err(|error| {
             if matches!(error, CatalogFileError::InDoubt { .. }) {
                 self.lifecycle.fail(&error.to_string());
             }
@@ -296,7 +303,7 @@ impl Publishing {
 
     /// Removes the maps of what is neither a table nor a load.
     fn remove_maps(&self, tables: &Tables) {
-        self.maps.retain(|table| tables.contains_key(&table) || self.store.loads().has(table));
+        self.files.maps.retain(|table| tables.contains_key(&table) || self.store.loads().has(table));
     }
 
     fn flush_devices(&self) -> Result<(), Refusal> {
@@ -368,24 +375,21 @@ fn check_segments(
 }
 
 /// Makes every page written so far durable.
-fn flush(store: &Store) -> Result<(), String> {
-    let devices = store.devices.clone();
-    let count = u16::try_from(devices.len()).unwrap_or(u16::MAX);
-    let depth = u32::from(count.max(1));
-    let mut ring = Ring::new(RingConfig { depth, devices, ..RingConfig::default() })
-        .map_err(|error| error.to_string())?;
+pub(super) fn flush(store: &Store) -> Result<(), String> {
+    let count = u16::try_from(store.devices.facts().len()).unwrap_or(u16::MAX);
+    let mut io = store.devices.io(u32::from(count.max(1))).map_err(|error| error.to_string())?;
     for device in 0..count {
         let fsync = Fsync { device: DeviceIndex(device), token: Token(u64::from(device)) };
-        ring.submit_fsync(fsync).map_err(|refused| refused.reason.to_string())?;
+        io.submit_fsync(fsync).map_err(|refused| refused.reason.to_string())?;
     }
     let mut failed = None;
-    while ring.in_flight() > 0 {
+    while io.in_flight() > 0 {
         let mut on_completion = |completion| {
             if let Completion::Fsync { outcome: Err(fault), .. } = completion {
                 failed = Some(fault.to_string());
             }
         };
-        ring.reap(Wait::ForOne, &mut on_completion).map_err(|error| error.to_string())?;
+        io.reap(Wait::ForOne, &mut on_completion).map_err(|error| error.to_string())?;
     }
     failed.map_or(Ok(()), Err)
 }

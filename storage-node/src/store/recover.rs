@@ -14,7 +14,6 @@ use std::{
     sync::Arc,
 };
 
-use rackscan_device::Device;
 use rackscan_format::{
     ids::{DeviceId, NodeId, SegmentId, TableId},
     label::DeviceLabel,
@@ -28,7 +27,7 @@ use rackscan_format::{
 use super::{
     allocate::{MetadataFull, Room, Space, StoredSegment},
     catalog_file::{CatalogContent, CatalogFile},
-    devices::{self, LabelFault, Labels, Opened},
+    devices::{self, Devices, LabelFault, Labels},
     protected::{HeldSet, MapHere, parity_directory},
     table::{Table, TableSegment, Tables},
 };
@@ -118,7 +117,7 @@ pub enum CatalogFault {
 
 /// A node's devices and tables.
 pub(super) struct Recovered {
-    pub(super) devices: Vec<Arc<Device>>,
+    pub(super) devices: Arc<dyn Devices>,
     pub(super) labels: Vec<DeviceLabel>,
     pub(super) space: Arc<Space>,
     pub(super) tables: Tables,
@@ -126,10 +125,11 @@ pub(super) struct Recovered {
     pub(super) is_new: bool,
 }
 
-/// Opens everything, changes nothing but making missing device files.
+/// Opens everything, changes nothing but making missing device files. Devices are opened when the catalog has been found to be the node's.
 pub(super) fn recover(
     config: &Config,
     file: &CatalogFile,
+    open_devices: impl FnOnce() -> Result<Arc<dyn Devices>, StartError>,
     metadata_bytes_max: u64,
     metrics: Arc<Metrics>,
 ) -> Result<Recovered, StartError> {
@@ -137,29 +137,29 @@ pub(super) fn recover(
     if let Some(content) = &content {
         check_owner(config, content).map_err(|fault| StartError::Catalog { file: file.path(), fault })?;
     }
-    let opened = open_devices(config)?;
-    let labels = labels_wanted(config, file.path(), content.as_ref(), &opened)?;
+    let devices = open_devices()?;
+    let labels = labels_wanted(config, file.path(), content.as_ref(), &*devices)?;
     let is_new = content.as_ref().is_none_or(|content| content.device_labels.len() < labels.len());
-    let rooms = opened.iter().zip(&labels).map(|(opened, label)| Room {
-        path: opened.device.path().to_owned(),
-        capacity_bytes: label.capacity_bytes,
-    });
+    let rooms = devices
+        .facts()
+        .iter()
+        .zip(&labels)
+        .map(|(device, label)| Room { path: device.path.clone(), capacity_bytes: label.capacity_bytes });
     let space = Arc::new(Space::new(rooms.collect(), metadata_bytes_max, metrics));
     let tables = match content {
         Some(content) => tables_of(content.catalog, &space)
             .map_err(|fault| StartError::Catalog { file: file.path(), fault })?,
         None => Tables::default(),
     };
-    let devices = opened.into_iter().map(|opened| opened.device).collect();
     Ok(Recovered { devices, labels, space, tables, is_new })
 }
 
 /// Writes the labels that are missing or damaged. The catalog names them already.
 pub(super) fn complete_labels(recovered: &Recovered) -> Result<(), StartError> {
-    let mut labels = Labels::of(recovered.devices.clone())?;
+    let mut labels = Labels::of(&*recovered.devices)?;
     for (device, label) in recovered.labels.iter().enumerate() {
         if !labels.is_whole(device)? {
-            tracing::info!(device = %recovered.devices[device].path().display(), "writing the device's label");
+            tracing::info!(device = %recovered.devices.facts()[device].path.display(), "writing the device's label");
             labels.write(device, label)?;
         }
     }
@@ -176,17 +176,11 @@ pub(super) fn release_free_space(config: &Config, recovered: &Recovered) {
         if config.devices.get(device).is_none_or(|device| device.reserve) {
             continue;
         }
-        let device = &recovered.devices[device];
-        if let Err(error) = device.discard(begin, length) {
-            tracing::warn!(device = %device.path().display(), %error, "unused blocks stay with the device file");
+        if let Err(error) = recovered.devices.discard(device, begin, length) {
+            let path = recovered.devices.facts()[device].path.display();
+            tracing::warn!(device = %path, error, "unused blocks stay with the device file");
         }
     }
-}
-
-fn open_devices(config: &Config) -> Result<Vec<Opened>, StartError> {
-    let devices = config.devices.iter().map(devices::open_or_create).collect::<Result<Vec<_>, _>>()?;
-    let mut labels = Labels::of(devices)?;
-    (0..config.devices.len()).map(|device| Ok(labels.read(device)?)).collect()
 }
 
 fn check_owner(config: &Config, content: &CatalogContent) -> Result<(), CatalogFault> {
@@ -203,38 +197,41 @@ fn labels_wanted(
     config: &Config,
     catalog: PathBuf,
     content: Option<&CatalogContent>,
-    opened: &[Opened],
+    devices: &dyn Devices,
 ) -> Result<Vec<DeviceLabel>, StartError> {
     let listed = content.map_or(&[][..], |content| &content.device_labels);
-    if opened.len() < listed.len() {
-        let (found, expected) = (opened.len(), listed.len());
+    let count = devices.facts().len();
+    let mut labels = Labels::of(devices)?;
+    let found = (0..count).map(|device| labels.read(device)).collect::<Result<Vec<_>, _>>()?;
+    if count < listed.len() {
+        let (found, expected) = (count, listed.len());
         return Err(LabelFault::Missing { catalog, found, expected }.into());
     }
     let used: BTreeSet<DeviceId> =
         content.into_iter().flat_map(|content| devices_used(&content.catalog)).collect();
-    let mut wanted = Vec::with_capacity(opened.len());
-    for (index, opened) in opened.iter().enumerate() {
+    let mut wanted = Vec::with_capacity(count);
+    for (index, (facts, found)) in devices.facts().iter().zip(found).enumerate() {
         let device = DeviceId(u8::try_from(index).unwrap_or(u8::MAX));
-        let path = opened.device.path();
+        let path = &facts.path;
         let label = match listed.get(index) {
             Some(label) => *label,
-            None => super::random_u64()?,
+            None => devices.new_label()?,
         };
         let (cluster, node) = (config.cluster.0, config.node);
-        let capacity_bytes = opened.label.map_or(opened.device.bytes(), |label| label.capacity_bytes);
+        let capacity_bytes = found.map_or(facts.bytes, |label| label.capacity_bytes);
         let want = DeviceLabel { cluster, node, device, label, capacity_bytes };
-        match &opened.label {
+        match &found {
             Some(found) => {
                 // Whose it is comes first; only then does it matter what the catalog says.
                 let expected = DeviceLabel { label: found.label, ..want };
                 devices::check(path, &catalog, found, &expected)?;
                 if listed.get(index).is_none() {
-                    return Err(LabelFault::NoCatalog { path: path.to_owned(), catalog }.into());
+                    return Err(LabelFault::NoCatalog { path: path.clone(), catalog }.into());
                 }
                 devices::check(path, &catalog, found, &want)?;
             }
             None if used.contains(&device) => {
-                return Err(LabelFault::Lost { path: path.to_owned(), catalog }.into());
+                return Err(LabelFault::Lost { path: path.clone(), catalog }.into());
             }
             None => {}
         }

@@ -13,17 +13,7 @@
 //! - DATA/scratch says that an area is filled, and is written after it was. Losing it costs a new filling and nothing else, so a
 //!   file that does not parse is a warning.
 
-use std::{
-    fs::{self, File},
-    io::Write as _,
-    path::PathBuf,
-    sync::Arc,
-};
-
-use rackscan_device::{
-    BufferPool, Completion, Device, DeviceIndex, DeviceIo, Fsync, IoMemory, Ring, RingConfig, Token, Wait,
-    Write,
-};
+use rackscan_device::{BufferPool, Completion, DeviceIndex, DeviceIo, Fsync, IoMemory, Token, Wait, Write};
 use rackscan_format::{
     codec::{self, Envelope},
     limits::SECTOR_BYTES,
@@ -31,13 +21,15 @@ use rackscan_format::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::allocate::Space;
+use super::{allocate::Space, devices::Devices, folder::Folder};
 use crate::{config::Config, error::StartError};
 
 const NAME: &str = "scratch";
 const NAME_NEW: &str = "scratch.new";
 /// The device it lies on.
 pub(super) const DEVICE: usize = 0;
+const DEVICE_INDEX: DeviceIndex = DeviceIndex(0);
+const _: () = assert!(DEVICE_INDEX.0 as usize == DEVICE);
 /// Bytes of one write while it is filled.
 const PIECE_BYTES: u32 = 1 << 20;
 /// Such writes in flight.
@@ -57,8 +49,9 @@ struct Record {
 #[derive(Debug)]
 pub(super) struct Scratch<'n> {
     pub(super) config: &'n Config,
+    pub(super) folder: &'n dyn Folder,
     pub(super) space: &'n Space,
-    pub(super) device: &'n Arc<Device>,
+    pub(super) devices: &'n dyn Devices,
     pub(super) device_label: u64,
 }
 
@@ -78,11 +71,12 @@ impl Scratch<'_> {
     pub(super) fn make(&self) -> Result<Option<ScratchArea>, StartError> {
         let Some(length_bytes) = self.wanted_bytes() else {
             // An area that is not configured any more is free; the next start must not think that it is filled.
-            let _absent = fs::remove_file(self.config.data_dir.join(NAME));
+            let _absent = self.folder.remove(NAME);
             return Ok(None);
         };
+        let path = || self.devices.facts()[DEVICE].path.clone();
         let no_room = |free_bytes| StartError::Scratch {
-            path: self.device.path().to_owned(),
+            path: path(),
             reason: format!(
                 "{length_bytes} bytes in one piece are needed, {free_bytes} bytes are free; drop a table, \
                  make the device larger or scratch smaller"
@@ -90,9 +84,9 @@ impl Scratch<'_> {
         };
         let offset_bytes = self.space.reserve(DEVICE, length_bytes).map_err(no_room)?;
         let area = ScratchArea { offset_bytes, length_bytes };
-        tracing::info!(device = %self.device.path().display(), length_bytes, offset_bytes, "filling the scratch area");
-        fill(self.device, area).map_err(|reason| StartError::Scratch {
-            path: self.device.path().to_owned(),
+        tracing::info!(device = %path().display(), length_bytes, offset_bytes, "filling the scratch area");
+        fill(self.devices, area).map_err(|reason| StartError::Scratch {
+            path: path(),
             reason: format!("filling it failed: {reason}"),
         })?;
         self.record(Record { device_label: self.device_label, area })?;
@@ -105,68 +99,64 @@ impl Scratch<'_> {
     }
 
     fn recorded(&self) -> Option<Record> {
-        let file = self.config.data_dir.join(NAME);
-        let bytes = fs::read(&file).ok()?;
+        let bytes = self.folder.read(NAME).ok()?;
         match codec::unseal(Envelope::Scratch, "the scratch record", &bytes) {
             Ok(record) => Some(record),
             Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "the scratch area is filled anew");
+                tracing::warn!(file = %self.folder.path(NAME).display(), %error, "the scratch area is filled anew");
                 None
             }
         }
     }
 
     fn record(&self, record: Record) -> Result<(), StartError> {
-        let (new, file) = (self.config.data_dir.join(NAME_NEW), self.config.data_dir.join(NAME));
-        let write = |new: &PathBuf| {
+        let write = || {
             let bytes = codec::seal(Envelope::Scratch, &record).map_err(std::io::Error::other)?;
-            let mut to = File::create(new)?;
+            let mut to = self.folder.create(NAME_NEW)?;
             to.write_all(&bytes)?;
-            to.sync_all()?;
-            fs::rename(new, file)
+            to.sync()?;
+            self.folder.rename(NAME_NEW, NAME)
         };
-        write(&new)
-            .map_err(|source| StartError::Os { action: "write the record of the scratch area", source })
+        write().map_err(|source| StartError::Os { action: "write the record of the scratch area", source })
     }
 }
 
 /// Writes bytes that are neither zero nor alike from sector to sector, and makes them durable.
-fn fill(device: &Arc<Device>, area: ScratchArea) -> Result<(), String> {
+fn fill(devices: &dyn Devices, area: ScratchArea) -> Result<(), String> {
     let pool =
         BufferPool::new((PIECE_BYTES * DEPTH) as usize, PIECE_BYTES as usize).map_err(|e| e.to_string())?;
-    let config = RingConfig { depth: DEPTH, devices: vec![Arc::clone(device)], ..RingConfig::default() };
-    let mut ring = Ring::new(config).map_err(|error| error.to_string())?;
+    let mut io = devices.io(DEPTH).map_err(|error| error.to_string())?;
     let (mut begun, mut ended, mut told) = (0, 0, 0);
     while ended < area.length_bytes {
-        while begun < area.length_bytes && ring.in_flight() < DEPTH {
+        while begun < area.length_bytes && io.in_flight() < DEPTH {
             let length = (area.length_bytes - begun).min(PIECE_BYTES.into());
             let mut buffer = pool.take(PIECE_BYTES as usize).map_err(|error| error.to_string())?;
             mark(&mut buffer, area.offset_bytes + begun);
             let write = Write {
-                device: DeviceIndex(0),
+                device: DEVICE_INDEX,
                 offset_bytes: area.offset_bytes + begun,
                 length_bytes: u32::try_from(length).unwrap_or(PIECE_BYTES),
                 from: IoMemory::Buffer(buffer),
                 token: Token(length),
             };
-            ring.submit_write(write).map_err(|refused| refused.reason.to_string())?;
+            io.submit_write(write).map_err(|refused| refused.reason.to_string())?;
             begun += length;
         }
-        ended += finish(&mut ring)?;
+        ended += finish(&mut *io)?;
         if ended * PROGRESS_LINES / area.length_bytes > told {
             told = ended * PROGRESS_LINES / area.length_bytes;
             tracing::info!(percent = told * 100 / PROGRESS_LINES, "filling the scratch area");
         }
     }
-    let fsync = Fsync { device: DeviceIndex(0), token: Token(0) };
-    ring.submit_fsync(fsync).map_err(|refused| refused.reason.to_string())?;
-    finish(&mut ring).map(drop)
+    let fsync = Fsync { device: DEVICE_INDEX, token: Token(0) };
+    io.submit_fsync(fsync).map_err(|refused| refused.reason.to_string())?;
+    finish(&mut *io).map(drop)
 }
 
 /// Waits for at least one operation; the bytes written by those that have ended.
-fn finish(ring: &mut Ring) -> Result<u64, String> {
+fn finish(io: &mut dyn DeviceIo) -> Result<u64, String> {
     let mut outcome = Ok(0);
-    let reaped = ring.reap(Wait::ForOne, &mut |completion| match completion {
+    let reaped = io.reap(Wait::ForOne, &mut |completion| match completion {
         Completion::Read { token, outcome: ended, .. }
         | Completion::Write { token, outcome: ended, .. }
         | Completion::Fsync { token, outcome: ended } => match (ended, &mut outcome) {

@@ -83,7 +83,7 @@ impl Publishing {
         let id = table.definition.id;
         let parsed = TableMap::unseal(&map.bytes).map_err(|error| malformed(error.to_string()))?;
         is_map_of(&parsed, table, self.node).map_err(malformed)?;
-        let written = self.maps.write(id, &map.bytes);
+        let written = self.files.maps.write(id, &map.bytes);
         written
             .map_err(|error| Refusal::new(RefusalCode::Storage, format!("a map was not kept: {error}")))?;
         let before = self.store.published();

@@ -1,0 +1,158 @@
+//! What does the store need of the folder beside its devices?
+//!
+//! The seam between what is decided about files (`catalog_file`, `maps`, `scratch`) and whoever keeps them: the host's, or a simulated one that
+//! loses in a crash what was not made durable (`simulated`).
+//!
+//! Invariants
+//! - Files are named from the folder on; whoever writes one says when it is durable, and when its name is.
+
+use std::{
+    fmt,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use super::catalog_file::CatalogFileError;
+
+/// The folder itself, where a folder is named.
+pub(super) const ITSELF: &str = "";
+
+/// An open file or folder.
+pub(crate) trait Handle {
+    /// Writes behind what was written before.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Makes durable what was written; of a folder, which names it has.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// Files, and folders of them.
+pub(crate) trait Folder: fmt::Debug + Send + Sync {
+    /// Where a file is, for messages.
+    fn path(&self, file: &str) -> PathBuf;
+    /// All of a file.
+    fn read(&self, file: &str) -> io::Result<Vec<u8>>;
+    /// A file without content, in place of any other.
+    fn create(&self, file: &str) -> io::Result<Box<dyn Handle>>;
+    /// Gives a file another name, in place of any other.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, file: &str) -> io::Result<()>;
+    /// Makes a folder, unless it is there.
+    fn make(&self, folder: &str) -> io::Result<()>;
+    /// Opens a folder, to make its names durable.
+    fn open(&self, folder: &str) -> io::Result<Box<dyn Handle>>;
+    /// The names in a folder.
+    fn names(&self, folder: &str) -> io::Result<Vec<String>>;
+}
+
+/// A folder of the host.
+#[derive(Debug)]
+pub(super) struct HostFolder {
+    path: PathBuf,
+}
+
+const TMPFS_MAGIC: u32 = 0x0102_1994;
+const RAMFS_MAGIC: u32 = 0x8584_58f6;
+
+impl HostFolder {
+    /// Makes the folder if it is not there, and makes sure that it keeps what is written to it.
+    pub(super) fn at(path: &Path) -> Result<Self, CatalogFileError> {
+        let os = |action| move |source| CatalogFileError::Os { file: path.to_owned(), action, source };
+        make_durably(path).map_err(os("making the folder"))?;
+        let status = rustix::fs::statfs(path).map_err(io::Error::from).map_err(os("statfs"))?;
+        // The kernel's magic numbers have 32 bits; some arrive sign-extended.
+        let kind = i128::from(status.f_type).rem_euclid(1 << 32);
+        for (magic, filesystem) in [(TMPFS_MAGIC, "tmpfs"), (RAMFS_MAGIC, "ramfs")] {
+            if kind == i128::from(magic) {
+                return Err(CatalogFileError::MemoryOnly { folder: path.to_owned(), filesystem });
+            }
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+/// Makes a folder and those that it is to be in, unless they are there; what was made is there after a crash.
+pub(super) fn make_durably(path: &Path) -> io::Result<()> {
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().unwrap_or(Path::new(""));
+    make_durably(parent)?;
+    match fs::create_dir(path) {
+        // Somebody else was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    File::open(parent)?.sync_all()
+}
+
+impl Handle for File {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        Write::write_all(self, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+impl Folder for HostFolder {
+    fn path(&self, file: &str) -> PathBuf {
+        self.path.join(file)
+    }
+
+    fn read(&self, file: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path(file))
+    }
+
+    fn create(&self, file: &str) -> io::Result<Box<dyn Handle>> {
+        Ok(Box::new(File::create(self.path(file))?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, file: &str) -> io::Result<()> {
+        fs::remove_file(self.path(file))
+    }
+
+    fn make(&self, folder: &str) -> io::Result<()> {
+        fs::create_dir_all(self.path(folder))
+    }
+
+    fn open(&self, folder: &str) -> io::Result<Box<dyn Handle>> {
+        Ok(Box::new(File::open(self.path(folder))?))
+    }
+
+    fn names(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(self.path(folder))?.filter_map(Result::ok);
+        Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_made_with_those_above_them_and_a_file_in_the_way_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a/b/c");
+        make_durably(&deep).unwrap();
+        make_durably(&deep).unwrap();
+        assert!(deep.is_dir());
+        fs::write(deep.join("file"), b"").unwrap();
+        assert!(make_durably(&deep.join("file")).is_err());
+        assert!(make_durably(&deep.join("file/d")).is_err());
+    }
+
+    #[test]
+    fn a_folder_in_memory_is_refused_with_the_way_out() {
+        let folder = tempfile::TempDir::new_in("/dev/shm").unwrap();
+        let error = HostFolder::at(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("tmpfs") && error.contains("ext4"), "{error}");
+    }
+}
