@@ -22,7 +22,7 @@ const DEVICE_BYTES: u64 = 24 << 20;
 async fn done(rack: &Rack, cluster: &Cluster) -> (RelayStatus, u64) {
     let (mut all, mut pulled) = (RelayStatus::default(), 0);
     for node in rack.ids() {
-        let status = cluster.status(node).await.unwrap();
+        let status = cluster.status(node).await.expect("it is there");
         pulled += status.counters.wire_read_bytes;
         for relay in status.relays {
             all.stripes += relay.stripes;
@@ -55,7 +55,7 @@ fn sets(rack: &Rack, table: u32) -> Vec<StripeSet> {
 
 async fn is_whole(cluster: &Cluster, table: u32) -> bool {
     let options = ScrubOptions { repair: false, equations: true, ..ScrubOptions::default() };
-    cluster.scrub(TableId(table), &options, &|_| {}).await.unwrap().is_clean()
+    cluster.scrub(TableId(table), &options, &|_| {}).await.expect("it is there").is_clean()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,8 +130,8 @@ async fn a_load_goes_on_by_itself_when_relays_have_no_room_for_its_stripes() {
 async fn hold_sessions(rack: &Rack, cluster: &Cluster) -> Vec<rackscan_relay::Writer> {
     let mut members = Vec::new();
     for node in rack.ids() {
-        let status = cluster.status(node).await.unwrap();
-        let address = status.relays[0].address.parse().unwrap();
+        let status = cluster.status(node).await.expect("it is there");
+        let address = status.relays[0].address.parse().expect("it is there");
         members.push(rackscan_relay::Member { node, address });
     }
     let key = rack.options().key;
@@ -158,7 +158,7 @@ async fn hold_sessions(rack: &Rack, cluster: &Cluster) -> Vec<rackscan_relay::Wr
         held
     })
     .await
-    .unwrap()
+    .expect("it is there")
 }
 
 /// A node loses its folder, and what is on its device.
@@ -171,10 +171,12 @@ fn lose(rack: &mut Rack, node: usize) {
 
 /// Bytes that survivors must read for a node's cells, as the geometry says.
 fn predicted(set: &StripeSet, lost: usize) -> u64 {
-    let geometry = Geometry::new(set.streams.len()).unwrap();
+    let geometry = Geometry::new(set.streams.len()).expect("it is there");
     let (mut reads, mut cells) = (0, 0);
     for stripe in 0..set.streams.len() as u64 {
-        let lost = geometry.lost_with(stripe, &[Node(u8::try_from(lost).unwrap())]).unwrap();
+        let lost = geometry
+            .lost_with(stripe, &[Node(u8::try_from(lost).expect("it is there"))])
+            .expect("it is there");
         let recovery = geometry.rebuild(lost);
         reads += recovery.reads.len() as u64;
         cells += recovery.repairs.len() as u64;

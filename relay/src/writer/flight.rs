@@ -123,8 +123,8 @@ impl Flight {
             Task::Write(_) => self.check(layout, member)?,
             Task::Protect | Task::Rebuild(_) => {
                 // What a cell must be is known when all others have said what they have read.
-                let others = self.stored.iter().enumerate().filter(|(other, _)| *other != member);
-                if others.map(|(_, stored)| *stored).all(|stored| stored) {
+                let mut others = self.stored.iter().enumerate().filter(|(other, _)| *other != member);
+                if others.all(|(_, stored)| *stored) {
                     (0..layout.nodes()).try_for_each(|member| self.check(layout, member))?;
                 }
             }

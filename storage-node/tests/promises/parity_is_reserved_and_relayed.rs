@@ -133,12 +133,12 @@ fn loaded(pair: &Pair) -> TableMap {
     let map = map(&table, held(&mut client, 7), known);
     assert_eq!(keep_map(&mut client, 7, &map.seal().expect("it is right")), Ok(Answer::Done));
     for (number, cell) in (0_u32..).zip(&cells) {
-        let refused = prepare(&mut client, &table).unwrap_err();
+        let refused = prepare(&mut client, &table).expect_err("a cell is missing");
         let says = format!("cell {number} was reserved here and has not been written, set 7.0");
         assert!(refused.text.contains(&says), "{refused:?}");
         pair.relay(&parity(number), cell).expect("it is stored");
     }
-    let again = pair.relay(&parity(1), &cells[1]).unwrap_err();
+    let again = pair.relay(&parity(1), &cells[1]).expect_err("it was written");
     assert!(again.contains("cell 1 of parity of set 7.0 has been written before"), "{again}");
     assert_eq!(prepare(&mut client, &table), Ok(Answer::Done));
     client.done(Request::CommitPublish { load: LOAD });
