@@ -247,6 +247,10 @@ impl Thread {
                     None => is_over = true,
                 }
             }
+            // Several may have ended at once.
+            while let Some(ended) = self.writer.next_ended() {
+                self.tell(ended)?;
+            }
             if let Some(end) = self.writer.end() {
                 return Err(end.to_string());
             }
@@ -256,10 +260,7 @@ impl Thread {
             // Whoever still has stripes to come may come with one at any moment.
             let look = if !is_over && self.writer.has_room() { RELAY_LOOK } else { GREETING_TIME_MAX };
             if let Some(ended) = self.writer.wait(Instant::now() + look) {
-                let relayed = self.ended(ended)?;
-                if self.told.send(Ok(relayed)).is_err() {
-                    return Ok(());
-                }
+                self.tell(ended)?;
             }
         }
     }
@@ -272,6 +273,12 @@ impl Thread {
         let cell_bytes = self.stripes.cell_bytes();
         let stripe = Stripe { number, cell_bytes, what: &what, data: &[] };
         self.writer.write(&stripe).map_err(|error| error.to_string())
+    }
+
+    /// Says that a stripe has ended; who does not listen any more has given up.
+    fn tell(&self, ended: Ended) -> Result<(), String> {
+        let relayed = self.ended(ended)?;
+        self.told.send(Ok(relayed)).map_err(|_| "nobody listens".to_owned())
     }
 
     fn ended(&self, Ended { number, outcome, checksums }: Ended) -> Result<Relayed, String> {
