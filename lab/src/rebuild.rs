@@ -27,6 +27,8 @@ pub struct RebuildLine {
     pub schedule: String,
     /// What goes through it in a second, both directions together, in megabytes (10^6 bytes); absent if nothing holds it back.
     pub wire_mb_per_s: Option<u32>,
+    /// What is read from the disk of each node in a second at most, and written as much, in megabytes (10^6 bytes); absent if nothing holds it back.
+    pub disk_mb_per_s: Option<u32>,
     /// The node that was lost.
     pub node: u16,
     /// Bytes of pages and parity that it got back.
@@ -45,6 +47,9 @@ pub struct RebuildLine {
     pub devices_seconds: Vec<f64>,
     /// The median of these over that of the rebuilds: 1 is as fast as the devices.
     pub of_devices: f64,
+    /// What the disk with most to do (that of the lost node, which writes all; the others share what is read) could have done in over the median time; absent if nothing holds
+    /// it back.
+    pub of_disk: Option<f64>,
     /// Bytes that crossed the wire, of all links together.
     pub wire_bytes: u64,
     /// The same over what could have in the median time; absent if nothing holds it back.
@@ -79,6 +84,8 @@ pub struct RebuildSetting {
     pub schedule: String,
     /// See [`RebuildLine::wire_mb_per_s`].
     pub wire_mb_per_s: Option<u32>,
+    /// See [`RebuildLine::disk_mb_per_s`].
+    pub disk_mb_per_s: Option<u32>,
     /// See [`RebuildLine::node`].
     pub node: u16,
 }
@@ -95,6 +102,8 @@ pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<Re
     };
     let Some(last) = turns.last() else { return Ok(None) };
     let (rebuilt, read) = (last.rebuilt_bytes as f64, last.survivor_bytes as f64);
+    // Survivors read alike much: the roles of nodes rotate.
+    let most_of_a_disk = rebuilt.max(read / (setting.nodes.max(2) - 1) as f64);
     let wire_bytes = match last.relayed_bytes {
         0 => last.rebuilt_bytes + last.survivor_bytes,
         relayed => relayed,
@@ -106,6 +115,7 @@ pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<Re
         wire: setting.wire.clone(),
         schedule: setting.schedule.clone(),
         wire_mb_per_s: setting.wire_mb_per_s,
+        disk_mb_per_s: setting.disk_mb_per_s,
         node: setting.node,
         rebuilt_bytes: last.rebuilt_bytes,
         survivor_bytes: last.survivor_bytes,
@@ -115,6 +125,7 @@ pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<Re
         mb_per_s: rebuilt / 1e6 / taken,
         devices_seconds,
         of_devices: devices / taken,
+        of_disk: setting.disk_mb_per_s.map(|rate| most_of_a_disk / (f64::from(rate) * 1e6 * taken)),
         wire_bytes,
         of_wire: setting.wire_mb_per_s.map(|rate| wire_bytes as f64 / (f64::from(rate) * 1e6 * taken)),
     }))
@@ -156,6 +167,7 @@ mod tests {
             wire: "tcp".to_owned(),
             schedule: "naive".to_owned(),
             wire_mb_per_s: Some(100),
+            disk_mb_per_s: Some(25),
             node: 1,
         };
         assert!(line(&setting, &[]).unwrap().is_none());
@@ -169,6 +181,7 @@ mod tests {
         let line = line(&setting, &[turn(4.0, 1.0), turn(5.0, 2.0), turn(9.0, 8.0)]).unwrap().unwrap();
         assert_eq!((line.read_per_byte, line.mb_per_s, line.of_devices), (1.5, 20.0, 0.4));
         assert_eq!((line.of_wire, line.wire_bytes), (Some(0.5), 250_000_000));
+        assert_eq!(line.of_disk, Some(0.8));
         let relayed = RebuildTurn { relayed_bytes: 200_000_000, ..turn(5.0, 2.0) };
         let line = super::line(&setting, &[relayed]).unwrap().unwrap();
         assert_eq!((line.of_wire, line.wire_bytes), (Some(0.4), 200_000_000));

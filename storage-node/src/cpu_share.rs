@@ -26,9 +26,9 @@ pub enum CgroupVersion {
     Two,
 }
 
-/// The control group of a process that the controller `cpu` counts it to.
+/// The control group of a process that a controller counts it to; that of processor time, where nothing else is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuGroup {
+pub struct ControlGroup {
     /// Whose files.
     pub version: CgroupVersion,
     /// Where the tree of groups is mounted.
@@ -37,7 +37,7 @@ pub struct CpuGroup {
     pub folder: PathBuf,
 }
 
-impl CpuGroup {
+impl ControlGroup {
     /// This process's group; `None` where control groups are not mounted.
     ///
     /// # Errors
@@ -51,6 +51,12 @@ impl CpuGroup {
     /// The group of a process with this `mountinfo` and this `cgroup`.
     #[must_use]
     pub fn of(mounts: &str, groups: &str) -> Option<Self> {
+        Self::of_controller("cpu", mounts, groups)
+    }
+
+    /// The same of a controller of version 1 of this name (`cpu`, `blkio`); of version 2 where that is not mounted by itself.
+    #[must_use]
+    pub fn of_controller(controller: &str, mounts: &str, groups: &str) -> Option<Self> {
         let own = |wanted: &dyn Fn(&str) -> bool| {
             let group = groups.lines().find_map(|line| {
                 let mut parts = line.splitn(3, ':').skip(1);
@@ -58,7 +64,7 @@ impl CpuGroup {
             });
             group.unwrap_or("/").trim_start_matches('/').to_owned()
         };
-        let has_cpu = |list: &str| list.split(',').any(|word| word == "cpu");
+        let is_its = |list: &str| list.split(',').any(|word| word == controller);
         let mount = |kind: &str, wanted: &dyn Fn(&str) -> bool| {
             mounts.lines().find_map(|line| {
                 let (place, source) = line.split_once(" - ")?;
@@ -68,8 +74,8 @@ impl CpuGroup {
                 place.split(' ').nth(4).map(PathBuf::from)
             })
         };
-        let (version, root, group) = match mount("cgroup", &has_cpu) {
-            Some(root) => (CgroupVersion::One, root, own(&has_cpu)),
+        let (version, root, group) = match mount("cgroup", &is_its) {
+            Some(root) => (CgroupVersion::One, root, own(&is_its)),
             None => (CgroupVersion::Two, mount("cgroup2", &|_| true)?, own(&str::is_empty)),
         };
         let inner = root.join(group);
@@ -142,7 +148,7 @@ fn look() -> u32 {
 fn milli_now() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let all = u32::try_from(cores).unwrap_or(u32::MAX).saturating_mul(1000);
-    let quota = CpuGroup::own().ok().flatten().and_then(|group| group.quota_milli());
+    let quota = ControlGroup::own().ok().flatten().and_then(|group| group.quota_milli());
     quota.map_or(all, |quota| quota.min(all)).max(1)
 }
 
@@ -161,7 +167,7 @@ mod tests {
         let root = temp.path().join("tree");
         let leaf = root.join("pod/container");
         write(&leaf, "cpu.max", "max 100000\n");
-        let group = CpuGroup { version: CgroupVersion::Two, root: root.clone(), folder: leaf.clone() };
+        let group = ControlGroup { version: CgroupVersion::Two, root: root.clone(), folder: leaf.clone() };
         assert_eq!(group.quota_milli(), None);
         write(&root.join("pod"), "cpu.max", "25000 100000\n");
         assert_eq!(group.quota_milli(), Some(250));
@@ -176,7 +182,7 @@ mod tests {
     fn groups_of_version_1_say_it_in_two_files_and_nonsense_is_no_quota() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().to_owned();
-        let group = CpuGroup { version: CgroupVersion::One, root: root.clone(), folder: root.clone() };
+        let group = ControlGroup { version: CgroupVersion::One, root: root.clone(), folder: root.clone() };
         write(&root, "cpu.cfs_period_us", "10000\n");
         for (quota, milli) in [("1000\n", Some(100)), ("-1\n", None), ("?\n", None), ("", None)] {
             write(&root, "cpu.cfs_quota_us", quota);

@@ -56,7 +56,7 @@ mod store;
 mod task;
 
 pub use config::{ByteSize, ClusterId, Config, ConfigError, DeviceConfig, LogPatience, PeerConfig};
-pub use cpu_share::{CgroupVersion, CpuGroup};
+pub use cpu_share::{CgroupVersion, ControlGroup};
 pub use error::{StartError, Stopped};
 pub use home::HomeFileError;
 pub use node::{Node, NodeHandle};

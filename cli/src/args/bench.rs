@@ -56,7 +56,8 @@ pub(crate) enum Bench {
     /// Rebuild a node that has lost everything, beside what its bytes cost the devices and the wire alone
     #[command(
         after_help = "Examples:\n  rackscan bench rebuild\n  rackscan bench rebuild --scale 0.1 --nodes 5 --repeat 1\n  \
-                            sudo rackscan bench rebuild --wire-rate 200 --schedule relay\n\n\
+                            sudo rackscan bench rebuild --wire-rate 200 --schedule relay\n  \
+                            sudo rackscan bench rebuild --disk-rate 100\n\n\
                             The nodes are its own: they are made in the folder, and gone afterwards."
     )]
     Rebuild(BenchRebuild),

@@ -97,6 +97,9 @@ pub(crate) struct BenchRebuild {
     /// Let only so many megabytes (10^6 bytes) a second through the wire, of both directions together; over tcp, needs root
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) wire_rate: Option<u32>,
+    /// Let only so many megabytes (10^6 bytes) a second be read from the disk of each node, and as many be written; needs root
+    #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) disk_rate: Option<u32>,
     /// Where the nodes' folders are made, on a filesystem with direct IO
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,

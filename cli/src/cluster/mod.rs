@@ -26,5 +26,5 @@ pub(crate) use process::{
 pub(crate) use relays::RelayOptions;
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};
 pub(crate) use shaped::{ShapedNodes, ShapedOptions};
-pub(crate) use shaping::{ClientLink, NarrowWire, Quota, Shaped};
+pub(crate) use shaping::{ClientLink, NarrowWire, Quota, Shaped, SlowDisks};
 pub(crate) use stage::{Stage, StageOptions};

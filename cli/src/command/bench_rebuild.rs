@@ -3,7 +3,7 @@
 use super::{bench::write_lines, load};
 use crate::{
     args::{BenchRebuild, Format, Global, ScheduleArgument, Wire},
-    cluster::{ClusterFile, NarrowWire, Shape, create},
+    cluster::{ClusterFile, NarrowWire, Shape, SlowDisks, create},
     failure::{Failure, at_path},
     output::{Cell, TextTable, bytes},
     progress,
@@ -33,12 +33,15 @@ pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> 
         })?),
         None => None,
     };
+    // Before the nodes: whoever may not has an answer at once.
+    let disks = asked.disk_rate.map(|_| slow_disks(asked)).transpose()?;
+    let held = Held { wire: narrow.as_ref(), disks: disks.as_ref() };
     let mut nodes = Nodes::start(global, asked)?;
     let mut turns: Vec<Vec<RebuildTurn>> = vec![Vec::new(); asked.schedule.len()];
     for turn in 1..=asked.repeat {
         for (schedule, turns) in asked.schedule.iter().zip(&mut turns) {
             let bar = progress::mending(&format!("turn {turn} of {}, {}", asked.repeat, name(*schedule)));
-            turns.push(nodes.turn(asked, *schedule, narrow.as_ref(), &bar.listener())?);
+            turns.push(nodes.turn(asked, *schedule, held, &bar.listener())?);
             bar.end();
         }
     }
@@ -50,6 +53,7 @@ pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> 
             wire: nodes.global.wire.map_or("shm", |_| "tcp").to_owned(),
             schedule: name(*schedule).to_owned(),
             wire_mb_per_s: asked.wire_rate,
+            disk_mb_per_s: asked.disk_rate,
             node: asked.node,
         };
         lines.extend(line(&setting, turns).map_err(|error| Failure::of(&error))?);
@@ -61,6 +65,29 @@ fn name(schedule: ScheduleArgument) -> &'static str {
     match schedule {
         ScheduleArgument::Naive => "naive",
         ScheduleArgument::Relay => "relay",
+    }
+}
+
+fn slow_disks(asked: &BenchRebuild) -> Result<SlowDisks, Failure> {
+    fs::create_dir_all(&asked.folder).map_err(at_path(&asked.folder))?;
+    SlowDisks::create(asked.nodes, &asked.folder).map_err(|problem| {
+        Failure::Runtime(format!("the disks cannot be made slow: {problem}; leave out --disk-rate"))
+    })
+}
+
+/// What a rebuild is held back by.
+#[derive(Clone, Copy)]
+struct Held<'h> {
+    wire: Option<&'h NarrowWire>,
+    disks: Option<&'h SlowDisks>,
+}
+
+impl Held<'_> {
+    /// Makes it so narrow and slow; as they are if `asked` is none.
+    fn set(self, asked: Option<&BenchRebuild>) -> Result<(), Failure> {
+        let wire = self.wire.map_or(Ok(()), |wire| wire.set(asked.and_then(|asked| asked.wire_rate)));
+        let disks = self.disks.map_or(Ok(()), |disks| disks.set(asked.and_then(|asked| asked.disk_rate)));
+        wire.and(disks).map_err(Failure::Runtime)
     }
 }
 
@@ -100,25 +127,25 @@ impl Nodes {
         session.lose(&global, node, false)
     }
 
-    /// A node loses all, and gets it back over a wire that is as narrow as asked for meanwhile.
+    /// A node loses all, and gets it back over a wire and from disks that are as asked for meanwhile.
     fn turn(
         &mut self,
         asked: &BenchRebuild,
         schedule: ScheduleArgument,
-        narrow: Option<&NarrowWire>,
+        held: Held<'_>,
         listener: &(dyn Fn(&MendProgress) + Sync),
     ) -> Result<RebuildTurn, Failure> {
         self.lose(asked.node)?;
         let before = self.relayed()?;
-        if let Some(narrow) = narrow {
-            narrow.set(asked.wire_rate).map_err(Failure::Runtime)?;
+        if let Some(disks) = held.disks {
+            // One of them is a new process.
+            disks.hold(&self.session()?.pids()).map_err(Failure::Runtime)?;
         }
+        held.set(Some(asked))?;
         let started = Instant::now();
         let rebuilt = self.rebuild(asked.node, schedule, listener);
         let seconds = started.elapsed().as_secs_f64();
-        if let Some(narrow) = narrow {
-            narrow.set(None).map_err(Failure::Runtime)?;
-        }
+        held.set(None)?;
         let rebuilt = rebuilt?;
         // Nodes count what they relay when they rest, which they do while everything is looked at.
         self.check()?;
@@ -224,6 +251,7 @@ fn shown(lines: &[RebuildLine]) -> String {
         "nodes",
         "wire",
         "MB/s of it",
+        "of a disk",
         "schedule",
         "rebuilt",
         "read per byte",
@@ -231,6 +259,7 @@ fn shown(lines: &[RebuildLine]) -> String {
         "s",
         "MB/s",
         "of devices",
+        "of slowest disk",
         "of wire",
     ];
     let mut table = TextTable::new(&columns);
@@ -241,6 +270,7 @@ fn shown(lines: &[RebuildLine]) -> String {
             Cell::from(line.nodes),
             Cell::from(line.wire.as_str()),
             Cell::Number(line.wire_mb_per_s.map_or_else(String::new, |rate| rate.to_string())),
+            Cell::Number(line.disk_mb_per_s.map_or_else(String::new, |rate| rate.to_string())),
             Cell::from(line.schedule.as_str()),
             Cell::Number(bytes(line.rebuilt_bytes)),
             figure(line.read_per_byte, 3),
@@ -248,6 +278,7 @@ fn shown(lines: &[RebuildLine]) -> String {
             figure(taken, 2),
             figure(line.mb_per_s, 0),
             figure(line.of_devices, 2),
+            Cell::Number(line.of_disk.map_or_else(String::new, |of| format!("{of:.2}"))),
             Cell::Number(line.of_wire.map_or_else(String::new, |of| format!("{of:.2}"))),
         ]);
     }
