@@ -115,7 +115,7 @@ pub const LINES_READS_MAX: usize = 96;
 pub const POSTS: usize = 4;
 /// The longest message in one of them, in bytes: an answer with several values of 1 KiB.
 pub const POST_BODY_BYTES: usize = 8 << 10;
-/// How long `Lines` poll before they sleep in the kernel; every poll that finds nothing yields the processor.
+/// How long `Lines` poll at most before they sleep in the kernel (`rackscan_fabric::Spin`); every poll that finds nothing yields the processor.
 pub const LINES_SPIN: Duration = Duration::from_micros(20);
 /// How soon a lost node is connected to again, at first. Each failure doubles it.
 pub const LINES_BACKOFF_MIN: Duration = Duration::from_millis(10);

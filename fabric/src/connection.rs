@@ -235,11 +235,21 @@ impl Connection {
 
     /// Appends what has happened since the last poll to `events` and says how many events that was. Never waits.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> usize {
+        self.take(events, |queue, events| queue.poll(events))
+    }
+
+    /// As `poll`, for who was woken by something else: [`Connection::wait_fd`] was not readable since [`Connection::arm`] returned true. What memory does not show is
+    /// seen later then, without a system call for each connection and wake-up; the connection may stay armed, and be armed again.
+    pub fn glance(&mut self, events: &mut Vec<Event>) -> usize {
+        self.take(events, |queue, events| queue.glance(events))
+    }
+
+    fn take(&mut self, events: &mut Vec<Event>, take: impl FnOnce(&mut dyn Queue, &mut Vec<Event>)) -> usize {
         if self.ended.is_some() {
             return 0;
         }
         let before = events.len();
-        self.queue.poll(events);
+        take(self.queue.as_mut(), events);
         for event in &events[before..] {
             self.count_event(event);
         }

@@ -206,11 +206,12 @@ impl AsFd for Listener {
 impl Acceptor {
     fn accept(&mut self) -> Result<Option<Connection>, ConnectError> {
         let mut finished = self.arrivals.finished.lock();
-        let next = finished.pop_front().transpose();
-        if finished.is_empty() {
+        // What is there has rung, and nobody rings for what is not.
+        let next = finished.pop_front();
+        if next.is_some() && finished.is_empty() {
             self.arrivals.arrived.drain();
         }
-        next
+        next.transpose()
     }
 }
 

@@ -36,6 +36,11 @@ pub(crate) trait Queue: Send {
     /// Appends what has happened, at most `EVENTS_PER_POLL_MAX` events.
     fn poll(&mut self, events: &mut Vec<Event>);
 
+    /// As `poll`, for an owner that knows that `wait_fd` is not readable: what is armed may stay so while memory shows nothing.
+    fn glance(&mut self, events: &mut Vec<Event>) {
+        self.poll(events);
+    }
+
     /// Becomes readable when there may be something to poll, provided that `arm` returned true since the last poll.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 

@@ -78,3 +78,10 @@ impl Drop for Guard {
         }
     }
 }
+
+/// Makes the calling thread so nice; one that may not be goes on as it is.
+pub(crate) fn be_nice(nice: u8) {
+    if let Err(error) = rackscan_fabric::be_nice(nice) {
+        tracing::warn!(nice, %error, "a thread keeps its priority");
+    }
+}

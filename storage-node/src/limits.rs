@@ -141,6 +141,8 @@ pub const MAILBOX_MAX: usize = REQUESTS_PER_REACTOR_MAX + CONNECTIONS_PER_REACTO
 pub const TRANSACTIONS_BYTES_MIN: u64 = 1 << 20;
 /// The most.
 pub const TRANSACTIONS_BYTES_MAX: u64 = 1 << 38;
+/// The nicest that a thread can be.
+pub const NICE_MAX: u8 = 19;
 /// The smallest bound of a home's log that can be configured.
 pub const TRANSACTIONS_LOG_BYTES_MIN: u64 = 1 << 20;
 /// What requests in progress hold of a home's memory: one part in so many ..
@@ -226,7 +228,7 @@ pub const COLLECTED_PER_TURN: usize = 256;
 
 /// How long a reactor that has just worked polls before it sleeps in the kernel. Long enough for a client that was just answered over
 /// shared memory to ask again (10 us were not, 50 gained no more in interleaved turns), and short: on a small host the client that it
-/// waits for needs this processor.
+/// waits for needs this processor. The longest: where what comes next is far away, it is less (`rackscan_fabric::Spin`).
 pub const REACTOR_SPIN: Duration = Duration::from_micros(25);
 /// How long stopping waits for requests in progress.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(5);

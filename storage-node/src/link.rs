@@ -256,7 +256,11 @@ impl Link {
     /// Takes what has happened, and lets what waits go out where there is room now. Returns whether anything happened.
     pub(crate) fn poll(&mut self, events: &mut Vec<Event>) -> bool {
         self.release();
-        let happened = self.connection.poll(events) > 0;
+        // Without a system call as long as its watch has not fired.
+        let happened = match self.watch {
+            Some(_) => self.connection.glance(events),
+            None => self.connection.poll(events),
+        } > 0;
         while let Some(next) = self.waiting.pop_front() {
             let posted = match &next {
                 Waiting::Transfer(id, operation) => {

@@ -111,13 +111,7 @@ pub enum RefreshError {
 /// # Errors
 /// When the system refuses.
 pub fn be_nice(nice: u8) -> Result<(), RefreshError> {
-    if nice == 0 {
-        return Ok(());
-    }
-    // Of the calling thread: on Linux, threads have priorities of their own, which new ones inherit.
-    rustix::process::getpriority_process(None)
-        .and_then(|own| rustix::process::setpriority_process(None, own.max(nice.into())))
-        .map_err(|source| RefreshError::Nice { nice, source: source.into() })
+    rackscan_fabric::be_nice(nice).map_err(|source| RefreshError::Nice { nice, source })
 }
 
 /// What a stream did.

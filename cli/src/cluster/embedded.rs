@@ -36,6 +36,8 @@ const _: () = assert!(SOCKET_LONGEST.len() == "/node65535.socket.relay".len());
 const MEMORY_BYTES: u64 = 304 << 20;
 /// What of that is for keys and changed rows: some 50,000 rows of orders and lines.
 const TRANSACTIONS: &str = "64MiB";
+/// Queries run on the same host, and get its processors first (decision 0040).
+const TRANSACTIONS_NICE: u8 = 19;
 
 /// Wires that each node listens on, and relays stripes over.
 const WIRES: u64 = 2;
@@ -107,7 +109,8 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
             text,
             "\n[[node]]\nnode = {node}\ndata_dir = \"node{node}\"\ndevices = [{}]\n\
              listen = [{}, \"tcp:127.0.0.1:{}\"]\nrelay = [{}, \"tcp:127.0.0.1:{}\"]\nrelay_memory = \"{}MiB\"\n\
-             memory_budget = \"{budget}MiB\"\ntransactions = \"{TRANSACTIONS}\"\n",
+             memory_budget = \"{budget}MiB\"\ntransactions = \"{TRANSACTIONS}\"\n\
+             transactions_nice = {TRANSACTIONS_NICE}\n",
             devices.join(", "),
             shm(""),
             port(),

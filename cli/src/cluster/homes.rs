@@ -30,8 +30,8 @@ impl HomeOptions {
         OwnNodes::start(folder, "keys", &shape, &mut |node| {
             node.insert("transactions".to_owned(), size(*transactions_bytes));
             node.insert("memory_budget".to_owned(), size(MEMORY_BYTES + transactions_bytes));
-            // Nothing is loaded here.
-            for key in ["relay", "relay_memory"] {
+            // Nothing is loaded here, and no query runs.
+            for key in ["relay", "relay_memory", "transactions_nice"] {
                 node.remove(key);
             }
             node.insert("cache".to_owned(), size(0));

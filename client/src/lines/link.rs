@@ -109,6 +109,8 @@ pub(super) struct Link {
     /// Memory for the next message.
     bytes: Vec<u8>,
     held: bool,
+    /// Whether its connection was readable, and was not polled since.
+    is_woken: bool,
 }
 
 impl Link {
@@ -126,6 +128,7 @@ impl Link {
             heard: now,
             bytes: Vec::new(),
             held: false,
+            is_woken: false,
         }
     }
 
@@ -325,7 +328,11 @@ impl Link {
     /// Takes what has come; `scratch` is empty before and after.
     pub(super) fn poll(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
         let State::Up(up) = &mut self.state else { return };
-        let happened = up.connection.poll(scratch) > 0;
+        // Without a system call for each node that has not woken us.
+        let happened = match std::mem::take(&mut self.is_woken) {
+            true => up.connection.poll(scratch),
+            false => up.connection.glance(scratch),
+        } > 0;
         // Before an end that was polled with them is believed.
         self.take_posts(node, events);
         if !happened {
@@ -393,8 +400,10 @@ impl Link {
     pub(super) fn look(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
         // Something is there to be polled, until the connection can be armed; a poll after that looks at everything.
         for _ in 0..LOOKS_MAX {
+            self.is_woken = true;
             self.poll(node, scratch, events);
             if self.arm() {
+                self.is_woken = true;
                 return self.poll(node, scratch, events);
             }
         }
@@ -431,6 +440,11 @@ impl Link {
             up.connection.arm() && !up.posts.as_mut().is_some_and(|posts| posts.replies.look())
         };
         self.up_mut().is_none_or(is_armed)
+    }
+
+    /// Its connection was found to be readable.
+    pub(super) fn woken(&mut self) {
+        self.is_woken = true;
     }
 
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -28,7 +28,7 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use rackscan_fabric::{
-    Access, Address, ClusterKey, Event, OutOfBounds, PostError, RawSlice, Region, RemoteRegion, Wire,
+    Access, Address, ClusterKey, Event, OutOfBounds, PostError, RawSlice, Region, RemoteRegion, Spin, Wire,
 };
 use rackscan_format::{
     codec::CodecError,
@@ -41,7 +41,7 @@ use crate::{
     cluster::{address_of, check_ids},
     dial::Line,
     doorbell::Doorbell,
-    limits::{CONNECT_TIME_MAX, DIAL_TIME_MAX, LINES_MEMORY_BYTES_MIN},
+    limits::{CONNECT_TIME_MAX, DIAL_TIME_MAX, LINES_MEMORY_BYTES_MIN, LINES_SPIN},
 };
 use link::{Link, Peer};
 pub(crate) use posts::Posts;
@@ -207,6 +207,8 @@ pub struct Lines {
     dialled: mpsc::Receiver<Dialled>,
     to_dialled: mpsc::SyncSender<Dialled>,
     holds: bool,
+    /// How long it polls before it sleeps.
+    spin: Spin,
     /// When deadlines were last looked at.
     seen_to: Instant,
     /// What has happened and was not reported.
@@ -254,6 +256,7 @@ impl Lines {
             dialled,
             to_dialled,
             holds: false,
+            spin: Spin::new(LINES_SPIN),
             seen_to: Instant::now(),
             ready: Vec::new(),
             scratch: Vec::new(),

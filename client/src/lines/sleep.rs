@@ -10,11 +10,10 @@ use std::{
 };
 
 use rackscan_device::Wait;
-use rackscan_fabric::spin_time;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{LineEvent, Lines, link::Link};
-use crate::limits::{EXPIRY_PERIOD, LINES_SPIN};
+use crate::limits::EXPIRY_PERIOD;
 
 impl Lines {
     /// Appends what has happened to `events` and says how many events that was; none may also mean that the bell was rung. Waits as told:
@@ -30,7 +29,7 @@ impl Lines {
         if events.len() > before || wait == Wait::Now || self.bell.was_rung() {
             return events.len() - before;
         }
-        let spin_until = now + spin_time(LINES_SPIN);
+        let spin_until = now + self.spin.time();
         loop {
             self.see_to(now, events);
             let idle = || self.links.iter().all(|link| link.next_deadline().is_none() && link.up().is_some());
@@ -96,6 +95,7 @@ impl Lines {
             !rung && !self.dialled_bell.load(Ordering::SeqCst) && self.links.iter_mut().all(Link::arm);
         if is_idle {
             let until = self.links.iter().filter_map(Link::next_deadline).chain(until).min();
+            let from = Instant::now();
             let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
             let mut fds = Vec::with_capacity(self.links.len() + 1);
             fds.push(PollFd::new(&*self.bell.bell, PollFlags::IN));
@@ -103,6 +103,11 @@ impl Lines {
             fds.extend(connections.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             // Whatever poll answers, the caller looks at everything next.
             let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+            let readable: Vec<bool> = fds.iter().skip(1).map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            let watched = self.links.iter_mut().filter(|link| link.wait_fd().is_some());
+            watched.zip(readable).filter(|(_, readable)| *readable).for_each(|(link, _)| link.woken());
+            self.spin.slept(from.elapsed());
         }
         self.bell.bell.wake_up();
         rung

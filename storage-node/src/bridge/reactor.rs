@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! mail, listeners, connections, inbox, ring -- each looked at without waiting --> requests advance --> replies
-//! nothing happened for a moment: arm the inbox and every connection, then sleep in one system call on the ring, which
+//! nothing happened for a moment, if asking again has paid of late: arm the inbox and every connection, then sleep in one system call on the ring, which
 //! watches them, the listeners and the mailbox's bell
 //! ```
 //!
@@ -18,7 +18,7 @@ mod posts;
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
 use rackscan_device::{Completion, DeviceIo, Token, Wait};
-use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError, spin_time};
+use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError, Spin};
 use rackscan_format::message::{Answer, Refusal, ReplyMessage, RequestMessage};
 
 use super::{
@@ -99,20 +99,25 @@ impl Reactor {
 
     /// Serves until the node stops.
     pub(crate) fn run(mut self) {
-        let mut last_work = Instant::now();
+        let (mut last_work, mut spin) = (Instant::now(), Spin::new(REACTOR_SPIN));
         loop {
-            if self.turn() {
+            let happened = self.turn();
+            if happened {
                 last_work = Instant::now();
             }
             if self.is_over() {
                 break;
             }
-            if last_work.elapsed() < spin_time(REACTOR_SPIN) {
+            if happened || last_work.elapsed() < spin.time() {
                 std::thread::yield_now();
                 continue;
             }
-            self.sleep();
+            let from = Instant::now();
+            let has_slept = self.sleep();
             last_work = Instant::now();
+            if has_slept {
+                spin.slept(last_work - from);
+            }
         }
         for link in self.core.links.iter_mut().filter_map(Option::take) {
             add(&self.core.node.metrics.connections_open, 0_u64.wrapping_sub(1));
@@ -143,18 +148,19 @@ impl Reactor {
         self.tasks.len() == 0 && home_is_idle || Instant::now() >= deadline
     }
 
-    /// Sleeps until a device, a connection, a listener or another thread has something.
-    fn sleep(&mut self) {
+    /// Sleeps until a device, a connection, a listener or another thread has something; false if there is something already.
+    fn sleep(&mut self) -> bool {
         if !self.ended.is_empty() || self.core.home.is_busy() {
-            return;
+            return false;
         }
         let Core { links, io, .. } = &mut self.core;
         let armed = self.intake.arm() && links.iter_mut().flatten().all(|link| link.arm(io));
         if !armed || self.core.mailbox.has_mail() {
-            return;
+            return false;
         }
         let wait = self.stop_deadline.map_or(Wait::ForOne, Wait::Until);
         self.reap(wait);
+        true
     }
 
     fn reap(&mut self, wait: Wait) -> bool {

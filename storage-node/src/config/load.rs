@@ -211,6 +211,10 @@ impl Config {
         {
             return fault("transactions", bytes.to_string(), format!("0, or {least} to {most} bytes"));
         }
+        if self.transactions_nice > limits::NICE_MAX {
+            let most = limits::NICE_MAX;
+            return fault("transactions_nice", self.transactions_nice.to_string(), format!("0 to {most}"));
+        }
         let least = limits::TRANSACTIONS_LOG_BYTES_MIN;
         if let Some(bytes) = self.transactions_log
             && bytes.0 < least
@@ -369,6 +373,7 @@ mod tests {
                 ["peers is node 1 twice", "each once"],
             ),
             ("transactions_log = 4096", ["transactions_log is 4KiB", "at least 1048576"]),
+            ("transactions_nice = 20", ["transactions_nice is 20", "0 to 19"]),
             ("cache = \"480MiB\"", ["memory_budget is 512MiB", "beside a cache of 503316480 bytes"]),
         ] {
             let others = TEXT.lines().filter(|line| !(extra.contains("peers") && line.contains("peers")));

@@ -11,6 +11,7 @@
 //! cache = "64MiB"                   # of the memory budget, for pages that are wanted often; "0" for none
 //! transactions = "32MiB"            # of the memory budget, for keys and their versions; "0" keeps no keys
 //! transactions_log = "1GiB"         # the most that their log takes of the disk; without it, all there is
+//! transactions_nice = 0             # how nice the threads are that write transactions down, here and as copies: up to 19, where queries of the same host come first
 //! reactors = 1
 //! scan_workers = 2
 //! pin_cores = [0, 1]
@@ -131,6 +132,9 @@ pub struct Config {
     /// disk has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions_log: Option<ByteSize>,
+    /// How nice the threads are that write logs of transactions, their copies, and to other nodes: 0 to 19. More than 0 is for hosts that run queries, too: those get the processors first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub transactions_nice: u8,
     /// The other nodes of the cluster. A node that knows them ends transactions whose coordinator is gone; one that knows none leaves
     /// them in doubt. The next two of them in the ring of ids keep copies of its log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -258,6 +262,7 @@ impl Config {
             cache: None,
             transactions: None,
             transactions_log: None,
+            transactions_nice: 0,
             peers: Vec::new(),
             reactors: defaults::reactors(),
             scan_workers: defaults::scan_workers(),
@@ -335,6 +340,10 @@ impl Config {
         let first = before + usize::from(poller) * each;
         (0..self.pin_cores.len()).filter_map(|thread| self.core_of(first + thread)).collect()
     }
+}
+
+fn is_zero(value: &u8) -> bool {
+    *value == 0
 }
 
 #[cfg(test)]

@@ -25,7 +25,11 @@ use super::{
     shelf::{Part, Shelves, Trouble},
 };
 use crate::{
-    config::Config, error::StartError, lifecycle::Lifecycle, limits::KEEPING_QUEUE_MAX, mailbox::ReplyTo,
+    config::Config,
+    error::StartError,
+    lifecycle::{self, Lifecycle},
+    limits::KEEPING_QUEUE_MAX,
+    mailbox::ReplyTo,
 };
 
 /// The folder of all copies, in the node's.
@@ -129,8 +133,10 @@ impl Keeping {
         }
         let (jobs, orders) = sync_channel(KEEPING_QUEUE_MAX);
         let (folder, guarded): (PathBuf, _) = (config.data_dir.join(FOLDER), Arc::clone(lifecycle));
+        let nice = config.transactions_nice;
         let run = move || {
             let _guard = guarded.guard("the thread of copies of logs");
+            lifecycle::be_nice(nice);
             work(Shelves::new(folder), &orders, &guarded);
         };
         let thread = std::thread::Builder::new().name(format!("n{}-copies", config.node)).spawn(run);

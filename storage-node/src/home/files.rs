@@ -325,7 +325,8 @@ pub(super) fn start_log(
     let name = format!("n{}", config.node);
     let file =
         found.file.try_clone().map_err(|source| StartError::Os { action: "share the log's file", source })?;
-    LogThread::start(&name, folder, file, found.end.offset_bytes, first, Arc::clone(lifecycle))
+    let thread = (name.as_str(), config.transactions_nice);
+    LogThread::start(thread, folder, file, found.end.offset_bytes, first, Arc::clone(lifecycle))
 }
 
 /// Counts on.

@@ -33,7 +33,7 @@ use super::{
 use crate::{
     copies::successor,
     error::StartError,
-    lifecycle::Lifecycle,
+    lifecycle::{self, Lifecycle},
     limits::{LOG_QUEUE_MAX, LOG_RETRY, LOG_STEP_BYTES},
     mailbox::{Mail, Mailbox},
 };
@@ -71,9 +71,9 @@ pub(super) struct LogThread {
 }
 
 impl LogThread {
-    /// Starts the thread, which reports to `mailbox`. It ends with the way to it.
+    /// Starts the thread, so nice, which reports to `mailbox`. It ends with the way to it.
     pub(super) fn start(
-        name: &str,
+        (name, nice): (&str, u8),
         folder: Folder,
         file: File,
         end_bytes: u64,
@@ -83,6 +83,7 @@ impl LogThread {
         let (commands, orders) = sync_channel(LOG_QUEUE_MAX);
         let run = move || {
             let _guard = lifecycle.guard("the thread of the log of transactions");
+            lifecycle::be_nice(nice);
             let mut writing = Writing::new(folder, file, end_bytes, |report| mailbox.send(Mail::Log(report)));
             if let Err(fatal) = writing.run(&orders) {
                 lifecycle.fail(&fatal.0);

@@ -39,7 +39,7 @@ use crate::{
     copies::keepers,
     error::StartError,
     home::{HomeShared, log_files},
-    lifecycle::Lifecycle,
+    lifecycle::{self, Lifecycle},
     limits::{ERRANDS_MAX, PEER_MEMORY_BYTES, PEER_PATIENCE},
     mailbox::Mailbox,
 };
@@ -193,8 +193,10 @@ pub(crate) fn start(
         mailbox,
     };
     let guarded = Arc::clone(lifecycle);
+    let nice = config.transactions_nice;
     let run = move || {
         let _guard = guarded.guard("the thread that talks to other nodes");
+        lifecycle::be_nice(nice);
         thread.run();
     };
     let thread = std::thread::Builder::new().name(format!("n{}-peers", config.node)).spawn(run);
