@@ -46,7 +46,7 @@ pub const RELAY_LANES: usize = 2;
 pub const RELAY_SESSION_BYTES_MAX: u64 = 32 << 20;
 /// How often who relays looks for another stripe while one is under way.
 pub const RELAY_LOOK: Duration = Duration::from_millis(2);
-/// Bytes of a set from which on its parity is relayed: for less, opening a session takes longer than computing it.
+/// Bytes of a set from which on its parity is relayed, or what a node has lost of it: for less, opening a session takes longer than computing it.
 pub const RELAYED_BYTES_MIN: u64 = 1 << 20;
 /// Stripes whose parity is computed by the client at a time.
 pub const PARITY_STRIPES_MAX: usize = 2;

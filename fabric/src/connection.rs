@@ -239,7 +239,8 @@ impl Connection {
     }
 
     /// As `poll`, for who was woken by something else: [`Connection::wait_fd`] was not readable since [`Connection::arm`] returned true. What memory does not show is
-    /// seen later then, without a system call for each connection and wake-up; the connection may stay armed, and be armed again.
+    /// seen later then, without a system call for each connection and wake-up; the connection stays armed if there is nothing, and has to be armed again before the next sleep as after `poll`, which
+    /// this is where nothing is armed.
     pub fn glance(&mut self, events: &mut Vec<Event>) -> usize {
         self.take(events, |queue, events| queue.glance(events))
     }
@@ -318,14 +319,14 @@ impl Connection {
     }
 
     /// A descriptor that a reactor can watch for reading (`poll`, `epoll`, `IORING_OP_POLL_ADD`) together with
-    /// others. It means something only while [`Connection::arm`] has returned true and `poll` was not called since.
+    /// others. It means something only while [`Connection::arm`] has returned true and neither `poll` nor `glance` was called since.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.queue.wait_fd()
     }
 
     /// Announces that the owner is about to sleep on [`Connection::wait_fd`]. False means: do not sleep, poll.
-    /// After waking, call `poll` (a wake-up may be spurious) and `arm` again before the next sleep.
+    /// After waking, call `poll` (a wake-up may be spurious), or `glance` if something else woke the owner, and `arm` again before the next sleep.
     pub fn arm(&mut self) -> bool {
         self.ended.is_some() || self.queue.arm()
     }

@@ -105,6 +105,7 @@ on_every_wire! {
     messages::both_sides_may_send_more_than_fits_in_between,
     messages::a_sleeper_is_woken_however_the_race_goes,
     messages::one_reactor_sleeps_on_many_connections,
+    messages::who_is_woken_by_one_connection_glances_at_the_others_and_misses_nothing,
     order::a_read_does_not_see_what_was_posted_after_it,
     order::a_message_behind_a_read_is_seen_after_the_read_has_taken_its_bytes,
     order::reads_of_both_sides_and_what_is_behind_them_do_not_block_each_other,

@@ -145,8 +145,9 @@ impl Nodes {
         let started = Instant::now();
         let rebuilt = self.rebuild(asked.node, schedule, listener);
         let seconds = started.elapsed().as_secs_f64();
-        held.set(None)?;
+        let as_before = held.set(None);
         let rebuilt = rebuilt?;
+        as_before?;
         // Nodes count what they relay when they rest, which they do while everything is looked at.
         self.check()?;
         Ok(RebuildTurn {

@@ -80,11 +80,19 @@ fn number(data: &Data, sql: &str) -> u64 {
 
 /// How nice each thread of a process is.
 fn nice(pid: u32) -> Vec<i64> {
+    named(pid).into_iter().map(|(_, nice)| nice).collect()
+}
+
+/// The same, with their names.
+fn named(pid: u32) -> Vec<(String, i64)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process").filter_map(Result::ok);
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
     // Behind the name, which is in parentheses, stands the third field; the nineteenth is meant.
-    let nice = |stat: String| stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse().ok();
-    stats.map(|stat| nice(stat).expect("a number")).collect()
+    let one = |stat: String| {
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        Some((name.to_owned(), rest.split_whitespace().nth(16)?.parse().ok()?))
+    };
+    stats.map(|stat| one(stat).expect("a number")).collect()
 }
 
 #[test]
@@ -161,7 +169,7 @@ fn streams_refresh_when_they_are_told_and_rest_between() {
 }
 
 #[test]
-fn all_threads_of_streams_are_nice_and_nodes_are_not() {
+fn all_threads_of_streams_are_nice_and_of_nodes_those_that_write_transactions_down() {
     let data = Data::new("nice");
     data.run("load tpch --scale 0.01").succeeds();
     let ours = nice(std::process::id())[0];
@@ -173,7 +181,12 @@ fn all_threads_of_streams_are_nice_and_nodes_are_not() {
     let nodes: Vec<u32> = processes(&data).into_iter().filter(|pid| *pid != child.id()).collect();
     assert_eq!(nodes.len(), 4, "the streams have started them");
     for node in nodes {
-        assert!(nice(node).iter().all(|nice| *nice == ours), "{:?}", nice(node));
+        let writes = |name: &str| ["-log", "-copies", "-peers"].iter().any(|part| name.ends_with(part));
+        let (writers, others): (Vec<_>, Vec<_>) = named(node).into_iter().partition(|(name, _)| writes(name));
+        assert!(writers.len() == 3 && writers.iter().all(|(_, nice)| *nice == 19), "{writers:?}");
+        // Threads that connect to other nodes are of those that talk to them.
+        let is_ours = |(name, nice): &(String, i64)| *nice == ours || name.contains("dial");
+        assert!(others.iter().all(is_ours), "{others:?}");
     }
     assert!(ended(child).status.success());
 }

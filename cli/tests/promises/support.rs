@@ -180,9 +180,10 @@ pub(crate) fn kill(pid: u32) {
     assert!(status.success(), "kill -9 {pid}");
     for _ in 0..1000 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the name, which is in parentheses, stands the state: Z is one whose end nobody has asked for yet.
+        // Behind the name, which is in parentheses, stands the state: Z is one whose end nobody has asked for yet. Its other threads may still be about to end, and hold its sockets.
         let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-        if state.is_empty() || state.starts_with('Z') {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        if state.is_empty() || state.starts_with('Z') && threads <= 1 {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));

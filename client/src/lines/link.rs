@@ -328,8 +328,9 @@ impl Link {
     /// Takes what has come; `scratch` is empty before and after.
     pub(super) fn poll(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
         let State::Up(up) = &mut self.state else { return };
-        // Without a system call for each node that has not woken us.
-        let happened = match std::mem::take(&mut self.is_woken) {
+        // Without a system call for each node that has not woken us. A reply in a box has rung, too, and nobody else would take note of that.
+        let has_reply = up.posts.as_mut().is_some_and(|posts| posts.replies.look());
+        let happened = match std::mem::take(&mut self.is_woken) || has_reply {
             true => up.connection.poll(scratch),
             false => up.connection.glance(scratch),
         } > 0;

@@ -234,11 +234,29 @@ async fn a_survivor_with_rotten_bytes_does_not_spoil_what_is_rebuilt() {
     std::os::unix::fs::FileExt::write_all_at(&file, &[0x5A; 700], extent.offset_bytes + 300).unwrap();
     lose(&mut rack, 1);
     let cluster = rack.connect(0).await.unwrap();
+    let relayed = done(&rack, &cluster).await.0.stripes;
     let report = cluster.rebuild(id(1), &ScrubOptions::default(), &|_| {}).await.unwrap();
     assert!(report.left.is_empty(), "{report:?}");
+    assert!(done_with(&rack, &cluster, relayed + 1).await.0.stripes > relayed, "relays took part");
     let options = ScrubOptions { repair: true, equations: false, ..ScrubOptions::default() };
     let mended = cluster.scrub(TableId(7), &options, &|_| {}).await.unwrap();
     assert!(mended.is_whole(), "{mended:?}");
+    assert!(is_whole(&cluster, 7).await);
+    assert_eq!(is_read(&cluster, &before).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn little_that_a_node_has_lost_is_mended_by_the_client() {
+    let mut rack = Rack::relaying(4, DEVICE_BYTES);
+    let cluster = rack.connect(0).await.unwrap();
+    load(&cluster, definition(7, &rack.ids(), Some(Protection::TwoD)), &[1, 1, 1, 1]).await;
+    let before = table(&cluster, 7).await;
+    drop(cluster);
+    lose(&mut rack, 1);
+    let cluster = rack.connect(0).await.unwrap();
+    let report = cluster.rebuild(id(1), &ScrubOptions::default(), &|_| {}).await.unwrap();
+    assert!(report.left.is_empty() && report.rebuilt_bytes() > 0, "{report:?}");
+    assert_eq!(done(&rack, &cluster).await.0.stripes, 0, "nothing was relayed");
     assert!(is_whole(&cluster, 7).await);
     assert_eq!(is_read(&cluster, &before).await, (0, 0));
 }

@@ -7,7 +7,7 @@
 //! Invariants
 //! - Operations are executed in the order of posting, on the poster's thread.
 //! - Grants and revocations are heard before the operation that follows their announcement in `controls`.
-//! - The socket is looked at before every sleep, so a dead peer never leaves a sleeper behind.
+//! - The socket is watched in every sleep, so a dead peer never leaves a sleeper behind.
 
 use std::{
     collections::VecDeque,
@@ -41,7 +41,7 @@ use crate::{
     wire::Queue,
 };
 
-/// A poller that never sleeps looks at its socket once in so many polls that found nothing.
+/// A poller that never sleeps, or only glances, looks at its socket once in so many polls that found nothing.
 pub(super) const IDLE_POLLS_PER_LOOK: u32 = 128;
 
 /// One end of a `shm` connection.
@@ -379,7 +379,9 @@ impl Queue for ShmQueue {
     }
 
     fn glance(&mut self, events: &mut Vec<Event>) {
-        if self.armed && self.idle_polls < IDLE_POLLS_PER_LOOK && !self.shows_something() {
+        // To ask about room for what is deferred tells the peer that we sleep.
+        let may_rest = self.armed && self.deferred.is_empty() && self.idle_polls < IDLE_POLLS_PER_LOOK;
+        if may_rest && !self.shows_something() {
             // Nobody has rung, as far as our owner knows; a peer that is gone is seen by a poll from time to time.
             self.idle_polls += 1;
             return;

@@ -319,3 +319,59 @@ pub(crate) fn one_reactor_sleeps_on_many_connections(wire: TestWire) {
         let _ = events(&mut callers[speaker]);
     }
 }
+
+pub(crate) fn who_is_woken_by_one_connection_glances_at_the_others_and_misses_nothing(wire: TestWire) {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let mut listener = listen(wire);
+    let (mut callers, mut reactor): (Vec<_>, Vec<_>) = (0..8).map(|_| meet(&mut listener)).unzip();
+    let mut woken = vec![true; reactor.len()];
+    let (mut said, mut heard) = (vec![0; reactor.len()], vec![0; reactor.len()]);
+    let look = |reactor: &mut [Connection], woken: &mut [bool], heard: &mut [usize]| {
+        for ((connection, woken), heard) in reactor.iter_mut().zip(woken).zip(heard) {
+            let mut found = Vec::new();
+            match std::mem::take(woken) {
+                true => connection.poll(&mut found),
+                false => connection.glance(&mut found),
+            };
+            *heard += found.iter().filter(|event| matches!(event, Event::Message { .. })).count();
+        }
+    };
+    for round in 0..300_usize {
+        let deadline = soon();
+        while !reactor.iter_mut().all(Connection::arm) {
+            look(&mut reactor, &mut woken, &mut heard);
+            assert!(Instant::now() < deadline, "round {round}: nobody lets the reactor sleep");
+        }
+        // One wakes the reactor, and one speaks while it is awake.
+        let (first, second) = (round * 5 % callers.len(), round * 3 % callers.len());
+        let mut say = |speaker: usize| {
+            callers[speaker].post(0, Operation::Send { bytes: b"here" }).expect("post");
+            said[speaker] += 1;
+            // Some wires report a message only when it has been taken.
+            callers[speaker].poll(&mut Vec::new());
+        };
+        say(first);
+        let mut fds: Vec<_> =
+            reactor.iter().map(|c| PollFd::from_borrowed_fd(c.wait_fd(), PollFlags::IN)).collect();
+        let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
+        let ready = rustix::event::poll(&mut fds, Some(&timeout)).expect("poll");
+        assert!(ready >= 1, "round {round}: nobody has woken the reactor");
+        woken = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        say(second);
+        look(&mut reactor, &mut woken, &mut heard);
+    }
+    // Who has gone is seen, too, by those that are only glanced at.
+    drop(callers);
+    let mut closed = vec![false; reactor.len()];
+    let deadline = soon();
+    while (heard != said || closed.contains(&false)) && Instant::now() < deadline {
+        for (at, connection) in reactor.iter_mut().enumerate() {
+            let mut found = Vec::new();
+            connection.glance(&mut found);
+            closed[at] |= found.iter().any(|event| matches!(event, Event::Closed(_)));
+            heard[at] += found.iter().filter(|event| matches!(event, Event::Message { .. })).count();
+            let _ = connection.arm();
+        }
+    }
+    assert_eq!((heard, closed), (said, vec![true; reactor.len()]));
+}

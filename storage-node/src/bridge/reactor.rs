@@ -14,10 +14,11 @@
 
 mod mail;
 mod posts;
+mod sleep;
 
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
-use rackscan_device::{Completion, DeviceIo, Token, Wait};
+use rackscan_device::{Completion, DeviceIo, Wait};
 use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError, Spin};
 use rackscan_format::message::{Answer, Refusal, ReplyMessage, RequestMessage};
 
@@ -32,7 +33,7 @@ use crate::{
         ARRIVALS_PER_TURN_MAX, COMPLETIONS_PER_TURN_MAX, CONNECTION_BYTES, CONNECTIONS_PER_REACTOR_MAX,
         POSTS_BYTES, REACTOR_SPIN, REPLIES_WAITING_MAX, STOP_TIME_MAX,
     },
-    link::{Link, REPLY, WATCH},
+    link::{Link, REPLY},
     mailbox::{Mail, Mailbox, TaskIndex},
     metrics::add,
     serve,
@@ -112,12 +113,10 @@ impl Reactor {
                 std::thread::yield_now();
                 continue;
             }
-            let from = Instant::now();
-            let has_slept = self.sleep();
-            last_work = Instant::now();
-            if has_slept {
-                spin.slept(last_work - from);
+            if let Some(slept) = self.sleep() {
+                spin.slept(slept);
             }
+            last_work = Instant::now();
         }
         for link in self.core.links.iter_mut().filter_map(Option::take) {
             add(&self.core.node.metrics.connections_open, 0_u64.wrapping_sub(1));
@@ -133,7 +132,7 @@ impl Reactor {
         happened |= self.poll_links();
         happened |= self.poll_inbox();
         happened |= self.see_to_home();
-        happened |= self.reap(Wait::Now);
+        happened |= self.reap();
         happened | self.feed_starved()
     }
 
@@ -148,29 +147,13 @@ impl Reactor {
         self.tasks.len() == 0 && home_is_idle || Instant::now() >= deadline
     }
 
-    /// Sleeps until a device, a connection, a listener or another thread has something; false if there is something already.
-    fn sleep(&mut self) -> bool {
-        if !self.ended.is_empty() || self.core.home.is_busy() {
-            return false;
-        }
-        let Core { links, io, .. } = &mut self.core;
-        let armed = self.intake.arm() && links.iter_mut().flatten().all(|link| link.arm(io));
-        if !armed || self.core.mailbox.has_mail() {
-            return false;
-        }
-        let wait = self.stop_deadline.map_or(Wait::ForOne, Wait::Until);
-        self.reap(wait);
-        true
+    fn reap(&mut self) -> bool {
+        self.collect(Wait::Now);
+        self.complete()
     }
 
-    fn reap(&mut self, wait: Wait) -> bool {
-        let Self { core, ended, .. } = self;
-        let reaped = core.io.reap(wait, &mut |completion| ended.push_back(completion));
-        if let Err(error) = reaped {
-            self.core.node.lifecycle.fail(&format!("a reactor cannot wait for its devices: {error}"));
-            // Without its ring nothing that is under way can be waited for.
-            self.stop_deadline = Some(Instant::now());
-        }
+    /// Lets requests go on with what has ended. Whether anything had.
+    fn complete(&mut self) -> bool {
         let happened = !self.ended.is_empty();
         for _ in 0..COMPLETIONS_PER_TURN_MAX {
             let Some(completion) = self.ended.pop_front() else { break };
@@ -199,14 +182,6 @@ impl Reactor {
         let Some(task) = self.tasks.get_mut(index) else { return };
         task.work.device_done(&mut self.core, task.place, part, memory, outcome);
         self.advance(index);
-    }
-
-    /// A watch has fired: everything is looked at anyway, but a connection's watch is gone then.
-    fn fired(&mut self, token: Token) {
-        let id = ConnectionId(token.0 & !WATCH);
-        if let Some(link) = self.core.links.iter_mut().flatten().find(|link| link.id() == id) {
-            link.unwatched();
-        }
     }
 
     /// Takes new connections from the listeners and hands each to the reactor whose inbox it was dealt to.

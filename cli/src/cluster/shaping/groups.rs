@@ -43,9 +43,9 @@ pub(super) fn create(controller: Controller, nodes: u16) -> Result<Vec<Group>, S
     let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
     let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
     let Parent { folder, version } = parent(controller, &mounts, &groups).ok_or_else(|| {
+        let (old, new) = controller.names;
         format!(
-            "no control group of version 1 or 2 with the controller {} is mounted where this process may make groups",
-            controller.names.0
+            "no control group of version 1 with the controller {old}, or of version 2 with {new}, is mounted where this process may make groups"
         )
     })?;
     remove_left(controller, &folder);
