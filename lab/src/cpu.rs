@@ -47,7 +47,7 @@ impl CpuSample {
         Self::of(std::process::id())
     }
 
-    /// Time used since an earlier sample: to the nanosecond if the threads are still the same, else to the tick.
+    /// Time used since an earlier sample: to the nanosecond if the threads are still the same, else to the tick, and no less than what those used that still are.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
         let same = self.threads_ns.keys().eq(earlier.threads_ns.keys()) && !self.threads_ns.is_empty();
@@ -55,7 +55,11 @@ impl CpuSample {
             let total = |sample: &Self| sample.threads_ns.values().sum::<u64>();
             return Duration::from_nanos(total(self).saturating_sub(total(earlier)));
         }
-        of_ticks(self.ticks.saturating_sub(earlier.ticks))
+        let of_thread = |(thread, now): (&u32, &u64)| {
+            now.saturating_sub(earlier.threads_ns.get(thread).copied().unwrap_or(0))
+        };
+        let of_living = Duration::from_nanos(self.threads_ns.iter().map(of_thread).sum());
+        of_ticks(self.ticks.saturating_sub(earlier.ticks)).max(of_living)
     }
 
     /// Time used outside of the kernel since an earlier sample, to the tick.
@@ -107,6 +111,8 @@ mod tests {
         assert_eq!(sample(14, &[(1, 600)]).since(&before), Duration::from_millis(40));
         assert_eq!(sample(14, &[(1, 600)]).user_since(&before), Duration::from_millis(20));
         assert_eq!(sample(10, &[(1, 600), (2, 750)]).since(&before), Duration::from_nanos(150));
+        // Between two ticks it is what the living have used, new ones all they ever did.
+        assert_eq!(sample(10, &[(1, 600), (3, 40)]).since(&before), Duration::from_nanos(140));
         assert_eq!(before.since(&sample(14, &[(1, 600), (2, 750)])), Duration::ZERO);
     }
 

@@ -17,6 +17,7 @@ use super::{
     relays::{Purpose, Relayed, Relays, stored_bytes},
     stripes::Stripes,
 };
+use crate::limits::RELAYED_BYTES_MIN;
 
 /// Who brings cells back, and of which table.
 #[derive(Debug)]
@@ -72,6 +73,12 @@ impl Bringing {
         pace.mended(brought.len() as u64, spots.map(|spot| stripes.bytes_of(spot)).sum());
         brought
     }
+}
+
+/// Whether these places of a node are worth a session: to open one takes longer than to mend a little.
+pub(super) fn is_much(stripes: &Stripes, place: usize, rotten: &[u64]) -> bool {
+    let spots = rotten.iter().filter_map(|rotten| stripes.spot(place, *rotten));
+    spots.map(|spot| stripes.bytes_of(spot)).sum::<u64>() >= RELAYED_BYTES_MIN
 }
 
 /// The stripes in which a place of a node lies.

@@ -22,7 +22,7 @@ use rackscan_stripe::xor;
 
 use super::{
     beyond::{Beyond, beyond},
-    brought::Bringing,
+    brought::{Bringing, is_much},
     map::KnownMap,
     pace::{MendListener, Pace},
     repair::Repair,
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     ClientError, Cluster,
-    limits::{CELLS_READ_MAX, FINDINGS_MAX, MEND_BATCHES_MAX, RELAYED_BYTES_MIN, VERIFY_REQUEST_BYTES},
+    limits::{CELLS_READ_MAX, FINDINGS_MAX, MEND_BATCHES_MAX, VERIFY_REQUEST_BYTES},
 };
 
 /// What a scrub does.
@@ -212,12 +212,8 @@ impl Cluster {
         for range in beyond(stripes, &gone) {
             report.unreadable.add(|| name_of_range(stripes, &range, &gone));
         }
-        // Relays need all others, and to open a session takes longer than to mend a little.
+        // Relays need all others.
         let bringing = bringing.filter(|_| gone.is_empty() && options.repair);
-        let is_much = |node: usize, places: &[u64]| {
-            let spots = places.iter().filter_map(|place| stripes.spot(node, *place));
-            spots.map(|spot| stripes.bytes_of(spot)).sum::<u64>() >= RELAYED_BYTES_MIN
-        };
         let mut rotten = Rotten::without(gone);
         for (node, places) in &found {
             report.places += stripes.places(*node);
@@ -229,7 +225,7 @@ impl Cluster {
         }
         if options.repair {
             for (node, places) in &mut found {
-                if let Some(bringing) = bringing.filter(|_| is_much(*node, places)) {
+                if let Some(bringing) = bringing.filter(|_| is_much(stripes, *node, places)) {
                     let back: BTreeSet<u64> =
                         bringing.back(stripes, *node, places, pace).await.into_iter().collect();
                     back.iter().for_each(|place| rotten.remove(stripes, *node, *place));
