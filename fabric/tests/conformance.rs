@@ -123,6 +123,7 @@ on_every_wire! {
     endings::a_caller_that_nobody_accepts_any_more_is_told,
     endings::a_lost_peer_leaves_no_registration,
     endings::a_killed_peer_is_noticed_by_a_sleeper,
+    endings::a_killed_peer_is_noticed_by_who_only_glances,
     endings::a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight,
     endings::a_message_survives_its_sender,
     endings::closing_leaves_no_registration_and_no_descriptor,

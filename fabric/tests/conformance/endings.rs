@@ -103,6 +103,21 @@ pub(crate) fn a_killed_peer_is_noticed_by_a_sleeper(wire: TestWire) {
     assert_dead(&mut connection);
 }
 
+pub(crate) fn a_killed_peer_is_noticed_by_who_only_glances(wire: TestWire) {
+    let (doomed, mut connection, _) = meet_doomed(wire);
+    let mut found = Vec::new();
+    let deadline = soon();
+    while !connection.arm() {
+        connection.poll(&mut found);
+    }
+    doomed.disappear();
+    while connection.ended().is_none() {
+        connection.glance(&mut found);
+        assert!(Instant::now() < deadline, "{found:?}");
+    }
+    assert!(matches!(found.as_slice(), [Event::Closed(Ending::Lost { .. })]), "{found:?}");
+}
+
 pub(crate) fn a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight(wire: TestWire) {
     let (doomed, mut connection, remote) = meet_doomed(wire);
     // The peer does not poll, so these stay in flight; the reads behind them do too.
