@@ -238,9 +238,8 @@ impl Connection {
         self.take(events, |queue, events| queue.poll(events))
     }
 
-    /// As `poll`, for who was woken by something else: [`Connection::wait_fd`] was not readable since [`Connection::arm`] returned true. What memory does not show is
-    /// seen later then, without a system call for each connection and wake-up; the connection stays armed if there is nothing, and has to be armed again before the next sleep as after `poll`, which
-    /// this is where nothing is armed.
+    /// As `poll`, for who was woken by something else: [`Connection::wait_fd`] was not readable since [`Connection::arm`] returned true. Takes no system call if memory shows nothing, and what memory
+    /// does not show (that the peer is gone) is seen later then. Arm again before the next sleep, as after `poll`; a connection that is not armed is polled.
     pub fn glance(&mut self, events: &mut Vec<Event>) -> usize {
         self.take(events, |queue, events| queue.glance(events))
     }
