@@ -219,6 +219,17 @@ pub enum ConnectError {
         /// What was under way.
         phase: &'static str,
     },
+    /// Too many callers waited, and this one was the first that could be spared.
+    #[error(
+        "{peer} was dropped before its connection was made: {waiting} callers wait for theirs, which is the most; \
+         call again, and look for who calls without the cluster key"
+    )]
+    CrowdedOut {
+        /// The peer.
+        peer: String,
+        /// How many callers waited.
+        waiting: usize,
+    },
     /// What answers is not a Rackscan peer.
     #[error("{peer} is not a rackscan peer: found {found}, expected {expected}")]
     NotAPeer {

@@ -12,6 +12,11 @@
 //! - Nothing that gives access (no region, no descriptor) is exchanged before both proofs hold.
 //! - A proof covers both nonces and says whose proof it is, so it cannot be replayed or sent back.
 //! - The version is read from the first 16 bytes, whose layout never changes.
+//! - The listener's side never waits, and what a caller may say has a fixed length: no length that a caller declares is read.
+
+use std::{os::fd::BorrowedFd, time::Instant};
+
+use rustix::{io::Errno, net::RecvFlags};
 
 use crate::{
     address::Wire,
@@ -29,6 +34,12 @@ pub const FABRIC_VERSION: u32 = 2;
 const PREFIX_BYTES: usize = 16;
 const NONCE_BYTES: usize = 32;
 const HELLO_BYTES: usize = PREFIX_BYTES + NONCE_BYTES;
+/// All that a caller says: its hello and its proof.
+const CALLER_BYTES: usize = HELLO_BYTES + CLUSTER_KEY_BYTES;
+
+const HELLO_PHASE: &str = "hello";
+const PROOF_PHASE: &str = "proof of the cluster key";
+const VERDICT_PHASE: &str = "verdict on the cluster key";
 
 const CALLER_PROOF: &[u8] = b"rackscan fabric caller";
 const LISTENER_PROOF: &[u8] = b"rackscan fabric listener";
@@ -62,14 +73,19 @@ fn hello(wire: Wire, stream: &Stream<'_>) -> Result<Hello, ConnectError> {
 /// is turned away without waiting for more of it.
 fn read_prefix(stream: &Stream<'_>) -> Result<[u8; PREFIX_BYTES], ConnectError> {
     let mut prefix = [0; PREFIX_BYTES];
-    stream.read_exact(&mut prefix[..8], "hello")?;
-    if prefix[..8] != FABRIC_MAGIC {
-        let found = format!("\"{}\"", prefix[..8].escape_ascii());
-        let expected = format!("\"{}\"", FABRIC_MAGIC.escape_ascii());
-        return Err(ConnectError::NotAPeer { peer: stream.peer(), found, expected });
-    }
-    stream.read_exact(&mut prefix[8..], "hello")?;
+    stream.read_exact(&mut prefix[..8], HELLO_PHASE)?;
+    check_magic(&prefix[..8], stream)?;
+    stream.read_exact(&mut prefix[8..], HELLO_PHASE)?;
     Ok(prefix)
+}
+
+fn check_magic(found: &[u8], stream: &Stream<'_>) -> Result<(), ConnectError> {
+    if found == FABRIC_MAGIC {
+        return Ok(());
+    }
+    let quoted = |bytes: &[u8]| format!("\"{}\"", bytes.escape_ascii());
+    let (found, expected) = (quoted(found), quoted(&FABRIC_MAGIC));
+    Err(ConnectError::NotAPeer { peer: stream.peer(), found, expected })
 }
 
 fn check_version(prefix: [u8; PREFIX_BYTES], stream: &Stream<'_>) -> Result<(), ConnectError> {
@@ -83,20 +99,20 @@ fn check_version(prefix: [u8; PREFIX_BYTES], stream: &Stream<'_>) -> Result<(), 
 fn read_rest(prefix: [u8; PREFIX_BYTES], stream: &Stream<'_>) -> Result<Hello, ConnectError> {
     let mut hello = [0; HELLO_BYTES];
     hello[..PREFIX_BYTES].copy_from_slice(&prefix);
-    stream.read_exact(&mut hello[PREFIX_BYTES..], "hello")?;
+    stream.read_exact(&mut hello[PREFIX_BYTES..], HELLO_PHASE)?;
     Ok(hello)
 }
 
 /// The caller's side.
 pub(crate) fn call(stream: &Stream<'_>, wire: Wire, key: &ClusterKey) -> Result<(), ConnectError> {
     let ours = hello(wire, stream)?;
-    stream.write_all(&ours, "hello")?;
+    stream.write_all(&ours, HELLO_PHASE)?;
     let prefix = read_prefix(stream)?;
     check_version(prefix, stream)?;
     let theirs = read_rest(prefix, stream)?;
-    stream.write_all(&key.prove(&[CALLER_PROOF, &ours, &theirs]), "proof of the cluster key")?;
+    stream.write_all(&key.prove(&[CALLER_PROOF, &ours, &theirs]), PROOF_PHASE)?;
     let mut verdict = [0];
-    stream.read_exact(&mut verdict, "verdict on the cluster key")?;
+    stream.read_exact(&mut verdict, VERDICT_PHASE)?;
     match verdict[0] {
         ACCEPTED => {}
         REFUSED => return Err(ConnectError::WrongKey { peer: stream.peer() }),
@@ -106,27 +122,92 @@ pub(crate) fn call(stream: &Stream<'_>, wire: Wire, key: &ClusterKey) -> Result<
         }
     }
     let mut proof = [0; CLUSTER_KEY_BYTES];
-    stream.read_exact(&mut proof, "proof of the cluster key")?;
+    stream.read_exact(&mut proof, PROOF_PHASE)?;
     if !key.accepts(&[LISTENER_PROOF, &ours, &theirs], &proof) {
         return Err(ConnectError::WrongKey { peer: stream.peer() });
     }
     Ok(())
 }
 
-/// The listener's side.
-pub(crate) fn answer(stream: &Stream<'_>, wire: Wire, key: &ClusterKey) -> Result<(), ConnectError> {
-    let prefix = read_prefix(stream)?;
-    // Say our version before judging theirs, so that the caller can name both.
-    let ours = hello(wire, stream)?;
-    stream.write_all(&ours, "hello")?;
-    check_version(prefix, stream)?;
-    let theirs = read_rest(prefix, stream)?;
-    let mut proof = [0; CLUSTER_KEY_BYTES];
-    stream.read_exact(&mut proof, "proof of the cluster key")?;
-    if !key.accepts(&[CALLER_PROOF, &theirs, &ours], &proof) {
-        stream.write_all(&[REFUSED], "verdict on the cluster key")?;
-        return Err(ConnectError::WrongKey { peer: stream.peer() });
+/// The listener's side, as far as one caller has come.
+#[derive(Debug)]
+pub(crate) struct Answering {
+    wire: Wire,
+    peer: String,
+    heard: [u8; CALLER_BYTES],
+    heard_bytes: usize,
+    ours: Option<Hello>,
+}
+
+impl Answering {
+    /// A caller that has said nothing yet.
+    pub(crate) fn new(wire: Wire, peer: String) -> Self {
+        Self { wire, peer, heard: [0; CALLER_BYTES], heard_bytes: 0, ours: None }
     }
-    stream.write_all(&[ACCEPTED], "verdict on the cluster key")?;
-    stream.write_all(&key.prove(&[LISTENER_PROOF, &theirs, &ours]), "proof of the cluster key")
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Whether it has said the first part of a hello of our version.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.ours.is_some()
+    }
+
+    /// What it is to say next.
+    pub(crate) fn phase(&self) -> &'static str {
+        if self.heard_bytes < HELLO_BYTES { HELLO_PHASE } else { PROOF_PHASE }
+    }
+
+    /// Takes what the caller has said and answers it, without waiting. True when both have proved the key.
+    pub(crate) fn advance(&mut self, socket: BorrowedFd<'_>, key: &ClusterKey) -> Result<bool, ConnectError> {
+        let peer = self.peer.clone();
+        // The deadline is now: the few bytes that we say fit a socket to which nothing was written yet.
+        let stream = Stream::new(&socket, &peer, Instant::now());
+        loop {
+            match rustix::net::recv(socket, &mut self.heard[self.heard_bytes..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(ConnectError::HungUp { peer, phase: self.phase() }),
+                Ok((count, _)) => self.heard_bytes += count,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(stream.failed(error, self.phase())),
+            }
+            if self.judge(&stream, key)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Answers what was heard. True when that was everything, and right.
+    fn judge(&mut self, stream: &Stream<'_>, key: &ClusterKey) -> Result<bool, ConnectError> {
+        if self.heard_bytes >= FABRIC_MAGIC.len() {
+            check_magic(&self.heard[..FABRIC_MAGIC.len()], stream)?;
+        }
+        let Some((prefix, _)) = self.heard[..self.heard_bytes].split_first_chunk::<PREFIX_BYTES>() else {
+            return Ok(false);
+        };
+        let ours = match self.ours {
+            Some(ours) => ours,
+            None => {
+                // Say our version before judging theirs, so that the caller can name both.
+                let ours = hello(self.wire, stream)?;
+                stream.write_all(&ours, HELLO_PHASE)?;
+                check_version(*prefix, stream)?;
+                *self.ours.insert(ours)
+            }
+        };
+        if self.heard_bytes < CALLER_BYTES {
+            return Ok(false);
+        }
+        let (theirs, proof) = self.heard.split_at(HELLO_BYTES);
+        let proved =
+            proof.first_chunk().is_some_and(|proof| key.accepts(&[CALLER_PROOF, theirs, &ours], proof));
+        if !proved {
+            stream.write_all(&[REFUSED], VERDICT_PHASE)?;
+            return Err(ConnectError::WrongKey { peer: stream.peer() });
+        }
+        stream.write_all(&[ACCEPTED], VERDICT_PHASE)?;
+        stream.write_all(&key.prove(&[LISTENER_PROOF, theirs, &ours]), PROOF_PHASE)?;
+        Ok(true)
+    }
 }

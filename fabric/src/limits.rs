@@ -162,17 +162,48 @@ pub const SIM_PIECES_MAX: usize = 32;
 /// Things that have happened which a simulated network remembers for people; its digest covers all.
 pub const SIM_TRACE_MAX: usize = 256;
 
-/// Handshakes that a listener conducts at a time; further callers wait in the socket's backlog.
-pub const HANDSHAKES_MAX: usize = 16;
+/// Callers of a listener that have said nothing right yet, and as many again whose hello is right so far but who have not
+/// proved the cluster key. One more pushes out an old one.
+pub const STRANGERS_PER_CLASS_MAX: usize = 256;
 
-/// Connections (or failed handshakes) that wait for `accept`; further ones are dropped.
-pub const ACCEPT_QUEUE_MAX: usize = 64;
+/// The same where the process may have few descriptors ..
+pub const STRANGERS_PER_CLASS_MIN: usize = 8;
+
+/// .. of which each class may take one part in so many.
+pub const STRANGERS_DESCRIPTOR_SHARE: u64 = 32;
+
+/// Callers that a listener accepts before it listens to those that it has.
+pub const ACCEPTS_PER_TURN_MAX: usize = 32;
+
+/// How long a listener rests when the process has no descriptors and no caller can be spared.
+pub const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// Threads of a listener that set up connections of callers that have proved the cluster key.
+pub const SETUPS_MAX: usize = 32;
+
+/// Callers that have proved it and wait for one of them.
+pub const SETUPS_WAITING_MAX: usize = 1024;
+
+/// Connections that wait for `accept`; further ones are dropped.
+pub const ACCEPT_QUEUE_MAX: usize = 1024;
+
+/// Reasons why callers were turned away that wait for `accept`; further ones are not told.
+pub const REFUSALS_TOLD_MAX: usize = 64;
+
+/// Lines of the log about single callers that were turned away, in each [`COMPLAINTS_PERIOD`].
+pub const COMPLAINTS_MAX: u32 = 8;
+
+/// After so long the log says how many callers were turned away without a line of their own.
+pub const COMPLAINTS_PERIOD: Duration = Duration::from_secs(10);
 
 /// Callers that the kernel keeps waiting for a listener.
-pub const LISTEN_BACKLOG: u32 = 128;
+pub const LISTEN_BACKLOG: u32 = 1024;
 
-/// How long an accepted peer may take to prove itself.
+/// How long an accepted peer may take to prove itself, whatever it says meanwhile.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How long a peer that has proved itself may take to exchange what the wire needs.
+pub const SETUP_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// How long closing a `tcp` connection may take to hand over what was posted.
 pub const CLOSE_TIME_MAX: Duration = Duration::from_millis(500);
@@ -180,6 +211,9 @@ pub const CLOSE_TIME_MAX: Duration = Duration::from_millis(500);
 /// The longest path of a Unix socket, in bytes (`sun_path` less its terminator).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+// A class of callers that is pushed to its least still holds some of several origins, and all threads can be told.
+const _: () = assert!(STRANGERS_PER_CLASS_MIN > 1 && STRANGERS_PER_CLASS_MIN <= STRANGERS_PER_CLASS_MAX);
+const _: () = assert!(SETUPS_MAX <= SETUPS_WAITING_MAX && SETUPS_WAITING_MAX <= ACCEPT_QUEUE_MAX);
 // A message must fit in every place that holds messages, next to one more.
 const _: () = assert!(SHM_RING_BYTES.is_power_of_two());
 const _: () = assert!(2 * (SEND_BYTES_MAX + 64) <= SHM_RING_BYTES);

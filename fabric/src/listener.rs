@@ -1,27 +1,31 @@
 //! How do two processes find each other?
 //!
 //! Invariants
-//! - A caller that is slow, silent or hostile costs one of `HANDSHAKES_MAX` short-lived threads for at most
-//!   `HANDSHAKE_TIME_MAX`; connections that exist are not touched by it.
+//! - A caller that is slow, silent or hostile delays nobody: one thread listens to all of them (`acceptor`), how many they are
+//!   is bounded and fair to where they come from (`strangers`), and so is what is logged of them (`complaints`).
 //! - `accept` hands out only connections whose peer has proved the cluster key.
+
+mod acceptor;
+mod complaints;
+mod setup;
+mod strangers;
 
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec},
-    io::Errno,
-    net::SocketFlags,
-};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+pub(crate) use self::strangers::Origin;
+use self::{complaints::Complaints, setup::Setups};
 
 use crate::{
     address::{Address, Wire},
@@ -31,7 +35,7 @@ use crate::{
     guarded::Guarded,
     inbox::{InboxHandle, Inboxes},
     key::ClusterKey,
-    limits::{ACCEPT_QUEUE_MAX, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX},
+    limits::{ACCEPT_QUEUE_MAX, REFUSALS_TOLD_MAX},
     shm, sim, tcp, verbs,
 };
 
@@ -68,12 +72,20 @@ struct Arrivals {
     device: Option<String>,
     key: ClusterKey,
     inboxes: Inboxes,
-    finished: Guarded<VecDeque<Result<Connection, ConnectError>>>,
+    finished: Guarded<Finished>,
     arrived: Doorbell,
     stop: Doorbell,
     stopping: AtomicBool,
-    handshakes: Mutex<usize>,
-    handshake_over: Condvar,
+    setups: Guarded<Setups>,
+    complaints: Guarded<Complaints>,
+}
+
+/// What `accept` has not taken yet.
+#[derive(Debug, Default)]
+struct Finished {
+    arrivals: VecDeque<Result<Connection, ConnectError>>,
+    /// Those of them that are errors.
+    refusals: usize,
 }
 
 impl Listener {
@@ -133,13 +145,14 @@ impl Listener {
             arrived: Doorbell::new().map_err(os("make a doorbell for"))?,
             stop: Doorbell::new().map_err(os("make a doorbell for"))?,
             stopping: AtomicBool::new(false),
-            handshakes: Mutex::new(0),
-            handshake_over: Condvar::new(),
+            setups: Guarded::default(),
+            complaints: Guarded::default(),
         });
-        let shared = Arc::clone(&arrivals);
+        let callers = acceptor::Acceptor::new(socket, Arc::clone(&arrivals));
+        let callers = callers.map_err(os("watch the callers of"))?;
         let thread = std::thread::Builder::new()
             .name("fabric-accept".to_owned())
-            .spawn(move || accept_callers(&socket, &shared))
+            .spawn(move || callers.run())
             .map_err(os("start a thread for"))?;
         let acceptor = Acceptor { arrivals, thread: Some(thread), _socket_file: socket_file };
         Ok(Self { address, source: Source::Socket(acceptor) })
@@ -207,8 +220,9 @@ impl Acceptor {
     fn accept(&mut self) -> Result<Option<Connection>, ConnectError> {
         let mut finished = self.arrivals.finished.lock();
         // What is there has rung, and nobody rings for what is not.
-        let next = finished.pop_front();
-        if next.is_some() && finished.is_empty() {
+        let next = finished.arrivals.pop_front();
+        finished.refusals -= usize::from(matches!(next, Some(Err(_))));
+        if next.is_some() && finished.arrivals.is_empty() {
             self.arrivals.arrived.drain();
         }
         next.transpose()
@@ -219,7 +233,6 @@ impl Drop for Acceptor {
     fn drop(&mut self) {
         self.arrivals.stopping.store(true, Ordering::SeqCst);
         self.arrivals.stop.ring();
-        self.arrivals.handshake_over.notify_all();
         if let Some(thread) = self.thread.take() {
             // It cannot have panicked with anything that is ours to handle.
             let _ = thread.join();
@@ -228,85 +241,28 @@ impl Drop for Acceptor {
 }
 
 impl Arrivals {
-    /// Takes one of the handshake slots, waiting until one is free; false when the listener is going.
-    fn take_slot(&self) -> bool {
-        let mut handshakes = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
-        while *handshakes >= HANDSHAKES_MAX && !self.stopping.load(Ordering::SeqCst) {
-            // The time limit covers a stop that is announced just before this thread waits.
-            let step = Duration::from_millis(100);
-            let waited = self.handshake_over.wait_timeout(handshakes, step);
-            handshakes = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *handshakes += 1;
-        !self.stopping.load(Ordering::SeqCst)
-    }
-
-    fn return_slot(&self) {
-        *self.handshakes.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.handshake_over.notify_one();
-    }
-
-    fn deliver(&self, arrival: Result<Connection, ConnectError>) {
-        if let Err(error) = &arrival {
-            tracing::warn!(%error, "a caller was turned away");
-        }
+    /// Hands a connection to `accept`.
+    fn deliver(&self, connection: Connection) {
         let mut finished = self.finished.lock();
-        if finished.len() < ACCEPT_QUEUE_MAX {
-            finished.push_back(arrival);
+        let waiting = finished.arrivals.len() - finished.refusals;
+        if waiting < ACCEPT_QUEUE_MAX {
+            finished.arrivals.push_back(Ok(connection));
             self.arrived.ring();
-        } else {
-            tracing::warn!(waiting = finished.len(), "a connection was dropped: nobody accepts");
-        }
-    }
-}
-
-/// The acceptor's thread: hands every caller to a thread of its own for the handshake.
-fn accept_callers(socket: &OwnedFd, arrivals: &Arc<Arrivals>) {
-    loop {
-        sleep_on(&[socket.as_fd(), arrivals.stop.as_fd()], None);
-        if arrivals.stopping.load(Ordering::SeqCst) {
             return;
         }
-        match rustix::net::accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(caller) => {
-                if !arrivals.take_slot() {
-                    return;
-                }
-                let shared = Arc::clone(arrivals);
-                let thread = std::thread::Builder::new().name("fabric-hello".to_owned());
-                let spawned = thread.spawn(move || {
-                    receive_caller(caller, &shared);
-                    shared.return_slot();
-                });
-                if let Err(error) = spawned {
-                    tracing::warn!(%error, "a caller was dropped: no thread for its handshake");
-                    arrivals.return_slot();
-                }
-            }
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-            Err(error) => {
-                // Out of descriptors, most likely: the caller stays in the backlog until there are some.
-                tracing::warn!(%error, "could not accept a caller; trying again");
-                sleep_on(&[arrivals.stop.as_fd()], Some(Duration::from_millis(50)));
-            }
-        }
+        drop(finished);
+        self.refuse(ConnectError::CrowdedOut { peer: connection.peer().to_owned(), waiting });
     }
-}
 
-fn receive_caller(socket: OwnedFd, arrivals: &Arrivals) {
-    let deadline = Instant::now() + HANDSHAKE_TIME_MAX;
-    let arrival = match arrivals.wire {
-        Wire::Shm => shm::answer(socket, &arrivals.key, &arrivals.inboxes, deadline),
-        Wire::Tcp => tcp::answer(socket, &arrivals.key, &arrivals.inboxes, deadline),
-        Wire::Verbs => {
-            let device = arrivals.device.as_deref();
-            verbs::answer(socket, device, &arrivals.key, &arrivals.inboxes, deadline)
+    /// Says why a caller was turned away, in the log and to `accept`, but not more often than is useful.
+    fn refuse(&self, error: ConnectError) {
+        self.complaints.lock().about(&error, Instant::now());
+        let mut finished = self.finished.lock();
+        if finished.refusals < REFUSALS_TOLD_MAX {
+            finished.arrivals.push_back(Err(error));
+            finished.refusals += 1;
+            self.arrived.ring();
         }
-        Wire::Sim => return,
-    };
-    // Somebody who asks whether anybody listens (as `shm::bind` does) hangs up at once; that is no news.
-    if !matches!(arrival, Err(ConnectError::HungUp { phase: "hello", .. })) {
-        arrivals.deliver(arrival);
     }
 }
 

@@ -36,12 +36,11 @@ pub(crate) fn call(
     Err(ConnectError::WireMissing { peer: address(device, host, port), wire: FEATURE })
 }
 
-pub(crate) fn answer(
-    _socket: OwnedFd,
+pub(crate) fn set_up(
+    (_socket, peer): (OwnedFd, String),
     _device: Option<&str>,
-    _key: &ClusterKey,
     _inboxes: &Inboxes,
     _deadline: Instant,
 ) -> Result<Connection, ConnectError> {
-    Err(ConnectError::WireMissing { peer: "verbs caller".to_owned(), wire: FEATURE })
+    Err(ConnectError::WireMissing { peer, wire: FEATURE })
 }

@@ -18,6 +18,8 @@ mod pair;
 mod posts;
 #[path = "conformance/refusal.rs"]
 mod refusal;
+#[path = "conformance/strangers.rs"]
+mod strangers;
 #[path = "conformance/transfer.rs"]
 mod transfer;
 
@@ -147,6 +149,9 @@ on_every_wire_with_sockets! {
     handshake::garbage_is_turned_away_and_the_listener_goes_on,
     handshake::a_caller_that_says_nothing_delays_nobody,
     handshake::a_listener_that_says_nothing_costs_the_deadline,
+    strangers::a_thousand_silent_callers_delay_nobody,
+    strangers::callers_that_say_a_byte_at_a_time_delay_nobody_and_end_in_time,
+    strangers::garbage_and_hang_ups_in_a_loop_delay_nobody,
 }
 
 /// The peer that is killed: does something only when this binary is started again by `endings`.

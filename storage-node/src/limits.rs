@@ -247,7 +247,7 @@ const _: () = assert!(FETCH_PAGES_MAX < u32::MAX as usize);
 const _: () = assert!(REQUESTS_PER_CONNECTION_MAX <= REQUESTS_PER_REACTOR_MAX);
 // A connection that goes may still be known to the inbox while the next one comes, and handshakes are dealt before they are counted.
 const _: () = assert!(
-    CONNECTIONS_PER_REACTOR_MAX + rackscan_fabric::limits::HANDSHAKES_MAX < SENDERS_PER_REACTOR_MAX as usize
+    CONNECTIONS_PER_REACTOR_MAX + rackscan_fabric::limits::SETUPS_MAX < SENDERS_PER_REACTOR_MAX as usize
 );
 // A request in each box may be in progress.
 const _: () =

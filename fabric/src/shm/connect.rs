@@ -38,6 +38,7 @@ use crate::{
     inbox::{InboxSender, Inboxes, Membership},
     key::ClusterKey,
     limits::{LISTEN_BACKLOG, SOCKET_PATH_BYTES_MAX},
+    listener::Origin,
     memory::{Mapping, Protection},
     stream::Stream,
 };
@@ -148,20 +149,27 @@ pub(crate) fn call(path: &Path, key: &ClusterKey, deadline: Instant) -> Result<C
     Ok(Connection::new(finish(socket, (incoming, bell), outgoing, &peer)?, Wire::Shm, peer))
 }
 
-/// Receives a caller, whose messages go to one of `inboxes` if there are any.
-pub(crate) fn answer(
+/// Where a caller comes from, and its name; an error if it is of another user.
+pub(crate) fn identify(socket: &OwnedFd) -> Result<(Origin, String), ConnectError> {
+    let (origin, peer) = match rustix::net::sockopt::socket_peercred(socket) {
+        Ok(credentials) => {
+            let process = credentials.pid.as_raw_nonzero().get();
+            (Origin::Process(process), format!("shm process {process}"))
+        }
+        Err(_) => (Origin::Unknown, "shm process of unknown number".to_owned()),
+    };
+    check_user(socket, &Stream::new(socket, &peer, Instant::now()))?;
+    Ok((origin, peer))
+}
+
+/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if there are any.
+pub(crate) fn set_up(
     socket: OwnedFd,
-    key: &ClusterKey,
+    peer: String,
     inboxes: &Inboxes,
     deadline: Instant,
 ) -> Result<Connection, ConnectError> {
-    let peer = match rustix::net::sockopt::socket_peercred(&socket) {
-        Ok(credentials) => format!("shm process {}", credentials.pid.as_raw_nonzero()),
-        Err(_) => "shm process of unknown number".to_owned(),
-    };
     let stream = Stream::new(&socket, &peer, deadline);
-    check_user(&socket, &stream)?;
-    handshake::answer(&stream, Wire::Shm, key)?;
     let (outgoing, peer_bell) = take_offer(&socket, &stream)?;
     let bell = new_bell(&stream)?;
     match inboxes.seat(|inbox| inbox.join(Arc::clone(&peer_bell), Arc::clone(&bell))) {

@@ -18,4 +18,4 @@ mod queue;
 mod region;
 mod ring;
 
-pub(crate) use connect::{SocketFile, answer, bind, call};
+pub(crate) use connect::{SocketFile, bind, call, identify, set_up};

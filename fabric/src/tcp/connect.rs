@@ -27,6 +27,7 @@ use crate::{
     inbox::Inboxes,
     key::ClusterKey,
     limits::LISTEN_BACKLOG,
+    listener::Origin,
     stream::Stream,
 };
 
@@ -112,22 +113,22 @@ fn dial(place: SocketAddr, peer: &str, deadline: Instant) -> Result<OwnedFd, Con
     Ok(socket)
 }
 
-/// Receives a caller, whose messages go to one of `inboxes` if there are any.
-pub(crate) fn answer(
-    socket: OwnedFd,
-    key: &ClusterKey,
-    inboxes: &Inboxes,
-    deadline: Instant,
-) -> Result<Connection, ConnectError> {
-    let socket = std::net::TcpStream::from(socket);
-    let peer = match socket.peer_addr() {
-        Ok(place) => format!("tcp:{place}"),
-        Err(_) => "tcp peer of unknown address".to_owned(),
-    };
-    let socket = OwnedFd::from(socket);
-    let stream = Stream::new(&socket, &peer, deadline);
-    prepare(&socket).map_err(|e| stream.failed(e, "set the options of a socket"))?;
-    handshake::answer(&stream, Wire::Tcp, key)?;
+/// Where a caller comes from, and its name.
+pub(crate) fn identify(from: Option<SocketAddrAny>, wire: Wire) -> (Origin, String) {
+    let scheme = if wire == Wire::Verbs { "verbs" } else { "tcp" };
+    match from.and_then(|from| SocketAddr::try_from(from).ok()) {
+        Some(place) => (Origin::of_address(place.ip()), format!("{scheme}:{place}")),
+        None => (Origin::Unknown, format!("{scheme} peer of unknown address")),
+    }
+}
+
+/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if there are any.
+pub(crate) fn set_up(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection, ConnectError> {
+    prepare(&socket).map_err(|error| ConnectError::Os {
+        action: "set the options of a socket",
+        peer: peer.clone(),
+        source: error.into(),
+    })?;
     finish(socket, peer, inboxes)
 }
 

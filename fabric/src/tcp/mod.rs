@@ -32,6 +32,6 @@ mod request;
 mod responder;
 mod sys;
 
-pub(crate) use connect::{answer, bind, call};
+pub(crate) use connect::{bind, call, identify, set_up};
 #[cfg(feature = "verbs")]
 pub(crate) use connect::{new_socket, prepare};

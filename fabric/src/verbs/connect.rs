@@ -144,23 +144,15 @@ fn dial(
     Ok(socket)
 }
 
-/// Receives a caller, whose messages go to one of `inboxes` if there are any.
-pub(crate) fn answer(
-    socket: OwnedFd,
+/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if there are any.
+pub(crate) fn set_up(
+    (socket, peer): (OwnedFd, String),
     device: Option<&str>,
-    key: &ClusterKey,
     inboxes: &Inboxes,
     deadline: Instant,
 ) -> Result<Connection, ConnectError> {
-    let socket = std::net::TcpStream::from(socket);
-    let peer = match socket.peer_addr() {
-        Ok(place) => format!("verbs:{place}"),
-        Err(_) => "verbs peer of unknown address".to_owned(),
-    };
-    let socket = OwnedFd::from(socket);
     let stream = Stream::new(&socket, &peer, deadline);
     tcp::prepare(&socket).map_err(|e| stream.failed(e, "set the options of a socket"))?;
-    handshake::answer(&stream, Wire::Verbs, key)?;
     let local = local_address(&socket, &stream)?;
     let unfit = |source| ConnectError::Device { peer: stream.peer(), source };
     let device = device.map_or_else(|| Device::with_address(local), Device::open).map_err(unfit)?;

@@ -31,4 +31,4 @@ mod setup;
 mod shared_receive;
 mod sys;
 
-pub(crate) use connect::{answer, bind, call};
+pub(crate) use connect::{bind, call, set_up};

@@ -17,11 +17,11 @@ use crate::pair::{
     soon,
 };
 
-trait Stream: Read + Write + Send {}
+pub(crate) trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
 /// A plain socket connected to a listener of ours.
-fn stranger(address: &Address) -> Box<dyn Stream> {
+pub(crate) fn stranger(address: &Address) -> Box<dyn Stream> {
     match address {
         Address::Shm { path } => {
             let stream = UnixStream::connect(path).expect("connect");
@@ -65,7 +65,7 @@ fn strange_listener(wire: TestWire, act: impl FnOnce(Box<dyn Stream>) + Send + '
     }
 }
 
-fn hello(version: u32) -> Vec<u8> {
+pub(crate) fn hello(version: u32) -> Vec<u8> {
     let mut hello = FABRIC_MAGIC.to_vec();
     hello.extend_from_slice(&version.to_le_bytes());
     hello.resize(48, 1);

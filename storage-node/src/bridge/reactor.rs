@@ -202,10 +202,8 @@ impl Reactor {
                         }
                     }
                     Ok(None) => break,
-                    Err(error) => {
-                        tracing::warn!(%error, "a connection was refused");
-                        add(&self.core.node.metrics.connections_refused, 1);
-                    }
+                    // The listener has logged it, if there was not too much of that.
+                    Err(_) => add(&self.core.node.metrics.connections_refused, 1),
                 }
                 happened = true;
             }

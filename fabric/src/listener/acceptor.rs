@@ -1,0 +1,215 @@
+//! How are callers received without one of them delaying another?
+//!
+//! One thread accepts callers and listens to all of them, without waiting for any (`handshake::Answering`). Who has proved
+//! the cluster key is set up by another thread, because that may take a while on some wires; it is one of us by then.
+//!
+//! Invariants
+//! - What callers cost that have not proved themselves is bounded by `Strangers`: a descriptor and some hundred bytes each.
+//! - If the process has no descriptor left, callers that can be spared give theirs back first; otherwise the thread rests.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{
+        Timespec,
+        epoll::{self, EventData, EventFlags},
+    },
+    io::Errno,
+    net::SocketFlags,
+    process::Resource,
+};
+
+use super::{
+    Arrivals,
+    strangers::{Origin, Strangers},
+};
+use crate::{
+    address::Wire,
+    error::ConnectError,
+    handshake::Answering,
+    limits::{
+        ACCEPT_REST, ACCEPTS_PER_TURN_MAX, HANDSHAKE_TIME_MAX, STRANGERS_DESCRIPTOR_SHARE,
+        STRANGERS_PER_CLASS_MAX, STRANGERS_PER_CLASS_MIN,
+    },
+    shm, tcp,
+};
+
+/// Names of what is watched beside callers, which count up from 0.
+const SOCKET: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;
+
+const EVENTS_PER_TURN: usize = 64;
+
+/// A caller that has not proved itself.
+#[derive(Debug)]
+struct Caller {
+    socket: OwnedFd,
+    answering: Answering,
+}
+
+/// The thread's own.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    socket: OwnedFd,
+    watch: OwnedFd,
+    arrivals: Arc<Arrivals>,
+    strangers: Strangers<Caller>,
+    /// Until when the socket is not watched, because the process has no descriptors.
+    rests_until: Option<Instant>,
+}
+
+/// How many callers a class may hold, so that they leave most descriptors of the process to others.
+fn class_max() -> usize {
+    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let share = usize::try_from(limit / STRANGERS_DESCRIPTOR_SHARE).unwrap_or(usize::MAX);
+    share.clamp(STRANGERS_PER_CLASS_MIN, STRANGERS_PER_CLASS_MAX)
+}
+
+impl Acceptor {
+    pub(super) fn new(socket: OwnedFd, arrivals: Arc<Arrivals>) -> io::Result<Self> {
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&watch, &socket, EventData::new_u64(SOCKET), EventFlags::IN)?;
+        epoll::add(&watch, &arrivals.stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        let strangers = Strangers::new(class_max(), HANDSHAKE_TIME_MAX);
+        Ok(Self { socket, watch, arrivals, strangers, rests_until: None })
+    }
+
+    /// Receives callers until the listener goes.
+    pub(super) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        loop {
+            events.clear();
+            let timeout = self.timeout();
+            // However the wait ends, everything is looked at.
+            let _ = epoll::wait(&self.watch, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+            if self.arrivals.stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            let mut called = false;
+            for event in &events {
+                match event.data.u64() {
+                    SOCKET => called = true,
+                    STOP => {}
+                    name => self.listen_to(name),
+                }
+            }
+            if called {
+                self.accept();
+            }
+            self.look_at_clock();
+        }
+    }
+
+    /// Until when there is nothing to do if nobody says anything.
+    fn timeout(&self) -> Option<Timespec> {
+        let complaints = self.arrivals.complaints.lock().deadline();
+        let next = [self.strangers.deadline(), self.rests_until, complaints].into_iter().flatten().min()?;
+        // Rounded up, so that the deadline has passed when the wait ends.
+        let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        Timespec::try_from(left).ok()
+    }
+
+    fn look_at_clock(&mut self) {
+        let now = Instant::now();
+        while let Some(caller) = self.strangers.expire(now) {
+            let (peer, phase) = (caller.answering.peer().to_owned(), caller.answering.phase());
+            self.arrivals.refuse(ConnectError::TimedOut { peer, phase });
+        }
+        if self.rests_until.is_some_and(|until| until <= now) {
+            self.watch_socket(true);
+        }
+        self.arrivals.complaints.lock().look(now);
+    }
+
+    fn watch_socket(&mut self, watch: bool) {
+        let flags = if watch { EventFlags::IN } else { EventFlags::empty() };
+        self.rests_until = (!watch).then(|| Instant::now() + ACCEPT_REST);
+        // If it fails, the socket stays watched as it was, and is looked at too often or when its time is over.
+        let _ = epoll::modify(&self.watch, &self.socket, EventData::new_u64(SOCKET), flags);
+    }
+
+    /// Takes some of the callers that wait. The others wait until those that are here were heard.
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN_MAX {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::acceptfrom_with(&self.socket, flags) {
+                Ok((socket, from)) => {
+                    let identified = match self.arrivals.wire {
+                        Wire::Shm => shm::identify(&socket),
+                        wire => Ok(tcp::identify(from, wire)),
+                    };
+                    match identified {
+                        Ok((origin, peer)) => self.admit(socket, origin, peer),
+                        Err(error) => self.arrivals.refuse(error),
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return self.cannot_accept(error),
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd, origin: Origin, peer: String) {
+        let name = self.strangers.next_name();
+        if let Err(error) = epoll::add(&self.watch, &socket, EventData::new_u64(name), EventFlags::IN) {
+            let source = io::Error::from(error);
+            return self.arrivals.refuse(ConnectError::Os { action: "listen to a caller", peer, source });
+        }
+        let caller = Caller { socket, answering: Answering::new(self.arrivals.wire, peer) };
+        let dropped = self.strangers.add(caller, origin, Instant::now());
+        self.crowded_out(dropped);
+        // What it has said already is heard at once, so that who calls and speaks is not silent for a moment.
+        self.listen_to(name);
+    }
+
+    /// The system refuses: no descriptors, most likely.
+    fn cannot_accept(&mut self, error: Errno) {
+        let spared = self.strangers.remove_first();
+        if spared.is_some() {
+            return self.crowded_out(spared);
+        }
+        let peer = "a caller that waits".to_owned();
+        let source = io::Error::from(error);
+        self.arrivals.refuse(ConnectError::Os { action: "accept a connection", peer, source });
+        self.watch_socket(false);
+    }
+
+    fn crowded_out(&self, dropped: Option<Caller>) {
+        if let Some(dropped) = dropped {
+            let (peer, waiting) = (dropped.answering.peer().to_owned(), self.strangers.len());
+            self.arrivals.refuse(ConnectError::CrowdedOut { peer, waiting });
+        }
+    }
+
+    /// Takes what a caller has said.
+    fn listen_to(&mut self, name: u64) {
+        let Some(caller) = self.strangers.get_mut(name) else { return };
+        let heard = caller.answering.advance(caller.socket.as_fd(), &self.arrivals.key);
+        match heard {
+            Ok(false) if caller.answering.has_begun() => {
+                let dropped = self.strangers.speaks(name);
+                self.crowded_out(dropped);
+            }
+            Ok(false) => {}
+            Ok(true) => {
+                let Some(caller) = self.strangers.remove(name) else { return };
+                // It is watched by whoever has it next.
+                let _ = epoll::delete(&self.watch, &caller.socket);
+                self.arrivals.set_up(caller.socket, caller.answering.peer().to_owned());
+            }
+            Err(error) => {
+                self.strangers.remove(name);
+                // Somebody who asks whether anybody listens (as `shm::bind` does) hangs up at once; that is no news.
+                if !matches!(error, ConnectError::HungUp { phase: "hello", .. }) {
+                    self.arrivals.refuse(error);
+                }
+            }
+        }
+    }
+}
