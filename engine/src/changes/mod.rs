@@ -299,17 +299,17 @@ impl Changes {
         let items: Option<Vec<_>> = items.collect();
         let items = items
             .ok_or_else(|| EngineError::Changes(format!("table {table}: no keys close it at all homes")))?;
-        self.write(move |_| Ok(items.into_iter().flatten().collect())).await.map(drop)
+        self.write(move |_| Ok(items.iter().flatten().cloned().collect())).await.map(drop)
     }
 
     /// Writes what a transaction has.
     pub(crate) async fn commit(self: &Arc<Self>, transaction: Transaction) -> Result<Written, EngineError> {
         let changes = Arc::clone(self);
-        self.write(move |stamp| changes.items_of(transaction, stamp)).await
+        self.write(move |stamp| changes.items_of(&transaction, stamp)).await
     }
 
     /// The items of a transaction: rows, and what is derived from them.
-    fn items_of(&self, transaction: Transaction, stamp: Stamp) -> Result<Vec<(Key, Value)>, EngineError> {
+    fn items_of(&self, transaction: &Transaction, stamp: Stamp) -> Result<Vec<(Key, Value)>, EngineError> {
         if transaction.needs_what_was_heard() {
             let followed = lock(&self.followed);
             if let Agreement::Unheard(why) = &followed.agreement {
@@ -323,10 +323,10 @@ impl Changes {
         }
     }
 
-    /// Writes items in one transaction; they are made for its stamp.
+    /// Writes items in one transaction; they are made for its stamp, again for each attempt.
     pub(crate) async fn write(
         self: &Arc<Self>,
-        items: impl FnOnce(Stamp) -> Result<Vec<(Key, Value)>, EngineError> + Send + 'static,
+        items: impl FnMut(Stamp) -> Result<Vec<(Key, Value)>, EngineError> + Send + 'static,
     ) -> Result<Written, EngineError> {
         let changes = Arc::clone(self);
         apart(move || {

@@ -95,6 +95,6 @@ impl RowWriter {
             transaction.write(table, rows)?;
         }
         let changes = &self.changes;
-        self.session.write_stamped(|stamp| changes.items_of(transaction, stamp))
+        self.session.write_stamped(|stamp| changes.items_of(&transaction, stamp))
     }
 }
