@@ -333,11 +333,25 @@ impl Changes {
             let mut writer = lock(&changes.writer);
             let session = match &mut *writer {
                 Some(session) => session,
-                None => writer.insert(writing(&changes.lines)?),
+                None => writer.insert(changes.writing()?),
             };
             session.write_stamped(items)
         })
         .await
+    }
+
+    /// A session that writes rows.
+    fn writing(&self) -> Result<Session, EngineError> {
+        let options = SessionOptions {
+            timeout: CHANGES_TIMEOUT,
+            // What is read is followed.
+            reads: false,
+            // Who follows feeds needs no list of all rows of a transaction beside each of them.
+            algorithm: Algorithm::Small,
+            wall: self.cluster.wall().clone(),
+            ..SessionOptions::new(self.lines.clone())
+        };
+        Session::open(options).map_err(EngineError::Catalog)
     }
 }
 
@@ -358,19 +372,6 @@ impl Followed {
         }
         Heard::default()
     }
-}
-
-/// A session that writes rows.
-fn writing(lines: &LinesOptions) -> Result<Session, EngineError> {
-    let options = SessionOptions {
-        timeout: CHANGES_TIMEOUT,
-        // What is read is followed.
-        reads: false,
-        // Who follows feeds needs no list of all rows of a transaction beside each of them.
-        algorithm: Algorithm::Small,
-        ..SessionOptions::new(lines.clone())
-    };
-    Session::open(options).map_err(EngineError::Catalog)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

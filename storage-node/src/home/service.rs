@@ -122,6 +122,11 @@ impl HomeService {
         }
     }
 
+    /// The same, with another clock than this host's.
+    pub(super) fn with_clock(self, wall: WallClock) -> Self {
+        Self { wall, ..self }
+    }
+
     /// Does what a request asks for, or keeps it until it may.
     pub(super) fn ask(&mut self, asked: Asked) {
         self.touched = true;
