@@ -455,6 +455,20 @@ mod tests {
     }
 
     #[test]
+    fn a_write_without_conditions_carries_a_clock_reading_and_one_byte() {
+        let bytes = |preconditions| postcard::to_stdvec(&preconditions).unwrap().len();
+        let wall_ms = 1_764_072_000_000;
+        assert_eq!(bytes(Preconditions { wall_ms, expected: vec![] }), 7);
+        let last = Stamp { time: u64::MAX, client: ClientId(u32::MAX) };
+        let on = Preconditions { wall_ms, expected: vec![(4095, last)] };
+        assert!(bytes(on.clone()) <= 7 + 20, "as sessions count it");
+        let part = part(&["a"]);
+        let request = Request::Prepare { part, settled: vec![], preconditions: on };
+        let bytes = postcard::to_stdvec(&request).unwrap();
+        assert_eq!(postcard::from_bytes::<Request>(&bytes), Ok(request));
+    }
+
+    #[test]
     fn keys_and_values_beyond_their_limits_do_not_come_out_of_bytes() {
         let long = postcard::to_stdvec(&vec![b'k'; 1025]).unwrap();
         assert!(postcard::from_bytes::<Key>(&long).is_err());
@@ -479,7 +493,9 @@ mod tests {
             settled: stamps(settled),
             preconditions: Default::default(),
         };
-        let lists: [(usize, &dyn Fn(usize) -> Request); 12] = [
+        let expected = |count| Preconditions { wall_ms: 0, expected: vec![(0, STAMP); count] };
+        let lists: [(usize, &dyn Fn(usize) -> Request); 13] = [
+            (WRITE_KEYS_MAX, &|count| Request::Put { part: write(1, 1), preconditions: expected(count) }),
             (READ_KEYS_MAX, &|count| Request::Get { lease, keys: keys(count) }),
             (READ_KEYS_MAX, &|count| Request::Stamps { lease, keys: keys(count) }),
             (READ_KEYS_MAX, &|count| Request::Among { lease, keys: keys(count), stamps: stamps(1) }),

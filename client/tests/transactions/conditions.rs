@@ -95,7 +95,8 @@ fn a_conflict_names_the_key_and_both_versions_and_leaves_all_as_it_was() {
         assert_eq!((key, expected, found, committed), (of("a"), Stamp::FIRST, first, true));
         session.write_if(vec![on("a", first), on("b", Stamp::FIRST)]).unwrap();
         if algorithm != Algorithm::None {
-            let many = (0..9).map(|number| (of(&format!("k{number}")), value("never")).into());
+            let never = |number| Write::from((of(&format!("k{number}")), value("never")));
+            let many = (0..9).map(never);
             let error = session.write_if(many.chain([on("b", first)]).collect()).unwrap_err();
             assert!(error.to_string().starts_with("conflict: nothing was written"), "{error}");
             let keys: Vec<Key> = (0..9).map(|number| of(&format!("k{number}"))).collect();
