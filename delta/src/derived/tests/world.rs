@@ -186,6 +186,8 @@ impl<W: Workload> World<'_, W> {
     fn ended(&mut self, writes: Option<Stamp>, outcome: Outcome) {
         match (writes, outcome) {
             (Some(stamp), Outcome::Committed { .. }) => self.workload.ended(stamp),
+            // Without concurrency control: what is missing of it is older than what is there.
+            (Some(stamp), Outcome::Torn { why, .. }) if why.newest().is_some() => self.workload.ended(stamp),
             (Some(stamp), Outcome::Aborted { why, .. }) if why.newest().is_some() => {
                 self.workload.aborted(stamp)
             }
