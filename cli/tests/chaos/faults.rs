@@ -10,6 +10,8 @@ use std::{os::unix::fs::FileExt, time::Duration};
 /// Most moments that a node is stopped for.
 const PAUSE_MAX_MS: u64 = 1500;
 const HANG_MAX_MS: u64 = 12_000;
+/// Longer than log replicas are waited for, and than clients take to connect beside stopped nodes.
+const ALONE_MAX_MS: u64 = 9_000;
 /// What a full disk has left.
 const LEFT_BYTES_MAX: u64 = 256 << 10;
 const LABEL_BYTES: u64 = 64 << 10;
@@ -32,7 +34,13 @@ impl Plan {
         let harms = |fault: &Fault| {
             matches!(
                 fault,
-                Fault::Wipe | Fault::Unrebuilt | Fault::Flip | Fault::Stale | Fault::Full | Fault::Members
+                Fault::Wipe
+                    | Fault::Unrebuilt
+                    | Fault::Alone
+                    | Fault::Flip
+                    | Fault::Stale
+                    | Fault::Full
+                    | Fault::Members
             )
         };
         if let Some(first) = faults.iter().position(harms) {
@@ -89,6 +97,7 @@ impl Running<'_> {
                     }
                 }
             }
+            Fault::Alone => self.lose_alone(victims[0], random),
             Fault::Restore => {
                 let node = victims[0];
                 self.cluster.kill(node);
@@ -118,6 +127,29 @@ impl Running<'_> {
             }
             Fault::Cut => self.cut(random),
         }
+    }
+
+    /// What a node has written while no other node kept its log is lost with its disk.
+    fn lose_alone(&mut self, node: usize, random: &mut fastrand::Rng) {
+        let nodes = self.cluster.nodes.len();
+        let keepers = [(node + 1) % nodes, (node + 2) % nodes];
+        keepers.iter().for_each(|keeper| self.cluster.pause(*keeper));
+        let wait = |random: &mut fastrand::Rng| {
+            std::thread::sleep(Duration::from_millis(random.u64(10..ALONE_MAX_MS)));
+        };
+        wait(random);
+        self.cluster.kill(node);
+        self.cluster.start(node);
+        if let Err(problem) = self.cluster.wait_until_ready(node) {
+            self.world.problem(problem);
+        }
+        self.log(&format!("node {node} was started again"));
+        wait(random);
+        self.cluster.kill(node);
+        self.cluster.wipe(node);
+        self.to_rebuild.push(node);
+        keepers.iter().for_each(|keeper| self.cluster.resume(*keeper));
+        self.log(&format!("node {node} has lost everything, nodes {keepers:?} go on"));
     }
 
     fn cut(&mut self, random: &mut fastrand::Rng) {
@@ -199,7 +231,7 @@ impl Running<'_> {
 
     /// Whether a node lost everything and stays away until the round ends.
     fn is_gone(&self, node: usize) -> bool {
-        self.plan.faults.contains(&Fault::Wipe) && self.to_rebuild.contains(&node)
+        !self.plan.faults.contains(&Fault::Unrebuilt) && self.to_rebuild.contains(&node)
     }
 
     /// Starts nodes that do not run in the middle of the round, but for those that lost everything.

@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Wipe,
     /// The same, but they are started at once and rebuilt when the round ends: tables are loaded and flushed between.
     Unrebuilt,
+    /// The nodes that keep replicas of a node's log are stopped; the node goes on alone, is killed and started, then killed again, and its folder is deleted.
+    Alone,
     /// A node is killed, its folder is copied elsewhere, deleted, and put back as it was.
     Restore,
     /// A node gets the folder that it had some time before.
@@ -74,6 +76,7 @@ pub(crate) const FAULTS: &[FaultKind] = &[
         "unrebuilt",
         "a node that was not rebuilt takes new tables where its lost ones lay, which cannot come back then",
     ),
+    waits(Fault::Alone, "alone", "log replicas that are silent for 2 s are left out, down to none"),
     drawn(Fault::Restore, "restore"),
     waits(Fault::Stale, "stale", "a node that was restored from an older snapshot is not noticed"),
     drawn(Fault::Flip, "flip"),
@@ -88,9 +91,14 @@ pub(crate) const FAULTS: &[FaultKind] = &[
     waits(Fault::Replace, "replace", "a write to a replaced table is acknowledged and lost"),
 ];
 
+/// What [`FAULTS_VARIABLE`] says.
+pub(crate) fn names() -> String {
+    std::env::var(FAULTS_VARIABLE).unwrap_or_else(|_| "default".to_owned())
+}
+
 /// The faults that are drawn.
 pub(crate) fn chosen() -> Vec<Fault> {
-    chosen_by(std::env::var(FAULTS_VARIABLE).as_deref().unwrap_or("default"))
+    chosen_by(&names())
 }
 
 fn chosen_by(names: &str) -> Vec<Fault> {
@@ -167,10 +175,16 @@ pub(crate) const OPERATIONS: &[(Operation, u32)] = &[
 /// One of every so many operations adds to the number, where clients do.
 const INCREMENTS_ONE_IN: u32 = 3;
 
+/// One of every so many operations loads or drops a table, where tables are replaced.
+const REPLACEMENTS_ONE_IN: u32 = 5;
+
 /// One of them, by their weights.
 pub(crate) fn draw(random: &mut fastrand::Rng, faults: &[Fault]) -> Operation {
     if faults.contains(&Fault::Increments) && random.u32(0..INCREMENTS_ONE_IN) == 0 {
         return Operation::Increment;
+    }
+    if faults.contains(&Fault::Replace) && random.u32(0..REPLACEMENTS_ONE_IN) == 0 {
+        return if random.bool() { Operation::Load } else { Operation::Drop };
     }
     let all: u32 = OPERATIONS.iter().map(|(_, weight)| weight).sum();
     let mut place = random.u32(0..all);

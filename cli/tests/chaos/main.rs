@@ -17,6 +17,7 @@ mod network;
 mod planted;
 mod process;
 mod round;
+mod shell;
 mod workload;
 mod world;
 
@@ -101,10 +102,11 @@ fn life(seed: u64, rounds: u64, possible: &[Fault], stages: &[Stage]) -> Counts 
         assert!(
             problems.is_empty(),
             "{}\n{}\nseed {seed:#018x}, round {number} of {rounds}, over {stage:?}, {plan:?}:\n{}\n\
-             run it again: RACKSCAN_SEED={seed:#018x} RACKSCAN_CASES={rounds} cargo test -p rackscan-cli --test chaos acknowledged -- --nocapture",
+             run it again: RACKSCAN_FAULTS={} RACKSCAN_SEED={seed:#018x} RACKSCAN_CASES={rounds} cargo test -p rackscan-cli --test chaos acknowledged -- --nocapture",
             world.events(),
             cluster.last_logged(30),
-            problems.join("\n")
+            problems.join("\n"),
+            kinds::names(),
         );
     }
     let mut state = world.state();

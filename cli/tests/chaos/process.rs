@@ -14,7 +14,7 @@ use std::{
 };
 
 /// No command may take as long, whatever the faults.
-const HUNG_AFTER: Duration = Duration::from_secs(90);
+pub(crate) const HUNG_AFTER: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The library that gives a process another clock, where Debian puts it.

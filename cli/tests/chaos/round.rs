@@ -39,6 +39,8 @@ pub(crate) fn round(world: &World, cluster: &mut Cluster, plan: &Plan, random: &
         random: random.fork(),
         faults: &plan.faults,
         nodes,
+        shell: None,
+        has_shell: client > 0,
     });
     let clients: Vec<Client<'_>> = clients.collect();
     std::thread::scope(|scope| {
@@ -222,6 +224,8 @@ pub(crate) fn begin(world: &World, cluster: &Cluster, random: &mut fastrand::Rng
         random: random.fork(),
         faults: &faults,
         nodes,
+        shell: None,
+        has_shell: false,
     };
     for table in ["t0", "t1"] {
         client.load(Operation::Load, table, true);

@@ -9,6 +9,7 @@ use super::{
     history::{Cell, End, NOTHING, Number, Read, Write},
     kinds::{Fault, Operation, draw},
     process::{Exit, Ran, Reach, Skew},
+    shell::Shell,
     world::{COUNTER, KEYS, ROWS_LOADED, Table, World, key, keys, row},
 };
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, time::Duration};
@@ -29,11 +30,17 @@ pub(crate) struct Client<'w> {
     pub(crate) random: fastrand::Rng,
     pub(crate) faults: &'w [Fault],
     pub(crate) nodes: usize,
+    /// Its shell, if it has one: statements go there.
+    pub(crate) shell: Option<Shell>,
+    pub(crate) has_shell: bool,
 }
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
+
+/// Where the statement stands among the words for SQL.
+const STATEMENT: usize = 3;
 
 /// The words for SQL.
 fn sql(statement: String) -> Vec<String> {
@@ -88,9 +95,17 @@ impl Client<'_> {
         let is_wrong = self.faults.contains(&Fault::ClientClock) && self.random.bool();
         let skew: Option<Skew> = is_wrong.then(|| SKEWS[self.random.usize(0..SKEWS.len())].to_owned());
         let clock = skew.as_ref().map_or_else(String::new, |skew| format!("[clock {skew} s] "));
+        let is_for_shell = self.has_shell && words.first().is_some_and(|word| word == "sql");
+        if is_for_shell && self.shell.as_ref().is_none_or(Shell::is_over) {
+            self.world.log(&self.name, &format!("{clock}opens a shell"));
+            self.shell = Some(Shell::open(&self.reach, skew.as_ref()));
+        }
         self.world.log(&self.name, &format!("{clock}begins {}", words.join(" ")));
         let from = self.world.now();
-        let ran = self.reach.run(words, killed_after, skew.as_ref());
+        let ran = match self.shell.as_mut().filter(|_| is_for_shell).zip(words.get(STATEMENT)) {
+            Some((shell, statement)) => shell.ask(statement, killed_after),
+            None => self.reach.run(words, killed_after, skew.as_ref()),
+        };
         let to = self.world.now();
         let said = format!("{} {}", ran.out.trim_end().replace('\n', " "), ran.message());
         self.world.log(&self.name, &format!("{:?} of {}: {said:.600}", ran.exit, words.join(" ")));
@@ -316,9 +331,10 @@ impl Client<'_> {
 
     /// Loads a new table, or one in place of another.
     fn load_any(&mut self, operation: Operation) {
-        if self.faults.contains(&Fault::Replace)
-            && self.random.bool()
-            && let Some(table) = self.written_table()
+        let replaces = self.faults.contains(&Fault::Replace);
+        let is_wanted = |table: &Table| table.is_written && (replaces || !table.is_there);
+        if self.random.bool()
+            && let Some(table) = self.world.table(&mut self.random, is_wanted)
         {
             return self.load(operation, &table.name, true);
         }
@@ -352,16 +368,15 @@ impl Client<'_> {
     }
 
     fn drop_table(&mut self, operation: Operation) {
-        let Some(table) = self.world.table(&mut self.random, |table| table.is_there && !table.is_written)
-        else {
-            return;
-        };
-        // Nobody else drops it.
+        let replaces = self.faults.contains(&Fault::Replace);
+        let is_wanted = |table: &Table| table.is_there && (replaces || !table.is_written);
+        let Some(table) = self.world.table(&mut self.random, is_wanted) else { return };
         self.world.change_table(&table.name, |table| table.is_there = false);
         let (ran, from, to) = self.run(&words(&format!("drop {}", table.name)));
         let end = if end(&ran) == End::Acknowledged { End::Acknowledged } else { End::InDoubt };
-        let mut cells = table.emptiness();
-        cells.insert(table.name.clone(), NOTHING);
+        // Rows that were inserted meanwhile have gone with it.
+        let mut cells = self.world.change_table(&table.name, |_| ()).emptiness();
+        cells.insert(table.name, NOTHING);
         self.world.wrote(operation, Write { number: self.world.number(), cells, from, to, end });
     }
 
