@@ -1,0 +1,70 @@
+//! A small filesystem of its own for a node's folder, which can be filled. Needs root, mount and mkfs.ext4.
+//!
+//! Invariants
+//! - It is unmounted at the end.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A filesystem in a file, mounted.
+pub(crate) struct Disk {
+    image: PathBuf,
+    at: PathBuf,
+}
+
+fn run(program: &str, words: &[&str]) -> Result<(), String> {
+    let output = Command::new(program)
+        .args(words)
+        .output()
+        .map_err(|error| format!("{program} does not start: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{program} {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+impl Disk {
+    /// Makes one of so many bytes and mounts it there, or says what is missing.
+    pub(crate) fn new(image: PathBuf, at: PathBuf, bytes: u64) -> Result<Self, String> {
+        std::fs::create_dir_all(&at).map_err(|error| error.to_string())?;
+        let file = std::fs::File::create(&image).map_err(|error| error.to_string())?;
+        file.set_len(bytes).map_err(|error| error.to_string())?;
+        run("mkfs.ext4", &["-q", "-F", "-m", "0", text(&image)])?;
+        run("mount", &["-o", "loop", text(&image), text(&at)])?;
+        Ok(Self { image, at })
+    }
+
+    /// Takes all space that is left, but for so many bytes.
+    pub(crate) fn fill(&self, but_bytes: u64) {
+        let stat = rustix::fs::statvfs(&self.at).expect("its size");
+        let free = stat.f_bavail * stat.f_frsize;
+        let file = std::fs::File::create(self.ballast()).expect("a file");
+        let bytes = free.saturating_sub(but_bytes);
+        // Nodes may take some of it meanwhile: as much as there is then is enough.
+        let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes.max(1));
+    }
+
+    /// Gives it back.
+    pub(crate) fn empty(&self) {
+        let _ = std::fs::remove_file(self.ballast());
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.at.join("ballast")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(problem) = run("umount", &[text(&self.at)]) {
+            eprintln!("a filesystem stays mounted at {}: {problem}", self.at.display());
+        }
+        let _ = std::fs::remove_file(&self.image);
+    }
+}

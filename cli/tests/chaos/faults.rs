@@ -1,0 +1,254 @@
+//! What is done to a cluster in a round, and how it is undone?
+//!
+//! Invariants
+//! - At most two nodes are harmed at a time, which the parity and the log replicas bear; a power cut harms all of them and takes nothing.
+//! - What is wiped was whole before: everything was settled, with all log replicas, when the round began.
+
+use super::{cluster::Cluster, kinds::Fault, workload::SKEWS, world::World};
+use std::{os::unix::fs::FileExt, time::Duration};
+
+/// Most moments that a node is stopped for.
+const PAUSE_MAX_MS: u64 = 1500;
+const HANG_MAX_MS: u64 = 12_000;
+/// Longer than log replicas are waited for, and than clients take to connect beside stopped nodes.
+const ALONE_MAX_MS: u64 = 9_000;
+/// What a full disk has left.
+const LEFT_BYTES_MAX: u64 = 256 << 10;
+const LABEL_BYTES: u64 = 64 << 10;
+const SECTOR_BYTES: u64 = 4096;
+const FLIPS: usize = 20;
+
+/// What goes wrong in a round, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) faults: Vec<Fault>,
+    victims: Vec<usize>,
+}
+
+impl Plan {
+    /// Draws faults of those that this cluster can have, and nodes.
+    pub(crate) fn draw(possible: &[Fault], nodes: usize, random: &mut fastrand::Rng) -> Self {
+        let count = [0, 1, 1, 2, 2, 3][random.usize(0..6)];
+        let mut faults: Vec<Fault> = random.choose_multiple(possible.iter().copied(), count);
+        // Flipped bytes, and folders that are lost or old, are each as much as parity bears.
+        let harms = |fault: &Fault| {
+            matches!(
+                fault,
+                Fault::Wipe
+                    | Fault::Unrebuilt
+                    | Fault::Alone
+                    | Fault::Flip
+                    | Fault::Stale
+                    | Fault::Full
+                    | Fault::Members
+            )
+        };
+        if let Some(first) = faults.iter().position(harms) {
+            let mut position = 0;
+            faults.retain(|fault| {
+                position += 1;
+                position - 1 <= first || !harms(fault)
+            });
+        }
+        faults.sort_unstable();
+        let victims = if random.bool() { 1 } else { 2 };
+        let victims = random.choose_multiple(0..nodes, victims);
+        Self { faults, victims }
+    }
+}
+
+/// The faults of a round, while they last.
+pub(crate) struct Running<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) cluster: &'a mut Cluster,
+    pub(crate) plan: &'a Plan,
+    /// Nodes that are to be rebuilt when all are there again.
+    pub(crate) to_rebuild: Vec<usize>,
+    pub(crate) to_scrub: bool,
+}
+
+impl Running<'_> {
+    fn log(&self, what: &str) {
+        self.world.log("fault", what);
+    }
+
+    /// Lets a fault begin.
+    pub(crate) fn begin(&mut self, fault: Fault, random: &mut fastrand::Rng) {
+        *self.world.state().counts.faults.entry(fault).or_default() += 1;
+        let victims = self.plan.victims.clone();
+        self.log(&format!("{fault:?} of nodes {victims:?} begins"));
+        match fault {
+            Fault::Kill => victims.iter().for_each(|node| self.cluster.kill(*node)),
+            Fault::Power => (0..self.cluster.nodes.len()).for_each(|node| self.cluster.kill(node)),
+            Fault::Pause | Fault::Hang => {
+                victims.iter().for_each(|node| self.cluster.pause(*node));
+                let most = if fault == Fault::Pause { PAUSE_MAX_MS } else { HANG_MAX_MS };
+                std::thread::sleep(Duration::from_millis(random.u64(10..most)));
+                victims.iter().for_each(|node| self.cluster.resume(*node));
+                self.log("they go on");
+            }
+            Fault::Wipe | Fault::Unrebuilt => {
+                for node in victims {
+                    self.cluster.kill(node);
+                    self.cluster.wipe(node);
+                    self.to_rebuild.push(node);
+                    if fault == Fault::Unrebuilt {
+                        self.cluster.start(node);
+                    }
+                }
+            }
+            Fault::Alone => self.lose_alone(victims[0], random),
+            Fault::Restore => {
+                let node = victims[0];
+                self.cluster.kill(node);
+                self.cluster.save(node);
+                self.cluster.restore(node);
+            }
+            Fault::Stale => self.log("its folder was copied when the round began"),
+            Fault::Flip => self.flip(victims[0], random),
+            Fault::Clients | Fault::ClientClock | Fault::Replace | Fault::Increments => {}
+            Fault::Config => {
+                self.cluster.edit_harmlessly(random);
+                victims.iter().for_each(|node| self.cluster.kill(*node));
+            }
+            Fault::Members => self.cluster.edit_members(victims[0]),
+            Fault::NodeClock => {
+                let there: Vec<usize> = victims.into_iter().filter(|node| !self.is_gone(*node)).collect();
+                for node in there {
+                    self.cluster.kill(node);
+                    self.cluster.nodes[node].skew = Some(SKEWS[random.usize(0..SKEWS.len())].to_owned());
+                    self.cluster.start(node);
+                }
+            }
+            Fault::Full => {
+                let left = random.u64(0..LEFT_BYTES_MAX);
+                let disks = victims.iter().filter_map(|node| self.cluster.disk(*node));
+                disks.for_each(|disk| disk.fill(left));
+            }
+            Fault::Cut => self.cut(random),
+        }
+    }
+
+    /// What a node has written while no other node kept its log is lost with its disk.
+    fn lose_alone(&mut self, node: usize, random: &mut fastrand::Rng) {
+        let nodes = self.cluster.nodes.len();
+        let keepers = [(node + 1) % nodes, (node + 2) % nodes];
+        keepers.iter().for_each(|keeper| self.cluster.pause(*keeper));
+        let wait = |random: &mut fastrand::Rng| {
+            std::thread::sleep(Duration::from_millis(random.u64(10..ALONE_MAX_MS)));
+        };
+        wait(random);
+        self.cluster.kill(node);
+        self.cluster.start(node);
+        if let Err(problem) = self.cluster.wait_until_ready(node) {
+            self.world.problem(problem);
+        }
+        self.log(&format!("node {node} was started again"));
+        wait(random);
+        self.cluster.kill(node);
+        self.cluster.wipe(node);
+        self.to_rebuild.push(node);
+        keepers.iter().for_each(|keeper| self.cluster.resume(*keeper));
+        self.log(&format!("node {node} has lost everything, nodes {keepers:?} go on"));
+    }
+
+    fn cut(&mut self, random: &mut fastrand::Rng) {
+        let (nodes, first) = (self.cluster.nodes.len(), self.plan.victims[0]);
+        let Some(network) = self.cluster.network() else { return };
+        if random.bool() {
+            network.isolate(first);
+        } else {
+            let other = (first + random.usize(1..nodes)) % nodes;
+            network.block(first, other);
+            if random.bool() {
+                network.block(other, first);
+            }
+        }
+    }
+
+    /// Changes a bit in some sectors of a node's device that have something in them.
+    fn flip(&mut self, node: usize, random: &mut fastrand::Rng) {
+        self.to_scrub = true;
+        let path = self.cluster.device_of(node);
+        let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else {
+            return self.log("it has no device now");
+        };
+        let mut sector = vec![0; usize::try_from(SECTOR_BYTES).expect("a small number")];
+        let mut full = Vec::new();
+        for at in (0..4 << 20).step_by(4096).map(|at| LABEL_BYTES + at) {
+            if file.read_at(&mut sector, at).is_ok_and(|read| read == sector.len())
+                && sector.iter().any(|byte| *byte != 0)
+            {
+                full.push(at);
+            }
+        }
+        let chosen = random.choose_multiple(full, FLIPS);
+        for at in &chosen {
+            let at = at + random.u64(0..SECTOR_BYTES);
+            let mut byte = [0];
+            if file.read_at(&mut byte, at).is_ok() {
+                file.write_all_at(&[byte[0] ^ 1 << random.u32(0..8)], at).expect("a byte");
+            }
+        }
+        file.sync_all().expect("it is written");
+        self.log(&format!("a bit was flipped in each of {} sectors of node {node}", chosen.len()));
+    }
+
+    /// Ends what still lasts: everybody runs, has the right clock, and reaches everybody.
+    pub(crate) fn end(&mut self) -> Result<(), String> {
+        if let Some(network) = self.cluster.network() {
+            network.heal();
+        }
+        self.cluster.restore_members();
+        for node in 0..self.cluster.nodes.len() {
+            if let Some(disk) = self.cluster.disk(node) {
+                disk.empty();
+            }
+            self.cluster.resume(node);
+            if self.cluster.nodes[node].skew.take().is_some() {
+                self.cluster.kill(node);
+            }
+        }
+        if self.plan.faults.contains(&Fault::Stale) {
+            let node = self.plan.victims[0];
+            self.cluster.kill(node);
+            self.cluster.restore(node);
+            self.log(&format!("node {node} has the folder that it had when the round began"));
+        }
+        self.start()
+    }
+
+    /// Before anything happens: what a later fault needs.
+    pub(crate) fn prepare(&mut self) -> Result<(), String> {
+        if self.plan.faults.contains(&Fault::Stale) {
+            let node = self.plan.victims[0];
+            self.cluster.kill(node);
+            self.cluster.save(node);
+            return self.start();
+        }
+        Ok(())
+    }
+
+    /// Whether a node lost everything and stays away until the round ends.
+    fn is_gone(&self, node: usize) -> bool {
+        !self.plan.faults.contains(&Fault::Unrebuilt) && self.to_rebuild.contains(&node)
+    }
+
+    /// Starts nodes that do not run in the middle of the round, but for those that lost everything.
+    pub(crate) fn start_some(&mut self) -> Result<(), String> {
+        let nodes: Vec<usize> = (0..self.cluster.nodes.len()).filter(|node| !self.is_gone(*node)).collect();
+        nodes.iter().for_each(|node| self.cluster.start(*node));
+        nodes.iter().try_for_each(|node| self.cluster.wait_until_ready(*node))?;
+        self.log(&format!("nodes {nodes:?} run"));
+        Ok(())
+    }
+
+    /// Starts all nodes that do not run.
+    fn start(&mut self) -> Result<(), String> {
+        let nodes = 0..self.cluster.nodes.len();
+        nodes.clone().for_each(|node| self.cluster.start(node));
+        nodes.clone().try_for_each(|node| self.cluster.wait_until_ready(node))?;
+        self.log("all nodes run");
+        Ok(())
+    }
+}

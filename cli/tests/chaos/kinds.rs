@@ -1,0 +1,290 @@
+//! Which faults and operations are there, which of them are drawn, and how often was each met?
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+/// The variable that names the faults to draw, by commas: names, `default`, or `all`.
+pub(crate) const FAULTS_VARIABLE: &str = "RACKSCAN_FAULTS";
+
+/// What goes wrong in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// One or two nodes are killed by SIGKILL and started again.
+    Kill,
+    /// All nodes are killed at once, as by a power cut.
+    Power,
+    /// One or two nodes are stopped by SIGSTOP for a moment.
+    Pause,
+    /// One or two nodes are stopped by SIGSTOP for many seconds.
+    Hang,
+    /// One or two nodes are killed and their folders deleted; they are started and rebuilt when the round ends.
+    Wipe,
+    /// The same, but they are started at once and rebuilt when the round ends: tables are loaded and flushed between.
+    Unrebuilt,
+    /// The nodes that keep replicas of a node's log are stopped; the node goes on alone, is killed and started, then killed again, and its folder is deleted.
+    Alone,
+    /// A node is killed, its folder is copied elsewhere, deleted, and put back as it was.
+    Restore,
+    /// A node gets the folder that it had some time before.
+    Stale,
+    /// Bytes are flipped in the devices of a node.
+    Flip,
+    /// Clients are killed in the middle of what they do.
+    Clients,
+    /// The configuration is edited without a change of its meaning, and nodes are started by it.
+    Config,
+    /// Nodes are taken out of the list of nodes, or added to it.
+    Members,
+    /// Clients whose clocks are wrong.
+    ClientClock,
+    /// Nodes whose clocks are wrong.
+    NodeClock,
+    /// A node's disk is full.
+    Full,
+    /// Nodes cannot reach each other.
+    Cut,
+    /// Tables are replaced and dropped while others write to them.
+    Replace,
+    /// Clients add to one number by UPDATE, all at once.
+    Increments,
+}
+
+/// A fault, its name, and why it is drawn by its name only.
+pub(crate) struct FaultKind {
+    pub(crate) fault: Fault,
+    pub(crate) name: &'static str,
+    /// What today's program does not survive yet; nothing if the fault is drawn by default.
+    pub(crate) waits_for: Option<&'static str>,
+}
+
+const fn drawn(fault: Fault, name: &'static str) -> FaultKind {
+    FaultKind { fault, name, waits_for: None }
+}
+
+const fn waits(fault: Fault, name: &'static str, waits_for: &'static str) -> FaultKind {
+    FaultKind { fault, name, waits_for: Some(waits_for) }
+}
+
+/// All of them.
+pub(crate) const FAULTS: &[FaultKind] = &[
+    drawn(Fault::Kill, "kill"),
+    drawn(Fault::Power, "power"),
+    drawn(Fault::Pause, "pause"),
+    waits(Fault::Hang, "hang", "a command waits up to 21 s for a stopped node"),
+    drawn(Fault::Wipe, "wipe"),
+    waits(
+        Fault::Unrebuilt,
+        "unrebuilt",
+        "a node that was not rebuilt takes new tables where its lost ones lay, which cannot come back then",
+    ),
+    waits(Fault::Alone, "alone", "log replicas that are silent for 2 s are left out, down to none"),
+    drawn(Fault::Restore, "restore"),
+    waits(Fault::Stale, "stale", "a node that was restored from an older snapshot is not noticed"),
+    drawn(Fault::Flip, "flip"),
+    drawn(Fault::Clients, "clients"),
+    drawn(Fault::Config, "config"),
+    waits(Fault::Members, "members", "an edited list of nodes moves keys without a word"),
+    waits(Fault::ClientClock, "client-clock", "a write by a clock that is ahead hides later ones"),
+    waits(Fault::NodeClock, "node-clock", "a write by a clock that is ahead hides later ones"),
+    waits(Fault::Full, "full", "space does not return before a restart"),
+    drawn(Fault::Cut, "cut"),
+    waits(Fault::Increments, "increments", "an UPDATE overwrites what another one has written since it read"),
+    waits(Fault::Replace, "replace", "a write to a replaced table is acknowledged and lost"),
+];
+
+/// What [`FAULTS_VARIABLE`] says.
+pub(crate) fn names() -> String {
+    std::env::var(FAULTS_VARIABLE).unwrap_or_else(|_| "default".to_owned())
+}
+
+/// The faults that are drawn.
+pub(crate) fn chosen() -> Vec<Fault> {
+    chosen_by(&names())
+}
+
+fn chosen_by(names: &str) -> Vec<Fault> {
+    let mut chosen = Vec::new();
+    for name in names.split(',').map(str::trim) {
+        let matches = |kind: &&FaultKind| match name {
+            "all" => true,
+            "default" => kind.waits_for.is_none(),
+            name => kind.name == name,
+        };
+        let found: Vec<Fault> = FAULTS.iter().filter(matches).map(|kind| kind.fault).collect();
+        let known: Vec<&str> = FAULTS.iter().map(|kind| kind.name).collect();
+        assert!(
+            !found.is_empty(),
+            "{FAULTS_VARIABLE} names the fault '{name}', expected default, all, or some of {}",
+            known.join(", ")
+        );
+        chosen.extend(found);
+    }
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Operation {
+    Put,
+    PutSeveral,
+    Delete,
+    Get,
+    GetSeveral,
+    Scan,
+    Insert,
+    Update,
+    DeleteRow,
+    Transaction,
+    Select,
+    SelectRow,
+    Load,
+    Drop,
+    Flush,
+    Scrub,
+    Fsck,
+    Rebuild,
+    Status,
+    /// Drawn with the fault of that name only.
+    Increment,
+}
+
+/// Each operation, and how many of all drawn ones it is.
+pub(crate) const OPERATIONS: &[(Operation, u32)] = &[
+    (Operation::Put, 12),
+    (Operation::PutSeveral, 10),
+    (Operation::Delete, 4),
+    (Operation::Get, 12),
+    (Operation::GetSeveral, 6),
+    (Operation::Scan, 3),
+    (Operation::Insert, 5),
+    (Operation::Update, 8),
+    (Operation::DeleteRow, 4),
+    (Operation::Transaction, 8),
+    (Operation::Select, 6),
+    (Operation::SelectRow, 6),
+    (Operation::Load, 3),
+    (Operation::Drop, 2),
+    (Operation::Flush, 4),
+    (Operation::Scrub, 2),
+    (Operation::Fsck, 2),
+    (Operation::Rebuild, 1),
+    (Operation::Status, 2),
+];
+
+/// One of every so many operations adds to the number, where clients do.
+const INCREMENTS_ONE_IN: u32 = 3;
+
+/// One of every so many operations loads or drops a table, where tables are replaced.
+const REPLACEMENTS_ONE_IN: u32 = 5;
+
+/// One of them, by their weights.
+pub(crate) fn draw(random: &mut fastrand::Rng, faults: &[Fault]) -> Operation {
+    if faults.contains(&Fault::Increments) && random.u32(0..INCREMENTS_ONE_IN) == 0 {
+        return Operation::Increment;
+    }
+    if faults.contains(&Fault::Replace) && random.u32(0..REPLACEMENTS_ONE_IN) == 0 {
+        return if random.bool() { Operation::Load } else { Operation::Drop };
+    }
+    let all: u32 = OPERATIONS.iter().map(|(_, weight)| weight).sum();
+    let mut place = random.u32(0..all);
+    for (operation, weight) in OPERATIONS {
+        if place < *weight {
+            return *operation;
+        }
+        place -= weight;
+    }
+    unreachable!("the place is below the sum of all weights")
+}
+
+/// How operations of one kind ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) acknowledged: u64,
+    pub(crate) refused: u64,
+    pub(crate) in_doubt: u64,
+}
+
+/// What a run has met.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) rounds: u64,
+    pub(crate) clusters: u64,
+    pub(crate) faults: BTreeMap<Fault, u64>,
+    pub(crate) operations: BTreeMap<Operation, Ends>,
+    /// Writes in doubt that were seen later.
+    pub(crate) surfaced: u64,
+    /// Of writes in doubt, how many were decided without being seen.
+    pub(crate) decided: u64,
+}
+
+impl Counts {
+    /// Adds what another cluster has met.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.rounds += other.rounds;
+        self.clusters += other.clusters;
+        self.surfaced += other.surfaced;
+        self.decided += other.decided;
+        for (fault, count) in other.faults {
+            *self.faults.entry(fault).or_default() += count;
+        }
+        for (operation, more) in other.operations {
+            let ends = self.operations.entry(operation).or_default();
+            ends.acknowledged += more.acknowledged;
+            ends.refused += more.refused;
+            ends.in_doubt += more.in_doubt;
+        }
+    }
+
+    /// The last line of a run.
+    pub(crate) fn line(&self) -> String {
+        let mut line = format!("{} rounds of {} clusters; faults:", self.rounds, self.clusters);
+        for kind in FAULTS {
+            if let Some(count) = self.faults.get(&kind.fault) {
+                let _ = write!(line, " {} {count},", kind.name);
+            }
+        }
+        line.push_str(" operations (acknowledged/refused/in doubt):");
+        for (operation, ends) in &self.operations {
+            let _ = write!(line, " {operation:?} {}/{}/{},", ends.acknowledged, ends.refused, ends.in_doubt);
+        }
+        let _ = write!(line, " {} writes in doubt were seen later, {} were not", self.surfaced, self.decided);
+        line
+    }
+
+    /// What a long run should have met, and did not.
+    pub(crate) fn missing(&self, chosen: &[Fault]) -> Vec<String> {
+        let faults = FAULTS
+            .iter()
+            .filter(|kind| chosen.contains(&kind.fault) && !self.faults.contains_key(&kind.fault));
+        let mut missing: Vec<String> = faults.map(|kind| format!("the fault {}", kind.name)).collect();
+        for (operation, _) in OPERATIONS {
+            if self.operations.get(operation).is_none_or(|ends| ends.acknowledged == 0) {
+                missing.push(format!("an acknowledged {operation:?}"));
+            }
+        }
+        missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_chosen_by_their_names() {
+        assert_eq!(chosen_by("kill, stale"), [Fault::Kill, Fault::Stale]);
+        assert_eq!(chosen_by("all").len(), FAULTS.len());
+        assert!(chosen_by("default").contains(&Fault::Kill));
+        assert!(std::panic::catch_unwind(|| chosen_by("kil")).is_err());
+    }
+
+    #[test]
+    fn what_was_never_met_is_named() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.missing(&[Fault::Kill]).len(), 1 + OPERATIONS.len());
+        counts.faults.insert(Fault::Kill, 1);
+        counts.operations.insert(Operation::Put, Ends { acknowledged: 1, ..Ends::default() });
+        assert_eq!(counts.missing(&[Fault::Kill]).len(), OPERATIONS.len() - 1);
+    }
+}
