@@ -54,7 +54,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 13;
+pub const PROTOCOL_VERSION: u16 = 14;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -249,6 +249,14 @@ pub enum Request {
     CopyOfLog(CopyOfLog),
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
+    /// As [`Request::CommitPublish`] of a table that succeeds no other one, to the first of its nodes: refused as [`RefusalCode::Replaced`] unless exactly this table is
+    /// published there under its name. So nothing is replaced that still takes writes. [`Answer::Done`], also when done before.
+    CommitInPlace {
+        /// The load.
+        load: TableId,
+        /// The table whose place it takes; absent if there is none of its name.
+        of: Option<TableId>,
+    },
 }
 
 /// What a node answers.
