@@ -50,6 +50,15 @@ impl fmt::Display for Failure {
     }
 }
 
+impl From<rackscan_engine::EngineError> for Failure {
+    fn from(error: rackscan_engine::EngineError) -> Self {
+        match Self::of(&error) {
+            Self::Runtime(text) => Self::Runtime(format!("{text} (SQLSTATE {})", error.sqlstate())),
+            other => other,
+        }
+    }
+}
+
 macro_rules! from_error {
     ($($error:ty),* $(,)?) => {
         $(impl From<$error> for Failure {
@@ -76,7 +85,6 @@ from_error!(
     rackscan_bench::tpch::TpchError,
     rackscan_client::ClientError,
     rackscan_datasets::LoadError,
-    rackscan_engine::EngineError,
     rackscan_figures::FigureError,
     rackscan_lab::replay::ReplayError,
     rackscan_trace::TraceError,

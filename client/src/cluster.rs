@@ -350,7 +350,7 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::Mend(_) => "mend",
         Request::Adopt(_) => "adopt",
         Request::PreparePublish { .. } => "prepare",
-        Request::CommitPublish { .. } => "commit",
+        Request::CommitPublish { .. } | Request::CommitInPlace { .. } => "commit",
         Request::AbortLoad { .. } => "abort",
         Request::Drop { .. } => "drop",
         Request::Echo { .. } => "echo",

@@ -15,6 +15,8 @@ use rackscan_format::{
     segment::DirectoryError,
 };
 
+use crate::TransactionError;
+
 /// Why a request to the cluster did not give an answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
@@ -194,6 +196,26 @@ pub enum ClientError {
         problem: String,
         /// What to do.
         advice: &'static str,
+    },
+    /// The participants were not told that nobody writes to a table any more, so it is neither replaced nor dropped.
+    #[error(
+        "table {table:?} is neither replaced nor dropped, because its participants could not be told to take no more writes: {source}; repeat the command"
+    )]
+    NotClosed {
+        /// The table.
+        table: String,
+        /// What happened.
+        source: Box<TransactionError>,
+    },
+    /// Whenever a table was about to be replaced or dropped, another one had taken its place.
+    #[error(
+        "table {table:?} was loaded or sealed by others during each of {attempts} attempts to replace or drop it, expected one quiet moment; repeat the command"
+    )]
+    AlwaysReplaced {
+        /// The table.
+        table: String,
+        /// How often it was tried.
+        attempts: u32,
     },
     /// Nodes with parts of a table cannot be reached, and nothing makes up for them.
     #[error(

@@ -12,7 +12,7 @@ use rackscan_format::{
     schema::TableDefinition,
 };
 
-use crate::{ClientError, Cluster};
+use crate::{ClientError, Cluster, closing::published, limits::REPLACE_ATTEMPTS_MAX};
 
 /// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the background: first at the node that would decide for it, after which nobody does. If that one has decided
 /// meanwhile it refuses, and nothing is forgotten.
@@ -88,7 +88,7 @@ impl Cluster {
         forget_prepared(self, |table| names.contains(&table.name)).await
     }
 
-    /// Forgets a table and frees its pages, also if a part of it is missing.
+    /// Forgets a table and frees its pages, also if a part of it is missing. Nobody can write to it when it goes.
     ///
     /// # Errors
     /// No table of that name, or a lost or refusing node.
@@ -99,13 +99,20 @@ impl Cluster {
         {
             return known.table(name).map(drop);
         }
-        let mut drops: Vec<(NodeId, TableId)> = Vec::new();
-        for catalog in self.node_catalogs().await? {
-            let named =
-                catalog.tables.iter().filter(|table| table.definition.name == name && table.committed);
-            drops.extend(named.map(|table| (catalog.node, table.definition.id)));
+        for _ in 0..REPLACE_ATTEMPTS_MAX {
+            let catalogs = self.node_catalogs().await?;
+            let parts: Vec<(NodeId, TableId)> = catalogs
+                .iter()
+                .flat_map(|catalog| published(catalog, name).map(|table| (catalog.node, table)))
+                .collect();
+            // The second look finds what has taken the table's place in between.
+            if parts.is_empty() {
+                return Ok(());
+            }
+            self.close_tables(name, parts.iter().map(|(_, table)| *table).collect()).await?;
+            let drops = parts.into_iter().map(|(node, table)| self.ask_done(node, Request::Drop { table }));
+            join_all(drops).await.into_iter().try_for_each(|outcome| outcome.map(drop))?;
         }
-        let drops = drops.into_iter().map(|(node, table)| self.ask_done(node, Request::Drop { table }));
-        join_all(drops).await.into_iter().try_for_each(|outcome| outcome.map(drop))
+        Err(ClientError::AlwaysReplaced { table: name.to_owned(), attempts: REPLACE_ATTEMPTS_MAX })
     }
 }

@@ -36,6 +36,7 @@
 mod away;
 mod cache;
 mod catalog;
+mod closing;
 mod cluster;
 mod dial;
 mod direct;

@@ -124,6 +124,10 @@ pub const LINES_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// The least memory of a session for each node: three eighths of it hold the answer with the largest value, or a request with it.
 pub const SESSION_MEMORY_BYTES_MIN: usize = 4 << 20;
+/// The memory of the session that closes tables: its only messages are short.
+pub const CLOSING_MEMORY_BYTES: usize = SESSION_MEMORY_BYTES_MIN;
+/// How often a load or a drop looks again because another table has taken the place of the one that it was about to replace or drop.
+pub const REPLACE_ATTEMPTS_MAX: u32 = 64;
 /// How long a transaction may take unless the caller says otherwise.
 pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long a home that is busy is not asked again.

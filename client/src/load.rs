@@ -1,9 +1,9 @@
 //! How does a table get into the cluster, wholly or not at all?
 //!
 //! ```text
-//! begin --> append, keep, ... --> publish: parity, map (if protected), prepare on every node --> commit on the first --> commit on the others
-//!                    \                            |                          |
-//!                     drop, abort: forget         fails: forget              from here on the table exists
+//! begin --> append, keep, ... --> publish: parity, map (if protected), prepare on every node --> close what is replaced --> commit on the first --> commit on the others
+//!                    \                            |                                                    |
+//!                     drop, abort: forget         fails: forget                                        from here on the table exists
 //! ```
 //!
 //! Invariants
@@ -11,6 +11,7 @@
 //! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the table is absent.
 //! - A load of which a segment could not be stored or kept is never published.
 //! - A table that succeeds another one takes its place, or is not published: whoever is first there wins.
+//! - A table that only replaces another one takes the place of exactly the one that was closed to writers before ([`crate::closing`]).
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +23,7 @@ use rackscan_format::{
     codec::{self, Envelope},
     ids::{NodeId, TableId},
     limits::SECTOR_BYTES,
-    message::{Answer, Request, Target},
+    message::{Answer, RefusalCode, Request, Target},
     schema::TableDefinition,
     segment::SegmentDirectory,
     withheld::WithheldRows,
@@ -30,8 +31,10 @@ use rackscan_format::{
 
 use crate::{
     ClientError, Cluster,
+    closing::published,
     cluster::{taken, unexpected},
     forget::forget_left,
+    limits::REPLACE_ATTEMPTS_MAX,
     protected::Sets,
     status::target_in,
     target::Span,
@@ -318,23 +321,9 @@ impl LoadSession {
     /// Commits on the first node, which decides, and then on the others.
     async fn commit(&mut self) -> Result<(), ClientError> {
         let commit = Request::CommitPublish { load: self.definition.id };
-        let Some((first, others)) = self.definition.nodes.split_first() else { return Ok(()) };
-        // From here on it may exist: whoever gives up waiting must not forget it elsewhere, which would leave half a table.
-        self.is_over = true;
-        let mut decision = self.cluster.ask_done(*first, commit.clone()).await;
-        if matches!(decision, Err(ClientError::NodeLost { .. } | ClientError::TimedOut { .. })) {
-            // Perhaps only the reply was lost; asking again does no harm.
-            decision = self.cluster.ask_done(*first, commit.clone()).await;
-        }
-        match decision {
-            Err(error @ ClientError::Refused { .. }) => {
-                self.forget().await?;
-                return Err(error);
-            }
-            // It may have been committed there.
-            Err(error) => return Err(error),
-            Ok(_) => {}
-        }
+        let nodes = self.definition.nodes.clone();
+        let Some((first, others)) = nodes.split_first() else { return Ok(()) };
+        self.decide(*first).await?;
         let others = others.iter().map(|node| self.cluster.ask_done(*node, commit.clone()));
         let (mut committed, mut failed) = (1, None);
         for outcome in join_all(others).await {
@@ -348,6 +337,60 @@ impl LoadSession {
         }
         // Of a protected table, whichever nodes are lost next, one that knows must be left.
         failed.filter(|_| committed < Cluster::commits_needed(self.definition.protection)).map_or(Ok(()), Err)
+    }
+
+    /// Commits on the first node. If that refuses, the load is forgotten.
+    async fn decide(&mut self, first: NodeId) -> Result<(), ClientError> {
+        let load = self.definition.id;
+        for _ in 0..REPLACE_ATTEMPTS_MAX {
+            let commit = if self.definition.succeeds.is_some() {
+                // Whoever writes a successor has closed the table before.
+                Request::CommitPublish { load }
+            } else {
+                match self.close_replaced(first).await {
+                    Ok(of) => Request::CommitInPlace { load, of },
+                    Err(error) => {
+                        self.forget().await?;
+                        return Err(error);
+                    }
+                }
+            };
+            let may_repeat = matches!(commit, Request::CommitInPlace { .. });
+            // From here on it may exist: whoever gives up waiting must not forget it elsewhere, which would leave half a table.
+            self.is_over = true;
+            let mut decision = self.cluster.ask_done(first, commit.clone()).await;
+            if matches!(decision, Err(ClientError::NodeLost { .. } | ClientError::TimedOut { .. })) {
+                // Perhaps only the reply was lost; asking again does no harm.
+                decision = self.cluster.ask_done(first, commit).await;
+            }
+            match decision {
+                Err(ClientError::Refused { refusal, .. })
+                    if may_repeat && refusal.code == RefusalCode::Replaced =>
+                {
+                    self.is_over = false;
+                }
+                Err(error @ ClientError::Refused { .. }) => {
+                    self.forget().await?;
+                    return Err(error);
+                }
+                // It may have been committed there.
+                Err(error) => return Err(error),
+                Ok(_) => return Ok(()),
+            }
+        }
+        self.forget().await?;
+        let (table, attempts) = (self.definition.name.clone(), REPLACE_ATTEMPTS_MAX);
+        Err(ClientError::AlwaysReplaced { table, attempts })
+    }
+
+    /// Lets nobody write any more to what is published under the name of this load; which table that is at this node.
+    async fn close_replaced(&self, first: NodeId) -> Result<Option<TableId>, ClientError> {
+        let name = &self.definition.name;
+        let catalogs = self.cluster.node_catalogs().await?;
+        let tables = catalogs.iter().flat_map(|catalog| published(catalog, name)).collect();
+        self.cluster.close_tables(name, tables).await?;
+        let mut decides = catalogs.iter().filter(|catalog| catalog.node == first);
+        Ok(decides.find_map(|catalog| published(catalog, name).next()))
     }
 
     /// Forgets the load everywhere.

@@ -21,14 +21,13 @@ use rackscan_ramp::{
 };
 use std::fmt;
 
+pub use rackscan_format::row_key::{ROW_PREFIX, table_prefix};
+
 /// What all keys begin with that are not for users: rows, and what is derived from them. Who follows both asks homes to feed these.
 pub const SYSTEM_PREFIX: &[u8] = b"\0";
 
-/// What the keys of all rows of tables begin with.
-pub const ROW_PREFIX: &[u8] = GROUPED_PREFIX;
-
-/// Bytes before the kind.
-const TABLE_BYTES: usize = 6;
+// Rows live in groups.
+const _: () = assert!(matches!((ROW_PREFIX, GROUPED_PREFIX), ([0, b'r'], [0, b'r'])));
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,15 +63,6 @@ impl fmt::Display for RowIdentity {
 pub struct NotARow {
     /// The key.
     pub key: Key,
-}
-
-/// What the keys of a table's rows begin with.
-#[must_use]
-pub fn table_prefix(table: TableId) -> [u8; TABLE_BYTES] {
-    let mut prefix = [0; TABLE_BYTES];
-    prefix[..2].copy_from_slice(ROW_PREFIX);
-    prefix[2..].copy_from_slice(&table.0.to_be_bytes());
-    prefix
 }
 
 /// The table whose rows' keys begin so: the inverse of [`table_prefix`].

@@ -36,6 +36,12 @@ use rackscan_ramp::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// What the closing of a table says of the successor that is about to take its place ([`Closing::noted`]).
+#[must_use]
+pub fn note_of_successor(successor: TableId) -> [u8; 4] {
+    successor.0.to_be_bytes()
+}
+
 /// The newest visible version of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowVersion {
@@ -110,10 +116,12 @@ pub struct Replica {
     tables: BTreeMap<TableId, TableRows>,
     /// What is derived from rows, as visible as they are.
     derived: DerivedItems,
-    /// Tables that take no writes any more.
+    /// Tables that take no writes any more, but for emptied ones.
     closed: BTreeSet<TableId>,
     /// Those whose rows have moved away: whatever is told of them counts no more.
     emptied: BTreeSet<TableId>,
+    /// What whoever flushed a table said when he closed it: the successor that he was making, and the table. Nothing takes that back.
+    successors: BTreeMap<TableId, TableId>,
     open: HashMap<Stamp, Open>,
     /// Committed ones of which not all items may have been read, and in which round that was learnt.
     committed: HashMap<Stamp, u64>,
@@ -165,7 +173,27 @@ impl Replica {
     /// Whether a table takes no writes any more, of its rows or of what is derived from them.
     #[must_use]
     pub fn is_closed(&self, table: TableId) -> bool {
-        self.closed.contains(&table)
+        self.closed.contains(&table) || self.emptied.contains(&table)
+    }
+
+    /// Tables that take no writes any more and of which participants may still have rows.
+    pub fn closed_tables(&self) -> impl Iterator<Item = TableId> {
+        self.closed.iter().copied()
+    }
+
+    /// Whether a published table has come of another one by flushes alone, as far as was heard.
+    #[must_use]
+    pub fn descends(&self, table: TableId, from: TableId) -> bool {
+        let mut at = table;
+        // Whoever says what is not so may say it in a circle.
+        for _ in 0..=self.successors.len() {
+            match self.successors.get(&at) {
+                _ if at == from => return true,
+                Some(before) => at = *before,
+                None => return false,
+            }
+        }
+        false
     }
 
     /// Whether the rows of a table have moved away, into segments or nowhere.
@@ -268,11 +296,17 @@ impl Replica {
         let rows_of = table_of(prefix);
         let Some(table) = rows_of.or_else(|| derived::table_of(prefix)) else { return };
         // Who cannot write an entry cannot write its row either.
-        self.closed.insert(table);
+        if !self.emptied.contains(&table) {
+            self.closed.insert(table);
+        }
+        if let Ok(successor) = closing::note_of(value).try_into() {
+            self.successors.insert(TableId(u32::from_be_bytes(successor)), table);
+        }
         match (Closing::of(value), rows_of) {
             (Closing::Closed, _) => {}
             (Closing::Emptied, Some(_)) => {
                 self.emptied.insert(table);
+                self.closed.remove(&table);
                 self.tables.remove(&table);
             }
             (Closing::Emptied, None) => self.derived.empty(prefix),
@@ -301,7 +335,8 @@ impl Follow for Replica {
     type Fault = NotARow;
 
     fn begin_anew(&mut self) {
-        *self = Self::new();
+        // What was closed for whom stays true, and may not be told again.
+        *self = Self { successors: std::mem::take(&mut self.successors), ..Self::new() };
     }
 
     fn scanned(&mut self, home: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {

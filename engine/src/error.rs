@@ -61,6 +61,22 @@ pub enum EngineError {
     /// A table moves into another one.
     #[error("the table was sealed since the transaction began; nothing of it was written: begin it again")]
     Sealed,
+    /// A table of the transaction is not published any more.
+    #[error(
+        "table {table:?} was dropped after the transaction began; nothing of the transaction was written: load the table, or leave it out"
+    )]
+    Dropped {
+        /// Its name.
+        table: String,
+    },
+    /// Another table has the name of one of the transaction.
+    #[error(
+        "table {table:?} was replaced by a load after the transaction began; nothing of the transaction was written: run it again over the table that is there now"
+    )]
+    Replaced {
+        /// Its name.
+        table: String,
+    },
     /// A transaction that changes too much.
     #[error(
         "a transaction with {rows} changed rows of {bytes} bytes, expected at most {TRANSACTION_ROWS_MAX} of {TRANSACTION_BYTES_MAX} bytes: divide it"
@@ -102,6 +118,30 @@ impl EngineError {
             // Where pages of another table lie now.
             Self::Scan(ScanError::Scan { .. } | ScanError::Local(_)) => true,
             _ => false,
+        }
+    }
+
+    /// The SQLSTATE of the error: what a program tells errors apart by. The text may change, this does not.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Syntax(_) => "42601",
+            Self::Statement { .. } => "0A000",
+            Self::Plan(_) => "42000",
+            Self::UnknownTable { .. } | Self::Dropped { .. } => "42P01",
+            Self::Sealed | Self::Replaced { .. } => "40001",
+            Self::Memory(_) => "53200",
+            Self::TooMuchChanged { .. } | Self::TooMuchDerived { .. } => "54000",
+            Self::InTransaction => "25001",
+            Self::NoTransaction => "25P01",
+            Self::Execution(_) => "22000",
+            Self::Transaction(error) => match error.as_ref() {
+                TransactionError::Unknown { .. } => "08007",
+                TransactionError::Aborted { .. } => "40000",
+                _ => "58000",
+            },
+            Self::Placement(_) | Self::Calibration(_) => "55000",
+            Self::Scan(_) | Self::Catalog(_) | Self::Changes(_) => "58000",
         }
     }
 
@@ -192,6 +232,19 @@ mod tests {
         assert_eq!(near_names("lineitems", &names), "did you mean lineitem?");
         assert_eq!(near_names("zzz", &names), "there are lineitem, orders, part, partsupp");
         assert_eq!(near_names("x", &[]), "no table is loaded yet: load one with `rackscan load`");
+    }
+
+    #[test]
+    fn an_error_that_goes_away_by_running_a_transaction_again_says_so_by_its_code() {
+        let table = || "t".to_owned();
+        assert_eq!(EngineError::Replaced { table: table() }.sqlstate(), "40001");
+        assert_eq!(EngineError::Sealed.sqlstate(), "40001");
+        for gone in [
+            EngineError::Dropped { table: table() },
+            EngineError::UnknownTable { name: table(), near: String::new() },
+        ] {
+            assert_eq!(gone.sqlstate(), "42P01", "{gone}");
+        }
     }
 
     #[test]

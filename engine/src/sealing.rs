@@ -37,7 +37,6 @@ use rackscan_format::{
     ids::{SegmentId, TableId},
     schema::TableDefinition,
 };
-use rackscan_ramp::closing::Closing;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
@@ -166,7 +165,7 @@ impl Sealer {
         };
         let Written { rows, rewritten, segments, stored_bytes } = written;
         // From here on the table is sealed. What homes still have of it is emptied by whoever looks for that next, if not now.
-        if let Err(error) = self.changes.close(id, Closing::Emptied).await {
+        if let Err(error) = self.changes.empty(id).await {
             tracing::warn!(table = name, %error, "sealed; what homes have of it is not emptied yet");
         }
         self.changes.renew(&self.tables).await?;
@@ -202,7 +201,7 @@ impl Sealer {
         // Nobody has to wait for the parity of what is stored by now.
         work.load.protect().await.map_err(EngineError::Catalog)?;
         let closed = Instant::now();
-        self.changes.close(id, Closing::Closed).await?;
+        self.changes.close(id, work.load.definition().id).await?;
         let Some(ended) = self.changes.ended_rows(&self.tables, id, ENDINGS_WAIT_MAX).await? else {
             work.give_up().await?;
             return Ok(None);
@@ -273,7 +272,7 @@ impl Sealer {
         self.changes.renew(&self.tables).await?;
         let left = self.changes.left_behind();
         for table in &left {
-            self.changes.close(*table, Closing::Emptied).await?;
+            self.changes.empty(*table).await?;
         }
         self.drop_orphans().await?;
         Ok(left.len())

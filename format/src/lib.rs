@@ -32,6 +32,7 @@ pub mod limits;
 pub mod message;
 pub mod page;
 pub mod program;
+pub mod row_key;
 pub mod row_place;
 pub mod schema;
 pub mod segment;

@@ -249,6 +249,14 @@ pub enum Request {
     CopyOfLog(CopyOfLog),
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
+    /// As [`Request::CommitPublish`] of a table that succeeds no other one, to the first of its nodes: refused as [`RefusalCode::Replaced`] unless exactly this table is
+    /// published there under its name. So nothing is replaced that still takes writes. [`Answer::Done`], also when done before.
+    CommitInPlace {
+        /// The load.
+        load: TableId,
+        /// The table whose place it takes; absent if there is none of its name.
+        of: Option<TableId>,
+    },
 }
 
 /// What a node answers.

@@ -58,9 +58,25 @@ impl Closing {
             Self::Closed => CLOSED,
             Self::Emptied => EMPTIED,
         };
-        let value = Value::new(&state).ok()?;
-        homes.iter().map(|home| Some((key_at(prefix, *home, homes)?, value.clone()))).collect()
+        items(&state, prefix, homes)
     }
+
+    /// The items of a [`Closing::Closed`] that carries a note for whoever follows ([`note_of`]). Homes do not read it. An emptied prefix has none any more.
+    #[must_use]
+    pub fn noted(note: &[u8], prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
+        items(&[&CLOSED, note].concat(), prefix, homes)
+    }
+}
+
+fn items(value: &[u8], prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
+    let value = Value::new(value).ok()?;
+    homes.iter().map(|home| Some((key_at(prefix, *home, homes)?, value.clone()))).collect()
+}
+
+/// The note of a closing; empty if it has none.
+#[must_use]
+pub fn note_of(value: &Value) -> &[u8] {
+    value.bytes().and_then(|bytes| bytes.strip_prefix(&CLOSED)).unwrap_or_default()
 }
 
 /// The closing key of a prefix that is one of this home.
@@ -143,6 +159,20 @@ mod tests {
             assert!(items.iter().all(|(key, value)| {
                 prefix_of(key) == Some(&prefix) && Closing::of(value) == Closing::Closed
             }));
+        }
+    }
+
+    #[test]
+    fn a_closing_with_a_note_closes_as_one_without_and_gives_it_back() {
+        let homes = [HomeId(0), HomeId(1)];
+        let noted = Closing::noted(b"\x02x", b"\0rabcd", &homes).unwrap();
+        let plain = Closing::Closed.items(b"\0rabcd", &homes).unwrap();
+        let emptied = Closing::Emptied.items(b"\0rabcd", &homes).unwrap();
+        for ((noted, plain), emptied) in noted.iter().zip(&plain).zip(&emptied) {
+            assert_eq!(noted.0, plain.0);
+            assert_eq!((Closing::of(&noted.1), note_of(&noted.1)), (Closing::Closed, b"\x02x".as_slice()));
+            assert_eq!((note_of(&plain.1), note_of(&emptied.1)), (b"".as_slice(), b"".as_slice()));
+            assert_eq!(Closing::of(&emptied.1), Closing::Emptied);
         }
     }
 

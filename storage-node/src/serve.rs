@@ -78,6 +78,7 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::Adopt(Adopt { table }) => publish::adopt(table),
         Request::PreparePublish { definition, segments } => publish::prepare(definition, segments),
         Request::CommitPublish { load } => publish::commit(load),
+        Request::CommitInPlace { load, of } => publish::commit_in_place(load, of),
         Request::AbortLoad { load } => publish::abort(load),
         Request::Drop { table } => drop::start(table),
         Request::Echo { bytes, target } => echo::start(bytes, target),
@@ -114,7 +115,9 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::Mend(Mend { set, .. }) => ("mend", Some(set.load), None),
         Request::Adopt(Adopt { table }) => ("adopt", Some(*table), None),
         Request::PreparePublish { definition, .. } => ("prepare", Some(definition.id), None),
-        Request::CommitPublish { load } => ("commit", Some(*load), None),
+        Request::CommitPublish { load } | Request::CommitInPlace { load, .. } => {
+            ("commit", Some(*load), None)
+        }
         Request::AbortLoad { load } => ("abort", Some(*load), None),
         Request::Drop { table } => ("drop", Some(*table), None),
         Request::Echo { .. } => ("echo", None, None),

@@ -60,7 +60,10 @@ fn act(
             session.block_on(session.engine().refresh())?;
             tables::list(session, Format::Table)?;
         }
-        Typed::Describe(Some(table)) => tables::columns(session, &table, Format::Table)?,
+        Typed::Describe(Some(table)) => {
+            session.block_on(session.engine().refresh())?;
+            tables::columns(session, &table, Format::Table)?;
+        }
         Typed::Timing(wanted) => {
             running.timing = wanted.unwrap_or(!running.timing);
             eprintln!("timing is {}", if running.timing { "on" } else { "off" });

@@ -11,6 +11,7 @@ mod reads_near_and_far_are_measured;
 mod refreshes_run_beside_queries;
 mod rows_are_changed;
 mod support;
+mod tables_are_replaced_under_shells;
 mod the_cluster_survives_what_users_do_to_it;
 mod two_commands_and_an_answer;
 mod views_change_with_their_rows;

@@ -359,6 +359,7 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::Adopt(_)
         | Request::PreparePublish { .. }
         | Request::CommitPublish { .. }
+        | Request::CommitInPlace { .. }
         | Request::AbortLoad { .. }
         | Request::Drop { .. }
         | Request::Stop => (None, None, &mut []),

@@ -64,7 +64,16 @@ fn obey(node: u16, request: &Request) -> Act {
     match request {
         Request::Catalog { .. } => catalog(NodeId(node), Vec::new()),
         Request::Append { .. } => Act::Store,
-        _ => Act::Answer(Vec::new(), Answer::Done),
+        _ => keeps_no_keys(request).unwrap_or(Act::Answer(Vec::new(), Answer::Done)),
+    }
+}
+
+/// What a node says that keeps no keys: nobody can write rows there.
+fn keeps_no_keys(request: &Request) -> Option<Act> {
+    match request {
+        Request::OpenHome => Some(Act::Answer(Vec::new(), Answer::Home(None))),
+        Request::Transact { .. } => Some(Act::Refuse(RefusalCode::NotFound, 0)),
+        _ => None,
     }
 }
 
@@ -180,7 +189,7 @@ async fn a_load_is_not_published_when_a_segment_could_not_be_stored() {
 
 #[tokio::test]
 async fn a_node_that_cannot_prepare_or_is_first_to_refuse_a_commit_ends_the_load() {
-    for refused in ["PreparePublish", "CommitPublish"] {
+    for refused in ["PreparePublish", "CommitInPlace"] {
         let folder = folder();
         let script = move |request: &Request| {
             format!("{request:?}").starts_with(refused).then_some(Act::Refuse(RefusalCode::Storage, 0))
@@ -199,13 +208,13 @@ async fn a_first_node_that_dies_in_its_commit_is_asked_again_and_nothing_is_abor
     let folder = folder();
     let mut commits = 0;
     let nodes = nodes(&folder, move |request| {
-        commits += i32::from(matches!(request, Request::CommitPublish { .. }));
-        (commits == 1 && matches!(request, Request::CommitPublish { .. })).then_some(Act::HangUp)
+        commits += i32::from(matches!(request, Request::CommitInPlace { .. }));
+        (commits == 1 && matches!(request, Request::CommitInPlace { .. })).then_some(Act::HangUp)
     });
     let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
     let session = LoadSession::begin(&cluster, definition()).await.unwrap();
     session.publish().await.unwrap();
-    assert_eq!(seen(&nodes[0], 0), ["PreparePublish", "CommitPublish", "CommitPublish"]);
+    assert_eq!(seen(&nodes[0], 0), ["PreparePublish", "CommitInPlace", "CommitInPlace"]);
     assert_eq!(seen(&nodes[1], 0), ["PreparePublish", "CommitPublish"]);
 }
 
@@ -356,10 +365,14 @@ async fn what_is_left_prepared_is_forgotten_first_where_it_would_be_decided_and_
 #[tokio::test]
 async fn a_table_is_dropped_by_name_and_an_unknown_name_is_an_error() {
     let folder = folder();
-    let nodes = nodes(&folder, |request| {
-        let table =
-            NodeTable { definition: definition(), committed: true, segments: Vec::new(), sets: Vec::new() };
-        matches!(request, Request::Catalog { .. }).then(|| catalog(NODE, vec![table]))
+    let mut is_there = true;
+    let nodes = nodes(&folder, move |request| {
+        let definition = definition();
+        let table = NodeTable { definition, committed: true, segments: Vec::new(), sets: Vec::new() };
+        is_there &= !matches!(request, Request::Drop { .. });
+        let tables = if is_there { vec![table] } else { Vec::new() };
+        keeps_no_keys(request)
+            .or_else(|| matches!(request, Request::Catalog { .. }).then(|| catalog(NODE, tables)))
     });
     let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
     let error = cluster.drop_table("u").await.unwrap_err();
@@ -367,7 +380,50 @@ async fn a_table_is_dropped_by_name_and_an_unknown_name_is_an_error() {
     // The second node does not have its part: the table cannot be read, but it can be dropped.
     assert!(cluster.catalog().await.unwrap().table("t").is_err());
     cluster.drop_table("t").await.unwrap();
-    assert_eq!(seen(&nodes[0], 1), ["Drop"]);
+    let asked = seen(&nodes[0], 2);
+    let first = |kind: &str| asked.iter().position(|asked| asked == kind);
+    assert!(
+        first("Transact").is_some() && first("Transact") < first("Drop"),
+        "closed, then dropped: {asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_load_takes_the_place_of_the_table_that_it_has_seen_or_looks_again() {
+    let folder = folder();
+    let mut looks = 0;
+    let nodes = nodes(&folder, move |request| {
+        let place = |id| TableDefinition { id: TableId(id), ..definition() };
+        let of =
+            |id| NodeTable { definition: place(id), committed: true, segments: Vec::new(), sets: Vec::new() };
+        looks += i32::from(matches!(request, Request::PreparePublish { .. }));
+        keeps_no_keys(request).or_else(|| match request {
+            // Somebody flushes it between the first look and the commit.
+            Request::Catalog { .. } if looks < 2 => Some(catalog(NODE, vec![of(5)])),
+            Request::Catalog { .. } => Some(catalog(NODE, vec![of(6)])),
+            Request::CommitInPlace { of: Some(TableId(6)), .. } => None,
+            Request::CommitInPlace { .. } => {
+                looks += 1;
+                Some(Act::Refuse(RefusalCode::Replaced, 0))
+            }
+            _ => None,
+        })
+    });
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let session = LoadSession::begin(&cluster, definition()).await.unwrap();
+    session.publish().await.unwrap();
+    let commits: Vec<Option<TableId>> = nodes[0]
+        .seen
+        .lock()
+        .unwrap()
+        .iter()
+        .filter_map(|request| match request {
+            Request::CommitInPlace { of, .. } => Some(*of),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(commits, [Some(TableId(5)), Some(TableId(6))]);
+    assert_eq!(seen(&nodes[1], 0).last().map(String::as_str), Some("CommitPublish"));
 }
 
 #[tokio::test]

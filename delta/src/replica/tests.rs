@@ -326,3 +326,40 @@ fn changes_are_taken_once() {
     replica.forget(TableId(3));
     assert!(replica.table(TableId(3)).is_none());
 }
+
+#[test]
+fn a_table_that_came_of_another_by_flushes_is_told_from_one_that_replaced_it_however_many_there_were() {
+    let (mut replica, mut time) = (Replica::new(), 0);
+    let homes = [HomeId(0), HomeId(1)];
+    let mut told = |replica: &mut Replica, items: Vec<(Key, Value)>| {
+        time += 1;
+        let stamp = Stamp { time, client: ClientId(1) };
+        let part = Part {
+            stamp,
+            homes: Vec::new(),
+            guard: Guard::Open,
+            metadata: rackscan_ramp::item::Metadata::Stamp,
+            items,
+        };
+        replica.record(HomeId(0), Record::Put(part)).unwrap();
+    };
+    let flush = |from, to| {
+        Closing::noted(&note_of_successor(TableId(to)), &table_prefix(TableId(from)), &homes).unwrap()
+    };
+    let emptied = |table| Closing::Emptied.items(&table_prefix(TableId(table)), &homes).unwrap();
+    for (from, to) in [(1, 2), (2, 3), (2, 4), (4, 5)] {
+        told(&mut replica, flush(from, to));
+        assert!(replica.is_closed(TableId(from)), "{from}");
+    }
+    assert_eq!(replica.closed_tables().collect::<Vec<_>>(), [TableId(1), TableId(2), TableId(4)]);
+    told(&mut replica, emptied(1));
+    assert_eq!(replica.closed_tables().collect::<Vec<_>>(), [TableId(2), TableId(4)]);
+    // A load, which closes without a note.
+    told(&mut replica, Closing::Closed.items(&table_prefix(TableId(5)), &homes).unwrap());
+    replica.begin_anew();
+    for (table, from, descends) in
+        [(5, 1, true), (5, 4, true), (5, 3, false), (3, 1, true), (1, 5, false), (6, 5, false)]
+    {
+        assert_eq!(replica.descends(TableId(table), TableId(from)), descends, "{table} from {from}");
+    }
+}

@@ -6,6 +6,8 @@
 //! - A catalog was read after homes were last scanned from the beginning: a scan misses what has moved away, and then the catalog has it.
 //! - It has every table of which homes have rows, but for those that are gone: of these a catalog that was read after the rows were seen knows nothing either.
 //! - It has no table whose rows have moved away.
+//! - If a table of it takes no writes any more, each statement reads it anew: the table is about to be flushed, replaced or dropped, or was. Closing comes before publication, so
+//!   whoever has heard all homes knows of everything that was published before.
 
 use rackscan_client::ClusterCatalog;
 use rackscan_delta::replica::Replica;
@@ -66,17 +68,19 @@ impl Catalogs {
             (Some(ids), Some(read)) => (ids, read.reading),
             _ => (&self.tables, self.present),
         };
-        if reading.number == 0
-            || reading.scans < self.scans
-            || tables.iter().any(|id| replica.is_emptied(*id))
-        {
-            return false;
-        }
         let readings = self.readings;
-        let missing: Vec<TableId> = replica.tables().filter(|id| !tables.contains(id)).collect();
+        let heard = replica.tables().chain(replica.closed_tables());
+        let missing: BTreeSet<TableId> = heard.filter(|id| !tables.contains(id)).collect();
         // All are noted, and not only the first one.
         let seen_before = missing.into_iter().map(|id| *self.unknown.entry(id).or_insert(readings));
-        seen_before.collect::<Vec<_>>().into_iter().all(|seen| seen < reading.number)
+        let are_known = seen_before.fold(true, |known, seen| known & (seen < reading.number));
+        let is_of_before = reading.number == 0 || reading.scans < self.scans;
+        are_known && !is_of_before && !tables.iter().any(|id| replica.is_emptied(*id))
+    }
+
+    /// Whether a table that is in use takes no writes any more: another one may have taken its place.
+    pub(super) fn have_closed(&self, replica: &Replica) -> bool {
+        replica.closed_tables().any(|id| self.tables.contains(&id))
     }
 
     /// From now on this is the catalog in use.
@@ -91,7 +95,8 @@ impl Catalogs {
         let is_left = |id: &TableId| {
             !self.tables.contains(id) && self.unknown.get(id).is_some_and(|seen| *seen < self.present.number)
         };
-        replica.tables().filter(is_left).collect()
+        let heard: BTreeSet<TableId> = replica.tables().chain(replica.closed_tables()).collect();
+        heard.into_iter().filter(is_left).collect()
     }
 }
 
@@ -179,10 +184,29 @@ mod tests {
         let homes = [HomeId(0)];
         told(&mut replica, 2, Closing::Closed.items(&table_prefix(TableId(1)), &homes).unwrap());
         assert!(catalogs.fits(&replica, None), "closed, but still there");
+        assert!(catalogs.have_closed(&replica), "each statement looks whether it still is");
         told(&mut replica, 3, Closing::Emptied.items(&table_prefix(TableId(1)), &homes).unwrap());
         assert!(!catalogs.fits(&replica, None));
         assert!(replica.table(TableId(1)).is_none());
         let successor = catalogs.begin_reading().ended(catalog(&[5]));
         assert!(catalogs.fits(&replica, Some(&successor)));
+    }
+
+    #[test]
+    fn a_table_that_was_closed_without_rows_is_left_behind_once_a_later_catalog_lacks_it() {
+        let (mut catalogs, mut replica) = (Catalogs::default(), Replica::new());
+        let first = catalogs.begin_reading().ended(catalog(&[1]));
+        assert!(catalogs.fits(&replica, Some(&first)));
+        catalogs.taken(first);
+        let homes = [HomeId(0)];
+        told(&mut replica, 1, Closing::Closed.items(&table_prefix(TableId(2)), &homes).unwrap());
+        assert!(!catalogs.fits(&replica, None), "it may be a table that was published since");
+        assert!(catalogs.left_behind(&replica).is_empty());
+        let second = catalogs.begin_reading().ended(catalog(&[1]));
+        assert!(catalogs.fits(&replica, Some(&second)) && !catalogs.have_closed(&replica));
+        catalogs.taken(second);
+        assert_eq!(catalogs.left_behind(&replica), [TableId(2)]);
+        told(&mut replica, 2, Closing::Emptied.items(&table_prefix(TableId(2)), &homes).unwrap());
+        assert!(catalogs.left_behind(&replica).is_empty());
     }
 }

@@ -35,9 +35,9 @@ use rackscan_client::{
 use rackscan_delta::{
     derived,
     identity::table_prefix,
-    replica::{Replica, TableRows},
+    replica::{Replica, TableRows, note_of_successor},
 };
-use rackscan_format::ids::TableId;
+use rackscan_format::{ids::TableId, schema::TableDefinition};
 use rackscan_ramp::{
     algorithm::{Abortion, Algorithm},
     closing::Closing,
@@ -101,7 +101,7 @@ pub(crate) type OneMoment = (Arc<Moment>, Arc<Sums>);
 struct Heard {
     /// If a node is away of which this has heard before, why what that one has written since may be missing.
     unheard: Option<String>,
-    /// The catalog does not fit what the homes say; tables are as they were.
+    /// The catalog does not fit what the homes say, and tables are as they were; or it may not be the newest.
     is_stale: bool,
 }
 
@@ -119,7 +119,21 @@ impl Changes {
         tables: &Arc<Tables>,
     ) -> Result<Option<String>, EngineError> {
         let heard = self.follow(tables, None).await?;
-        if heard.is_stale { self.renew(tables).await } else { Ok(heard.unheard) }
+        if !heard.is_stale {
+            return Ok(heard.unheard);
+        }
+        match self.renew(tables).await {
+            // Where homes are heard, following has said so before.
+            Err(EngineError::Catalog(error)) if error.is_node_lost() && self.is_unchangeable() => {
+                tracing::warn!(%error, "tables that were loaded or dropped meanwhile are not known");
+                Ok(Some(error.to_string()))
+            }
+            renewed => renewed,
+        }
+    }
+
+    fn is_unchangeable(&self) -> bool {
+        lock(&self.followed).is_unchangeable
     }
 
     /// The same, and of all tables that were loaded, dropped or sealed before.
@@ -154,7 +168,7 @@ impl Changes {
     fn follow_here(&self, tables: &Tables, read: Option<CatalogRead>) -> Result<Heard, EngineError> {
         let followed = &mut *lock(&self.followed);
         if followed.is_unchangeable {
-            return Ok(followed.take(tables, read));
+            return Ok(followed.take_unchangeable(tables, read));
         }
         let follower = match &mut followed.follower {
             Some(follower) => follower,
@@ -176,7 +190,7 @@ impl Changes {
             }
             Err(FollowError::NoFeed { .. } | FollowError::Home(TransactionError::NoHome { .. })) => {
                 followed.is_unchangeable = true;
-                Ok(followed.take(tables, read))
+                Ok(followed.take_unchangeable(tables, read))
             }
             Err(error @ FollowError::Home(TransactionError::NodeDown { .. })) if followed.was_whole => {
                 followed.agreement = Agreement::Unheard(error.to_string());
@@ -282,24 +296,56 @@ impl Changes {
         lock(&self.followed).replica.is_closed(table)
     }
 
+    /// Whether a table has come of another one by flushes alone.
+    pub(crate) fn descends(&self, table: &TableDefinition, from: TableId) -> bool {
+        let replica = &lock(&self.followed).replica;
+        table.id == from
+            || [Some(table.id), table.succeeds]
+                .into_iter()
+                .flatten()
+                .any(|id| id == from || replica.descends(id, from))
+    }
+
     /// Tables of which homes have rows, and which are not there any more.
     pub(crate) fn left_behind(&self) -> Vec<TableId> {
         let followed = lock(&self.followed);
         followed.catalogs.left_behind(&followed.replica)
     }
 
-    /// Closes what homes have of a table, or empties it, together with what is derived from its rows.
-    pub(crate) async fn close(self: &Arc<Self>, table: TableId, closing: Closing) -> Result<(), EngineError> {
-        let homes: Vec<HomeId> = self.lines.nodes.iter().map(|node| HomeId(node.id.0)).collect();
+    /// Lets homes take no more writes to a table, because a successor is about to take its place.
+    pub(crate) async fn close(
+        self: &Arc<Self>,
+        table: TableId,
+        successor: TableId,
+    ) -> Result<(), EngineError> {
+        let items = Closing::noted(&note_of_successor(successor), &table_prefix(table), &self.homes());
+        self.write_closing(table, items).await
+    }
+
+    /// Lets homes forget what they have of a table, together with what is derived from its rows.
+    pub(crate) async fn empty(self: &Arc<Self>, table: TableId) -> Result<(), EngineError> {
         let mut prefixes = vec![table_prefix(table).to_vec()];
-        if closing == Closing::Emptied && lock(&self.followed).replica.has_derived(table) {
+        if lock(&self.followed).replica.has_derived(table) {
             prefixes.extend(derived::prefixes(table));
         }
-        let items = prefixes.iter().map(|prefix| closing.items(prefix, &homes));
+        let homes = self.homes();
+        let items = prefixes.iter().map(|prefix| Closing::Emptied.items(prefix, &homes));
         let items: Option<Vec<_>> = items.collect();
+        self.write_closing(table, items.map(|items| items.into_iter().flatten().collect())).await
+    }
+
+    fn homes(&self) -> Vec<HomeId> {
+        self.lines.nodes.iter().map(|node| HomeId(node.id.0)).collect()
+    }
+
+    async fn write_closing(
+        self: &Arc<Self>,
+        table: TableId,
+        items: Option<Vec<(Key, Value)>>,
+    ) -> Result<(), EngineError> {
         let items = items
             .ok_or_else(|| EngineError::Changes(format!("table {table}: no keys close it at all homes")))?;
-        self.write(move |_| Ok(items.iter().flatten().cloned().collect())).await.map(drop)
+        self.write(move |_| Ok(items.clone())).await.map(drop)
     }
 
     /// Writes what a transaction has.
@@ -358,6 +404,7 @@ impl Changes {
 impl Followed {
     /// Tells tables what was heard, unless their catalog does not fit that.
     fn take(&mut self, tables: &Tables, read: Option<CatalogRead>) -> Heard {
+        let is_read = read.is_some();
         // Somebody else may have read a later one meanwhile.
         let read = read.filter(|read| self.catalogs.is_newer(read));
         if !self.catalogs.fits(&self.replica, read.as_ref()) {
@@ -370,7 +417,14 @@ impl Followed {
             Some(read) => tables.renew(&self.catalogs.taken(read), &mut self.replica, anew),
             None => tables.change(&mut self.replica, anew),
         }
-        Heard::default()
+        Heard { unheard: None, is_stale: !is_read && self.catalogs.have_closed(&self.replica) }
+    }
+
+    /// The same where no homes say that tables were replaced: whoever wants to know reads the catalog.
+    fn take_unchangeable(&mut self, tables: &Tables, read: Option<CatalogRead>) -> Heard {
+        let is_read = read.is_some();
+        let heard = self.take(tables, read);
+        Heard { is_stale: heard.is_stale || !is_read, ..heard }
     }
 }
 

@@ -179,6 +179,12 @@ impl Transaction {
         written.map(|(id, _)| *id).collect()
     }
 
+    /// The same with their names.
+    pub(crate) fn named(&self) -> Vec<(String, TableId)> {
+        let written = self.written.iter().filter(|(_, written)| !written.rows.is_empty());
+        written.map(|(id, written)| (written.definition.name.clone(), *id)).collect()
+    }
+
     /// Whether [`Self::items`] needs what was heard of homes.
     pub(crate) fn needs_what_was_heard(&self) -> bool {
         let is_new = |row: &RowIdentity| matches!(row, RowIdentity::Inserted { by: PENDING, .. });

@@ -32,7 +32,7 @@ use datafusion::{
     },
     sql::parser::{DFParserBuilder, Statement},
 };
-use rackscan_format::row_place::RowPlace;
+use rackscan_format::{ids::TableId, row_place::RowPlace};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -125,7 +125,11 @@ impl Engine {
             }
             Parsed::Commit => {
                 let open = session.open.take().ok_or(EngineError::NoTransaction)?;
-                Ok(said(&self.commit(open).await?, started))
+                let tables = open.named();
+                match self.commit(open).await {
+                    Err(EngineError::Sealed) => Err(self.what_became(&tables).await?),
+                    done => Ok(said(&done?, started)),
+                }
             }
             Parsed::Rollback => {
                 session.open.take().ok_or(EngineError::NoTransaction)?;
@@ -236,7 +240,7 @@ impl Engine {
                 Err(error) if error.may_be_of_another_time() && self.has_moved(&view).await => {
                     tracing::info!(%error, "a table was sealed or loaded anew while it was scanned");
                     if is_fixed {
-                        return Err(EngineError::Sealed);
+                        return Err(self.why_not(&statement, &view));
                     }
                 }
                 done => return done,
@@ -244,6 +248,45 @@ impl Engine {
         }
         let seen = self.seen(session).await?;
         self.collect(statement, started, seen).await
+    }
+
+    /// Why participants take no writes to one of these tables any more.
+    async fn what_became(&self, tables: &[(String, TableId)]) -> Result<EngineError, EngineError> {
+        for (name, id) in tables {
+            self.refresh().await?;
+            if self.changes.is_closed(*id) {
+                self.sealer.wait_for_successor(name, Some(*id)).await?;
+            }
+            if let Some(why) = self.is_gone(name, *id) {
+                return Ok(why);
+            }
+        }
+        Ok(EngineError::Sealed)
+    }
+
+    /// Why a table that was there is not, under any id; `None` if it is, or has only been flushed.
+    fn is_gone(&self, name: &str, id: TableId) -> Option<EngineError> {
+        let (moment, table) = (self.tables.moment(), name.to_owned());
+        match moment.stored(name) {
+            Some(Known::Whole(now) | Known::Unreadable(now, _)) => {
+                (!self.changes.descends(now.definition(), id)).then_some(EngineError::Replaced { table })
+            }
+            // Nobody knows until its nodes are back.
+            Some(Known::Broken(_)) => None,
+            Some(Known::View(_)) => Some(EngineError::Replaced { table }),
+            None => Some(EngineError::Dropped { table }),
+        }
+    }
+
+    /// Why a query of a transaction cannot be answered any more over the tables that it sees.
+    fn why_not(&self, statement: &Statement, seen: &View) -> EngineError {
+        let references = self.state.resolve_table_references(statement).unwrap_or_default();
+        let ids = references.iter().filter_map(|reference| {
+            let name = reference.table();
+            let known = seen.get(name).filter(|known| !matches!(known, Known::View(_)))?;
+            Some((name, known.id()?))
+        });
+        ids.into_iter().find_map(|(name, id)| self.is_gone(name, id)).unwrap_or(EngineError::Sealed)
     }
 
     /// Whether a table is another one by now.

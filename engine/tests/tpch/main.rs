@@ -15,6 +15,7 @@ mod over_quota;
 mod plans;
 mod reduced;
 mod refused;
+mod replaced;
 mod sealed;
 mod shared;
 mod traced;

@@ -40,6 +40,11 @@ pub(crate) fn commit(load: TableId) -> Result<Box<dyn Work>, Refusal> {
     Publish::of(Change::Commit(load))
 }
 
+/// Begins to publish a prepared table in the place of this one.
+pub(crate) fn commit_in_place(load: TableId, of: Option<TableId>) -> Result<Box<dyn Work>, Refusal> {
+    Publish::of(Change::CommitInPlace(load, of))
+}
+
 /// Begins to forget a load.
 pub(crate) fn abort(load: TableId) -> Result<Box<dyn Work>, Refusal> {
     Publish::of(Change::Abort(load))

@@ -54,6 +54,8 @@ pub(crate) enum Change {
     Adopt(TableId),
     /// A prepared table is published.
     Commit(TableId),
+    /// A prepared table is published, if exactly this one, or none, is published under its name.
+    CommitInPlace(TableId, Option<TableId>),
     /// A load, prepared or not, is forgotten.
     Abort(TableId),
     /// A published table is forgotten.
@@ -69,6 +71,8 @@ impl fmt::Display for Change {
             Self::KeepMap(load) => write!(f, "keep the map of load {load}"),
             Self::Adopt(table) => write!(f, "adopt table {table}"),
             Self::Commit(table) => write!(f, "commit table {table}"),
+            Self::CommitInPlace(table, Some(of)) => write!(f, "commit table {table} in place of {of}"),
+            Self::CommitInPlace(table, None) => write!(f, "commit table {table} in no other's place"),
             Self::Abort(table) => write!(f, "abort load {table}"),
             Self::Drop(table) => write!(f, "drop table {table}"),
         }
@@ -158,6 +162,7 @@ impl Publishing {
             Change::KeepMap(load) => self.keep_map(load),
             Change::Adopt(table) => self.adopt(table),
             Change::Commit(table) => self.commit(table),
+            Change::CommitInPlace(table, of) => self.commit_in_place(table, of),
             Change::Abort(table) => self.abort(table),
             Change::Drop(table) => self.drop_table(table),
         }
@@ -254,6 +259,27 @@ impl Publishing {
         tables.retain(|_, other| !other.is_published_as(name));
         tables.insert(id, Arc::new(Table { committed: true, ..(**table).clone() }));
         self.replace(tables)
+    }
+
+    /// Whoever commits has seen to it that nobody can write to the table `of` any more.
+    fn commit_in_place(&self, id: TableId, of: Option<TableId>) -> Result<(), Refusal> {
+        let published = self.store.published();
+        if let Some(table) = published.tables.get(&id).filter(|table| !table.committed) {
+            let name = &table.definition.name;
+            let mut there = published.tables.iter().filter(|(_, other)| other.is_published_as(name));
+            let there = there.next().map(|(id, _)| *id);
+            if there != of {
+                let named =
+                    |id: Option<TableId>| id.map_or("no table".to_owned(), |id| format!("table {id}"));
+                let text = format!(
+                    "{} is published here as {name:?}, expected {}, whose place load {id} was to take: look again and repeat the commit",
+                    named(there),
+                    named(of)
+                );
+                return Err(Refusal::new(RefusalCode::Replaced, text));
+            }
+        }
+        self.commit(id)
     }
 
     fn abort(&self, id: TableId) -> Result<(), Refusal> {

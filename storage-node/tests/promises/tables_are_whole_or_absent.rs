@@ -165,6 +165,36 @@ fn a_new_load_of_a_name_replaces_the_old_one_at_once_and_frees_its_room() {
 }
 
 #[test]
+fn a_load_takes_the_place_of_exactly_the_table_that_it_names() {
+    let home = Home::new();
+    let node = home.start();
+    let mut client = node.shm();
+    let (first, second, third) =
+        (Table::new(1, "t", 1, 3000), Table::new(2, "t", 2, 3000), Table::new(3, "t", 3, 3000));
+    let commit = |table: &Table, of: Option<&Table>| Request::CommitInPlace {
+        load: table.id(),
+        of: of.map(Table::id),
+    };
+    for table in [&first, &second, &third] {
+        table.append_all(&mut client);
+        table.prepare(&mut client);
+    }
+    assert_eq!(client.refusal_code(commit(&first, Some(&second))), RefusalCode::Replaced);
+    client.done(commit(&first, None));
+    client.done(commit(&first, None));
+    // Whoever saw nothing there, or another table, has closed nothing, or another one.
+    assert_eq!(client.refusal_code(commit(&second, None)), RefusalCode::Replaced);
+    client.done(commit(&second, Some(&first)));
+    client.done(commit(&second, Some(&first)));
+    assert_eq!(client.refusal_code(commit(&third, Some(&first))), RefusalCode::Replaced);
+    assert_eq!(names(&node), [(2, true), (3, false)]);
+    client.done(commit(&third, Some(&second)));
+    assert_eq!(names(&node), [(3, true)]);
+    drop(client);
+    node.stop();
+}
+
+#[test]
 fn a_catalog_that_was_half_written_at_a_crash_is_ignored_and_a_damaged_one_stops_the_start() {
     let home = Home::new();
     let node = home.start();

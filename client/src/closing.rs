@@ -1,0 +1,68 @@
+//! How does a table stop taking writes before it is replaced or dropped?
+//!
+//! ```text
+//! look: which tables are published under the name
+//! close: a transaction writes a closing key at every participant  -> each refuses a PREPARE under the tables' keys from then on
+//! commit or drop, of exactly what was closed                      -> if another table is there by now: look again
+//! ```
+//!
+//! Invariants
+//! - When a table is not published any more, no participant takes a write to it: none is acknowledged that nobody can read.
+//! - A table that is closed and stays published is sealed by the next one who wants to write to it; so giving up between the two steps does no harm.
+
+use std::collections::BTreeSet;
+
+use rackscan_format::{ids::TableId, message::NodeCatalog, row_key::table_prefix};
+use rackscan_ramp::{algorithm::Algorithm, closing::Closing, message::HomeId};
+
+use crate::{
+    ClientError, Cluster, Session, SessionOptions, TransactionError, limits::CLOSING_MEMORY_BYTES,
+    limits::SESSION_TIMEOUT_DEFAULT,
+};
+
+/// The tables that a node has published under a name.
+pub(crate) fn published<'c>(catalog: &'c NodeCatalog, name: &'c str) -> impl Iterator<Item = TableId> + 'c {
+    let tables = catalog.tables.iter().filter(move |table| table.committed && table.definition.name == name);
+    tables.map(|table| table.definition.id)
+}
+
+impl Cluster {
+    /// From its success on no participant takes a write to rows of these tables, which are published under `name`. Where nodes keep no keys nobody writes.
+    pub(crate) async fn close_tables(
+        &self,
+        name: &str,
+        tables: BTreeSet<TableId>,
+    ) -> Result<(), ClientError> {
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let (lines, (told, outcome)) =
+            (self.lines(CLOSING_MEMORY_BYTES, SESSION_TIMEOUT_DEFAULT), tokio::sync::oneshot::channel());
+        // A session blocks, and callers have runtimes of all kinds.
+        let close = move || {
+            let options =
+                SessionOptions { reads: false, algorithm: Algorithm::Small, ..SessionOptions::new(lines) };
+            let closed = Session::open(options).map(|mut session| {
+                let closed = close(&mut session, &tables);
+                session.close();
+                closed
+            });
+            // Who asked may have gone.
+            drop(told.send(closed));
+        };
+        let thread = std::thread::Builder::new().name("closing".to_owned()).spawn(close);
+        thread.map_err(|source| ClientError::Os { action: "start a thread", source: source.into() })?;
+        match outcome.await.map_err(|_| ClientError::Closed)?? {
+            Ok(()) | Err(TransactionError::NoHome { .. }) => Ok(()),
+            Err(source) => Err(ClientError::NotClosed { table: name.to_owned(), source: Box::new(source) }),
+        }
+    }
+}
+
+fn close(session: &mut Session, tables: &BTreeSet<TableId>) -> Result<(), TransactionError> {
+    let homes: Vec<HomeId> = session.homes().to_vec();
+    let items = tables.iter().map(|table| Closing::Closed.items(&table_prefix(*table), &homes));
+    let items: Option<Vec<_>> = items.collect();
+    assert!(items.is_some(), "{} homes, of which one has no closing key of its own", homes.len());
+    session.write(items.into_iter().flatten().flatten().collect()).map(drop)
+}
