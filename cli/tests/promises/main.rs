@@ -10,6 +10,7 @@ mod queries_survive_lost_nodes;
 mod reads_near_and_far_are_measured;
 mod refreshes_run_beside_queries;
 mod rows_are_changed;
+mod strangers_delay_nobody;
 mod support;
 mod tables_are_replaced_under_shells;
 mod the_cluster_survives_what_users_do_to_it;
