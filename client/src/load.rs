@@ -323,7 +323,7 @@ impl LoadSession {
         self.is_over = true;
         let mut decision = self.cluster.ask_done(*first, commit.clone()).await;
         if matches!(decision, Err(ClientError::NodeLost { .. } | ClientError::TimedOut { .. })) {
-            // Perhaps only the reply was lost; asking again does no harm.
+            // Not of one that is unresponsive: the request waits there to be carried out. Perhaps only the reply was lost; asking again does no harm.
             decision = self.cluster.ask_done(*first, commit.clone()).await;
         }
         match decision {
