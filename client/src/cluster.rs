@@ -24,7 +24,7 @@ use crate::{
     LinesOptions,
     away::Away,
     cache::{OwnPages, RemoteCache},
-    dial::{Dial, Line},
+    dial::Dial,
     driver::{Driver, Job, Reply},
     error::ClientError,
     limits::{
@@ -33,6 +33,8 @@ use crate::{
     },
     page_buffer::PagePool,
     protected::{KnownMaps, Mending},
+    race::{Race, Slow},
+    reach::{Reached, dial_apart, reach},
     target::{Span, TargetPool},
 };
 
@@ -120,11 +122,12 @@ pub(crate) struct Shared {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) address: Address,
-    pub(crate) away: Away,
+    pub(crate) away: Arc<Away>,
     /// Requests that may still be sent before earlier ones are answered.
     pub(crate) permits: Arc<Semaphore>,
     /// What is known of its page cache.
     pub(crate) cache: Arc<RemoteCache>,
+    pub(crate) slow: Slow,
 }
 
 impl Cluster {
@@ -155,24 +158,26 @@ impl Cluster {
     pub async fn connect(options: ClusterOptions) -> Result<Self, ClientError> {
         let endpoints = checked(&options)?;
         let memory = TargetPool::new(options.memory_bytes)?;
-        let mut dialling = Vec::new();
+        let (begun, mut dialling) = (Instant::now(), Vec::new());
         for (node, address) in endpoints {
             let (key, memory) = (options.key.clone(), memory.region().clone());
             let (cache, reads_cache) = (Arc::default(), options.reads_caches);
             let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None, posts: false };
             dialling.push((dial.clone(), dial_apart(dial)?));
         }
-        let lines = reach(dialling, options.away_max).await?;
-        let statuses = lines.iter().filter_map(|(_, line)| Some(line.as_ref()?.status.clone())).collect();
-        let node = |(dial, line): &(Dial, Option<Line>)| Node {
-            id: dial.node,
-            address: dial.address.clone(),
-            away: Away::new(line.is_none()),
+        let lines = reach(dialling, begun, options.away_max).await?;
+        let statuses = lines.iter().filter_map(|reached| Some(reached.connected()?.status.clone())).collect();
+        let node = |reached: &Reached| Node {
+            id: reached.dial.node,
+            address: reached.dial.address.clone(),
+            away: reached.away(),
             permits: Arc::new(Semaphore::new(REQUESTS_PER_NODE_MAX)),
-            cache: Arc::clone(&dial.cache),
+            cache: Arc::clone(&reached.dial.cache),
+            slow: Slow::default(),
         };
-        let nodes = lines.iter().map(node).collect();
-        let driver = Driver::start(lines, options.request_timeout)?;
+        let nodes: Vec<Node> = lines.iter().map(node).collect();
+        let lines = lines.into_iter().zip(nodes.iter().map(|node| Arc::clone(&node.away))).collect();
+        let driver = Driver::start(lines, (options.request_timeout, options.away_max > 0))?;
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
@@ -258,18 +263,36 @@ impl Cluster {
         request: Request,
         span: Option<Span>,
     ) -> Result<Reply, ClientError> {
+        self.ask_in_race(node, request, span, None).await
+    }
+
+    /// The same; the race, if there is one, hears when others have answered the like far sooner.
+    pub(crate) async fn ask_in_race(
+        &self,
+        node: NodeId,
+        request: Request,
+        span: Option<Span>,
+        race: Option<Race>,
+    ) -> Result<Reply, ClientError> {
         let (position, during) = (self.position(node)?, kind_of(&request));
         let node = &self.shared.nodes[position];
         self.check_away(node, &request, during)?;
         let permits = Arc::clone(&node.permits);
         let permit = permits.acquire_owned().await.map_err(|_| ClientError::Closed)?;
+        let goes_without = self.goes_without(&request);
+        if goes_without && node.away.silent().is_some() {
+            // It has fallen silent meanwhile.
+            self.check_away(node, &request, during)?;
+        }
         let (answer, answered) = oneshot::channel();
         let job = Job {
             node: position,
             during,
             request,
             span,
-            permit,
+            permit: Some(permit),
+            goes_without,
+            race,
             deadline: Instant::now() + self.shared.request_timeout,
             answer: Some(answer),
         };
@@ -287,7 +310,18 @@ impl Cluster {
         let permits = Arc::clone(&self.shared.nodes[position].permits);
         let Ok(permit) = permits.try_acquire_owned() else { return false };
         let (during, deadline) = (kind_of(&request), Instant::now() + self.shared.request_timeout);
-        let job = Job { node: position, request, during, span: None, permit, deadline, answer: None };
+        let (permit, goes_without) = (Some(permit), false);
+        let job = Job {
+            node: position,
+            request,
+            during,
+            span: None,
+            permit,
+            goes_without,
+            race: None,
+            deadline,
+            answer: None,
+        };
         self.shared.driver.submit(job)
     }
 
@@ -418,60 +452,6 @@ fn as_called(address: &Address) -> Address {
         Address::Verbs { host, port, .. } => Address::Verbs { device: None, host: host.clone(), port: *port },
         other => other.clone(),
     }
-}
-
-/// Connects on a thread of its own: connecting blocks.
-fn dial_apart(dial: Dial) -> Result<oneshot::Receiver<Result<Line, ClientError>>, ClientError> {
-    let (done, line) = oneshot::channel();
-    // A caller who has left does not mind: the connection is dropped.
-    let dialling = move || drop(done.send(dial.dial()));
-    let spawned = std::thread::Builder::new().name("rackscan-dial".to_owned()).spawn(dialling);
-    spawned
-        .map_err(|error| ClientError::Os { action: "start a thread to connect", source: Arc::new(error) })?;
-    Ok(line)
-}
-
-/// Waits for all connections. As many may not come about, for want of an answer, as may be away; but not all.
-async fn reach(
-    dialling: Vec<(Dial, oneshot::Receiver<Result<Line, ClientError>>)>,
-    away_max: usize,
-) -> Result<Vec<(Dial, Option<Line>)>, ClientError> {
-    let mut lines: Vec<(Dial, Option<Line>)> = Vec::new();
-    let mut away: Vec<ClientError> = Vec::new();
-    for (dial, line) in dialling {
-        let line = match line.await.map_err(|_| ClientError::Closed)? {
-            Ok(line) => Some(line),
-            Err(error) if error.is_node_lost() && away.len() < away_max => {
-                tracing::warn!(node = %dial.node, %error, "a node is away");
-                away.push(error);
-                None
-            }
-            Err(error) => return Err(error),
-        };
-        if let Some(line) = &line {
-            check_same_cluster(lines.iter().find_map(|(_, line)| line.as_ref()), &dial, line)?;
-        }
-        lines.push((dial, line));
-    }
-    let cluster = lines.iter().find_map(|(_, line)| Some(line.as_ref()?.status.cluster));
-    if cluster.is_none() {
-        return Err(away.into_iter().next().unwrap_or(ClientError::Closed));
-    }
-    lines.iter_mut().for_each(|(dial, _)| dial.cluster = cluster);
-    Ok(lines)
-}
-
-fn check_same_cluster(first: Option<&Line>, dial: &Dial, line: &Line) -> Result<(), ClientError> {
-    let Some(first) = first.filter(|first| first.status.cluster != line.status.cluster) else {
-        return Ok(());
-    };
-    Err(ClientError::WrongNode {
-        node: dial.node,
-        address: Box::new(dial.address.clone()),
-        what: "the cluster it belongs to",
-        found: format!("{:#018x}", line.status.cluster),
-        expected: format!("{:#018x}, that of node {}", first.status.cluster, first.status.node),
-    })
 }
 
 #[cfg(test)]

@@ -76,7 +76,15 @@ impl Dial {
     }
 
     fn connect(&self, deadline: Instant) -> Result<Connection, ClientError> {
-        rackscan_fabric::connect(&self.address, &self.key, deadline).map_err(|error| self.refused(&error))
+        let begun = Instant::now();
+        let connected = rackscan_fabric::connect(&self.address, &self.key, deadline);
+        connected.map_err(|error| match error {
+            // The kernel took the connection for a process that does not.
+            ConnectError::TimedOut { phase, .. } if phase != "connect" => {
+                self.unresponsive("connect", begun.elapsed())
+            }
+            error => self.refused(&error),
+        })
     }
 
     /// What is asked of every node before anything else.
@@ -195,9 +203,7 @@ impl Dial {
                 }
             }
         }
-        let why =
-            format!("it was reached, but did not answer a {during} request within {:.1?}", asked.elapsed());
-        Err(self.unreachable(why, "see the node's log"))
+        Err(self.unresponsive(during, asked.elapsed()))
     }
 
     fn read_answer(&self, during: &'static str, bytes: &[u8]) -> Result<Answer, ClientError> {
@@ -208,7 +214,8 @@ impl Dial {
         reply.outcome.map_err(refused)
     }
 
-    fn check(&self, status: &NodeStatus) -> Result<(), ClientError> {
+    /// Whether this is the node that was meant.
+    pub(crate) fn check(&self, status: &NodeStatus) -> Result<(), ClientError> {
         let wrong = |what, found: String, expected: String| {
             let (node, address) = (self.node, self.address.clone());
             Err(ClientError::WrongNode { node, address: Box::new(address), what, found, expected })
@@ -239,6 +246,10 @@ impl Dial {
             _ => "see the node's log",
         };
         self.unreachable(error.to_string(), advice)
+    }
+
+    fn unresponsive(&self, during: &'static str, silent: Duration) -> ClientError {
+        ClientError::Unresponsive { node: self.node, address: self.address.clone(), during, silent }
     }
 
     fn unreachable(&self, reason: String, advice: &'static str) -> ClientError {

@@ -115,6 +115,38 @@ pub enum ClientError {
         /// How it ended.
         reason: String,
     },
+    /// The node is connected, or takes connections, and does not answer. A request that it was sent may still be carried out.
+    #[error(
+        "node {node} has been unresponsive for {:.1} s: nothing at {address} answers a keep-alive or a {during} request; \
+         resume or restart its process, see `rackscan cluster status`",
+        silent.as_secs_f64()
+    )]
+    Unresponsive {
+        /// The node.
+        node: NodeId,
+        /// Where it is.
+        address: Address,
+        /// The kind of the request.
+        during: &'static str,
+        /// Since when it has said nothing.
+        silent: Duration,
+    },
+    /// Other nodes have answered the like far sooner, and make up for it.
+    #[error(
+        "node {node} at {address} has not answered a {during} request in {:.1} s, in which other nodes have answered several like it; \
+         see how busy it is (`rackscan cluster status`)",
+        waited.as_secs_f64()
+    )]
+    Outpaced {
+        /// The node.
+        node: NodeId,
+        /// Where it is.
+        address: Address,
+        /// The kind of the request.
+        during: &'static str,
+        /// How long was waited.
+        waited: Duration,
+    },
     /// The node did not answer in time; its connection has been closed.
     #[error(
         "node {node} at {address} did not answer a {during} request within {waited:?}; see `rackscan cluster status`"
@@ -324,14 +356,24 @@ impl ClientError {
         matches!(self, Self::Refused { refusal, .. } if codes.contains(&refusal.code))
     }
 
-    /// Whether the node is gone or about to go: it cannot be reached, or was lost, or does not answer, or is stopping.
+    /// Whether the node is gone or about to go: it cannot be reached, or was lost, or does not answer, or far later than others, or is stopping.
     #[must_use]
     pub fn is_node_lost(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::NodeLost { .. } | Self::TimedOut { .. } => true,
+            Self::Unreachable { .. }
+            | Self::NodeLost { .. }
+            | Self::Unresponsive { .. }
+            | Self::Outpaced { .. }
+            | Self::TimedOut { .. } => true,
             Self::Refused { refusal, .. } => refusal.code == RefusalCode::Stopping,
             _ => false,
         }
+    }
+
+    /// Whether the node is connected, or takes connections, and does not answer.
+    #[must_use]
+    pub fn is_unresponsive(&self) -> bool {
+        matches!(self, Self::Unresponsive { .. })
     }
 
     /// The node that the error is about, if it is about one.
@@ -343,6 +385,8 @@ impl ClientError {
             | Self::Unreachable { node, .. }
             | Self::WrongNode { node, .. }
             | Self::NodeLost { node, .. }
+            | Self::Unresponsive { node, .. }
+            | Self::Outpaced { node, .. }
             | Self::TimedOut { node, .. }
             | Self::Refused { node, .. }
             | Self::BadAnswer { node, .. }

@@ -21,6 +21,7 @@ use crate::{
     ClientError, Cluster, PageBuffer,
     cluster::{taken, unexpected},
     limits::FETCH_BYTES_MAX,
+    race::Race,
     status::target_in,
 };
 
@@ -49,6 +50,19 @@ pub struct FetchedPages {
     pub waited: Duration,
     /// How busy the node was at the end; `None` when no page was asked for.
     pub load: Option<LoadReport>,
+}
+
+impl FetchedPages {
+    /// Adds what other requests for the same pages took. They have given no pages.
+    pub(crate) fn add(&mut self, of: Self) {
+        add(&mut self.cost, &of.cost);
+        self.wire_bytes += of.wire_bytes;
+        self.round_trips += of.round_trips;
+        self.reconstructed_pages += of.reconstructed_pages;
+        self.survivor_bytes += of.survivor_bytes;
+        self.waited += of.waited;
+        self.load = of.load.or(self.load);
+    }
 }
 
 impl Cluster {
@@ -101,7 +115,13 @@ impl Cluster {
         let mut read_at = vec![None; pages.len()];
         if !missing.is_empty() {
             let asked: Vec<PageWanted> = missing.iter().map(|index| pages[*index]).collect();
-            let came = match self.request_pages(node, table, segment, &asked, fetched).await {
+            let known = &self.shared.nodes[self.position(node)?];
+            let can_race = self.shared.away_max > 0 && self.shared.maps.protects(table);
+            let came = match can_race {
+                true => self.race_for_pages(known, (table, segment), &asked, fetched).await,
+                false => self.request_pages(node, (table, segment), &asked, None, fetched).await,
+            };
+            let came = match came {
                 Err(lost) if self.shared.away_max > 0 && lost.is_node_lost() && lost.node() == Some(node) => {
                     self.others_give(node, (table, segment), &asked, (lost, false), fetched).await?
                 }
@@ -127,9 +147,9 @@ impl Cluster {
     pub(crate) async fn request_pages(
         &self,
         node: NodeId,
-        table: TableId,
-        segment: SegmentId,
+        (table, segment): (TableId, SegmentId),
         pages: &[PageWanted],
+        race: Option<Race>,
         fetched: &mut FetchedPages,
     ) -> Result<Vec<(PageBuffer, Option<Instant>)>, ClientError> {
         let during = "fetch";
@@ -144,7 +164,7 @@ impl Cluster {
         let pages_wanted = wanted.collect();
         let request = Request::Fetch { table, segment, pages: pages_wanted, target: target_in(&span) };
         let asked_at = Instant::now();
-        let mut reply = self.ask(node, request, Some(span)).await?;
+        let mut reply = self.ask_in_race(node, request, Some(span), race).await?;
         let (cost, places, cached) = match taken(node, during, &mut reply)? {
             Answer::Fetched { cost, places, cached } => (cost, places, cached),
             other => return Err(unexpected(node, during, &other, "pages")),

@@ -95,6 +95,37 @@ pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 pub const GREETING_TIME_MAX: Duration = Duration::from_secs(15);
 /// How long all of it may take.
 pub const DIAL_TIME_MAX: Duration = CONNECT_TIME_MAX.saturating_add(GREETING_TIME_MAX);
+/// How long the first dial of a node is waited for once another node has answered, if the cluster can do without it. A handshake takes milliseconds; the dial goes on in the background.
+pub const CONNECT_GRACE: Duration = Duration::from_secs(1);
+/// On a slow machine: so many times as long as the slowest of the nodes that have answered.
+pub const CONNECT_GRACE_FACTOR: u32 = 3;
+/// A node that owes a reply and has said nothing for so long is sent a keep-alive.
+pub const KEEPALIVE_PERIOD: Duration = Duration::from_millis(300);
+/// How long a node may take to answer a keep-alive before reads are done without it. Its reactor answers between two other requests, which takes microseconds; a
+/// processor that many threads share comes to a waiting thread within some ten milliseconds.
+pub const KEEPALIVE_TIME_MAX: Duration = Duration::from_secs(1);
+/// The same where nothing makes up for the node: requests that change something, and reads of tables without parity.
+pub const UNRESPONSIVE_TIME_MAX: Duration = Duration::from_secs(10);
+/// The same for a transaction's participant.
+pub const LINES_KEEPALIVE_TIME_MAX: Duration = Duration::from_secs(3);
+/// A request is outpaced when it has taken so many times as long as the longest of others ...
+pub const OUTPACED_FACTOR: u32 = 4;
+/// ... and so much longer: of short ones a hiccup is not worth a reconstruction ...
+pub const OUTPACED_ADDED: Duration = Duration::from_millis(50);
+/// ... of which there are so many.
+pub const OUTPACED_ANSWERS_MIN: usize = 3;
+/// Answers of all nodes that are remembered for that.
+pub const ANSWERS_KEPT: usize = 64;
+/// How often is looked whether a request is outpaced.
+pub const OUTPACED_LOOK_PERIOD: Duration = Duration::from_millis(20);
+/// How long a node is done without whose pages came sooner from others, where it can be.
+pub const SLOW_PERIOD: Duration = Duration::from_secs(5);
+/// How often who waits for a first connection looks whether it has waited for too long.
+pub const AWAITED_LOOK_PERIOD: Duration = Duration::from_millis(50);
+/// All of these times are longer by so many times what this process was late to run itself, of late: then nodes may be, too.
+pub const LATENESS_FACTOR: u32 = 8;
+/// But no longer than by this.
+pub const LATENESS_ADDED_MAX: Duration = Duration::from_secs(8);
 /// How long the driver polls before it sleeps in the kernel. Short: the nodes may need this processor.
 pub const DRIVER_SPIN: Duration = Duration::from_micros(10);
 /// How often deadlines are looked at while there is work; a sleeping driver wakes for the next one.
@@ -167,6 +198,10 @@ pub const LOCAL_DEPTH: u32 = 128;
 /// Batches of reads waiting for the thread that reads local devices; further callers wait.
 pub const LOCAL_BATCHES_MAX: usize = 256;
 
+// Who can do without a node knows within two seconds that it is unresponsive.
+const _: () = assert!(KEEPALIVE_PERIOD.as_millis() + KEEPALIVE_TIME_MAX.as_millis() < 2000);
+const _: () = assert!(CONNECT_GRACE.as_millis() < CONNECT_TIME_MAX.as_millis());
+const _: () = assert!(UNRESPONSIVE_TIME_MAX.as_secs() < REQUEST_TIMEOUT_DEFAULT.as_secs());
 const _: () = assert!(SLOT_BYTES.is_multiple_of(SECTOR_BYTES as usize));
 const _: () =
     assert!(MEMORY_BYTES_DEFAULT >= MEMORY_BYTES_MIN && MEMORY_BYTES_MIN.is_multiple_of(SLOT_BYTES));

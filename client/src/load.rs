@@ -360,7 +360,8 @@ impl LoadSession {
             self.is_over = true;
             let mut decision = self.cluster.ask_done(first, commit.clone()).await;
             if matches!(decision, Err(ClientError::NodeLost { .. } | ClientError::TimedOut { .. })) {
-                // Perhaps only the reply was lost; asking again does no harm.
+                // Perhaps only the reply was lost; asking again does no harm. A node that is unresponsive is not
+                // asked again: the request waits there to be carried out.
                 decision = self.cluster.ask_done(first, commit).await;
             }
             match decision {

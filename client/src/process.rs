@@ -208,7 +208,7 @@ impl Cluster {
                 report_reads: part.report_reads,
             };
             let asked_at = Instant::now();
-            let mut reply = self.ask(node, request, Some(span)).await?;
+            let mut reply = self.ask_unless_outpaced(node, request, span).await?;
             wire_bytes += reply.message_bytes;
             let waited = asked_at.elapsed();
             round_trips += 1;

@@ -3,7 +3,7 @@
 //! One region is registered with every node and cut into slots of 64 KiB; a [`Span`] is a run of them.
 //!
 //! Invariants
-//! - A slot is free, part of exactly one span, or forfeited.
+//! - A slot is free, part of exactly one span, or forfeited. Of a span that a node may write which does not answer, nobody waits for the slots.
 //! - A span that was named in a request is not freed before the answer, or before the connection over which a peer could
 //!   write it has ended. If the peer may still be alive then, the span is forfeited: never used again.
 //! - Spans are granted in the order they were asked for, so a large one is not starved by small ones.
@@ -40,6 +40,8 @@ struct Slots {
 enum Slot {
     Free,
     Taken,
+    /// Taken by a request that its node may never answer.
+    Suspended,
     Forfeited,
 }
 
@@ -133,7 +135,7 @@ impl TargetPool {
         {
             let mut slots = self.lock();
             slots.states[first..first + count].fill(state);
-            if state == Slot::Forfeited {
+            if matches!(state, Slot::Suspended | Slot::Forfeited) {
                 let longest = slots.longest_possible();
                 slots.waiting.retain(|waiter| waiter.count <= longest);
             }
@@ -169,9 +171,9 @@ impl Slots {
         None
     }
 
-    /// The longest run that can ever be granted.
+    /// The longest run that can be granted, whatever nodes do that do not answer.
     fn longest_possible(&self) -> usize {
-        let runs = self.states.split(|slot| *slot == Slot::Forfeited);
+        let runs = self.states.split(|slot| matches!(slot, Slot::Suspended | Slot::Forfeited));
         runs.map(<[Slot]>::len).max().unwrap_or(0)
     }
 }
@@ -217,6 +219,11 @@ impl Span {
         self.first += count;
         self.count -= count;
         Self { pool: Arc::clone(&self.pool), first, count, is_kept: self.is_kept }
+    }
+
+    /// The node does not answer, and may write here when it does: nobody waits for this memory, and it is free when this is dropped.
+    pub(crate) fn suspend(&self) {
+        self.pool.settle(self.first, self.count, Slot::Suspended);
     }
 
     /// The peer may write here at any time in the future: nobody gets this memory again.
@@ -354,6 +361,22 @@ mod tests {
         drop(kept);
         assert_eq!(take(&pool, 2).unwrap().first, 2);
         assert!(ready(pool.take(3 * SLOT_BYTES, "a test")).unwrap().is_err());
+    }
+
+    #[test]
+    fn nobody_waits_for_suspended_memory_and_it_is_granted_again_when_its_node_has_answered() {
+        let pool = pool(4);
+        let (silent, kept) = (take(&pool, 2).unwrap(), take(&pool, 2).unwrap());
+        let mut waiting = pin!(pool.take(3 * SLOT_BYTES, "a test"));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(context).is_pending());
+        silent.suspend();
+        let waited = waiting.as_mut().poll(context);
+        assert!(matches!(waited, Poll::Ready(Err(ClientError::MemoryTooSmall { .. }))));
+        drop(kept);
+        assert_eq!(take(&pool, 2).unwrap().first, 2, "what a silent node may write belongs to its request");
+        drop(silent);
+        assert_eq!(take(&pool, 4).unwrap().first, 0);
     }
 
     #[test]

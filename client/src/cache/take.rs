@@ -136,6 +136,7 @@ impl Cluster {
         let pages = known.iter().map(|(_, taking)| *taking).collect();
         let deadline = Instant::now() + self.shared.request_timeout;
         let opened_there = Arc::clone(opened);
+        let answer = Some(answer);
         let job = ReadJob { node: position, opened: opened_there, pages, span, permit, deadline, answer };
         if !self.shared.driver.submit_read(job) {
             return none();

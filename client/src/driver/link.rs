@@ -6,12 +6,17 @@
 //!   waited for it fail with the reason.
 //! - A request that nobody waits for (the abort of a load) is posted when everything posted before it has been answered: an
 //!   append that its caller gave up must not arrive after the abort.
-//! - A connection over which a request timed out is closed: the node does not answer, and its memory must not be used
-//!   for another request while the answer might still be written.
+//! - A connection over which a request timed out is closed: its memory must not be used for another request while the answer might still be written.
+//! - The connection to a node that is unresponsive stays: callers are told, and what they have asked for stays outstanding with its memory, which the node may write when it wakes. It has that
+//!   back when it answers, or when the connection ends.
+//! - Of requests that nobody waits for any more no more are outstanding than of others; else the connection is closed.
+
+mod silence;
 
 use std::{
     collections::{HashMap, VecDeque},
     os::fd::BorrowedFd,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -31,8 +36,15 @@ use super::{
 };
 use crate::{
     ClientError,
+    away::Away,
     dial::{Dial, Line},
+    limits::CONNECT_GRACE,
+    pulse::Pulse,
+    race::Answered,
 };
+
+/// The name of a keep-alive, of which one is on its way at a time.
+const KEEPALIVE: u64 = READ - 1;
 
 /// The conversation with one node.
 pub(super) struct Link {
@@ -47,17 +59,37 @@ pub(super) struct Link {
     reads: Reads,
     next_id: u64,
     request_timeout: Duration,
+    /// What everybody knows of it.
+    away: Arc<Away>,
+    pulse: Pulse,
+    /// Whether it is connected to again when nobody asks for it, because it does not answer.
+    keeps_trying: bool,
 }
 
 enum State {
-    Up { connection: Box<Connection>, target: RemoteRegion },
-    Dialling,
+    Up {
+        connection: Box<Connection>,
+        target: RemoteRegion,
+    },
+    /// Since when.
+    Dialling(Instant),
+    Down,
+}
+
+/// How a link begins.
+pub(super) enum Begin {
+    Connected(Box<Line>),
+    /// It has been dialled since then, and has not answered.
+    Dialled(Instant),
     Down,
 }
 
 struct Outstanding {
     job: Job,
+    asked: Instant,
     request_bytes: u64,
+    /// The caller was told that the node is unresponsive.
+    is_given_up: bool,
 }
 
 /// What may still happen to memory named in requests over a connection that has ended.
@@ -70,12 +102,25 @@ enum Peer {
 }
 
 impl Link {
-    pub(super) fn new(dial: Dial, line: Option<Line>, request_timeout: Duration) -> Self {
-        let state = line.map_or(State::Down, |line| {
-            dial.cache.connected(line.cache);
-            State::Up { connection: Box::new(line.connection), target: line.target }
-        });
+    pub(super) fn new(
+        dial: Dial,
+        begin: Begin,
+        (away, keeps_trying): (Arc<Away>, bool),
+        request_timeout: Duration,
+    ) -> Self {
+        let state = match begin {
+            Begin::Connected(line) => {
+                let Line { connection, target, cache, .. } = *line;
+                dial.cache.connected(cache);
+                State::Up { connection: Box::new(connection), target }
+            }
+            Begin::Dialled(since) => State::Dialling(since),
+            Begin::Down => State::Down,
+        };
         Self {
+            away,
+            pulse: Pulse::new(Instant::now()),
+            keeps_trying,
             dial,
             state,
             outstanding: HashMap::new(),
@@ -93,41 +138,81 @@ impl Link {
             self.deferred.push_back((self.next_id, job));
             return None;
         }
+        if let Some(silent) = self.away.silent().filter(|_| job.goes_without) {
+            // It has fallen silent since the caller looked.
+            let error = silence::unresponsive(&self.dial, job.during, silent);
+            answer(job, Err(error));
+            return None;
+        }
         self.waiting.push_back(job);
         match self.state {
             State::Up { .. } => self.post_waiting(),
-            State::Dialling => {}
-            State::Down => {
-                self.state = State::Dialling;
-                return Some(self.dial.clone());
-            }
+            State::Dialling(_) => {}
+            State::Down => return Some(self.redial()),
         }
         None
     }
 
-    /// The end of an attempt to connect again.
-    pub(super) fn dialled(&mut self, line: Result<Line, ClientError>) {
+    /// Somebody else has found that the node does not answer: nobody is to wait for it before it says something. The answer says whom to connect to first.
+    pub(super) fn is_suspect(&mut self) -> Option<Dial> {
+        let now = Instant::now();
+        match self.state {
+            State::Up { .. } if self.pulse.due().is_some() => self.keep_alive(now),
+            State::Up { .. } | State::Dialling(_) => {}
+            State::Down => {
+                self.is_silent(now);
+                return Some(self.redial());
+            }
+        }
+        self.is_silent(now);
+        None
+    }
+
+    fn redial(&mut self) -> Dial {
+        self.state = State::Dialling(Instant::now());
+        self.dial.clone()
+    }
+
+    /// The end of an attempt to connect. The answer says whom to connect to again: a node that let us wait, and that nobody is to wait for.
+    pub(super) fn dialled(&mut self, line: Result<Line, ClientError>) -> Option<Dial> {
+        // Which cluster it must belong to was not known when it was dialled first.
+        let line = line.and_then(|line| self.dial.check(&line.status).map(|()| line));
         match line {
             Ok(Line { connection, target, cache, .. }) => {
                 tracing::info!(node = %self.dial.node, "connected again");
                 self.state = State::Up { connection: Box::new(connection), target };
+                self.away.speaks();
+                self.pulse = Pulse::new(Instant::now());
                 self.dial.cache.connected(cache);
                 self.post_waiting();
+                None
             }
             Err(error) => {
+                let took =
+                    if let State::Dialling(since) = self.state { since.elapsed() } else { Duration::ZERO };
                 self.state = State::Down;
                 for job in self.waiting.drain(..) {
                     answer(job, Err(error.clone()));
                 }
+                if self.keeps_trying && took >= CONNECT_GRACE {
+                    return Some(self.redial());
+                }
+                self.away.is_gone();
+                None
             }
         }
     }
 
-    /// Takes pages out of the node's cache. Without the connection that they were heard of over, the job is dropped.
+    /// Takes pages out of the node's cache. Without the connection that they were heard of over, or if the node does not answer, the job is dropped.
     pub(super) fn read(&mut self, job: ReadJob) {
+        let is_owed = self.is_owed();
         if let State::Up { connection, .. } = &mut self.state
             && self.dial.cache.is_still(&job.opened)
+            && self.away.silent().is_none()
         {
+            if !is_owed {
+                self.pulse.owes(Instant::now());
+            }
             self.reads.begin(job);
             self.reads.post(connection);
         }
@@ -154,8 +239,15 @@ impl Link {
             };
             match connection.post(id, Operation::Send { bytes: &bytes }) {
                 Ok(()) => {
+                    if !self.is_owed() {
+                        self.pulse.owes(Instant::now());
+                    }
                     self.next_id += 1;
-                    self.outstanding.insert(id, Outstanding { job, request_bytes: bytes.len() as u64 });
+                    let request_bytes = bytes.len() as u64;
+                    self.outstanding.insert(
+                        id,
+                        Outstanding { job, asked: Instant::now(), request_bytes, is_given_up: false },
+                    );
                 }
                 Err(PostError::QueueFull { .. }) => {
                     self.waiting.push_front(job);
@@ -175,7 +267,11 @@ impl Link {
     }
 
     /// Handles what has happened on the connection; says whether anything had.
-    pub(super) fn poll(&mut self, events: &mut Vec<Event>, mut on_load: impl FnMut(LoadReport)) -> bool {
+    pub(super) fn poll(
+        &mut self,
+        events: &mut Vec<Event>,
+        mut on_reply: impl FnMut(LoadReport, Option<Answered>),
+    ) -> bool {
         let State::Up { connection, .. } = &mut self.state else { return false };
         if connection.poll(events) == 0 {
             return false;
@@ -183,7 +279,7 @@ impl Link {
         for event in events.drain(..) {
             match event {
                 Event::Message { bytes } => {
-                    if let Err(reason) = self.replied(&bytes, &mut on_load) {
+                    if let Err(reason) = self.replied(&bytes, &mut on_reply) {
                         self.end(&reason, Peer::MayWrite);
                     }
                 }
@@ -205,16 +301,28 @@ impl Link {
         true
     }
 
-    fn replied(&mut self, bytes: &[u8], on_load: &mut impl FnMut(LoadReport)) -> Result<(), String> {
+    fn replied(
+        &mut self,
+        bytes: &[u8],
+        on_reply: &mut impl FnMut(LoadReport, Option<Answered>),
+    ) -> Result<(), String> {
         let message =
             ReplyMessage::decode(bytes).map_err(|error| format!("it sent what is no reply: {error}"))?;
         let id = message.id.0;
+        self.pulse.heard(Instant::now());
+        if self.away.speaks() {
+            tracing::info!(node = %self.dial.node, "a node that was unresponsive answers again");
+        }
+        if id == KEEPALIVE {
+            self.pulse.answered();
+            return Ok(());
+        }
         let outstanding = self
             .outstanding
             .remove(&id)
             .ok_or_else(|| format!("it replied to request {id}, which is not outstanding"))?;
         // Before the waiter wakes: whoever has the answer may ask how busy the node was with it.
-        on_load(message.load);
+        on_reply(message.load, outstanding.answered().filter(|_| message.outcome.is_ok()));
         let mut job = outstanding.job;
         let message_bytes = outstanding.request_bytes + bytes.len() as u64;
         let span = job.span.take();
@@ -236,6 +344,8 @@ impl Link {
         }
         // Dropping the connection first ends the access of a peer that is still there.
         self.state = State::Down;
+        self.away.is_gone();
+        self.pulse = Pulse::new(Instant::now());
         self.dial.cache.disconnected();
         self.reads.abandon();
         let deferred = self.deferred.drain(..).map(|(_, job)| job);
@@ -264,7 +374,9 @@ impl Link {
                 answer(job, Err(error));
             }
         }
-        let overdue = self.outstanding.iter().find(|(_, outstanding)| outstanding.job.deadline <= now);
+        let is_overdue =
+            |outstanding: &Outstanding| !outstanding.is_given_up && outstanding.job.deadline <= now;
+        let overdue = self.outstanding.iter().find(|(_, outstanding)| is_overdue(outstanding));
         let Some((&id, _)) = overdue else { return };
         if let Some(Outstanding { mut job, .. }) = self.outstanding.remove(&id) {
             if let Some(span) = job.span.take() {
@@ -287,32 +399,15 @@ impl Link {
     pub(super) fn arm(&mut self) -> bool {
         match &mut self.state {
             State::Up { connection, .. } => connection.arm(),
-            State::Dialling | State::Down => true,
+            State::Dialling(_) | State::Down => true,
         }
     }
 
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             State::Up { connection, .. } => Some(connection.wait_fd()),
-            State::Dialling | State::Down => None,
+            State::Dialling(_) | State::Down => None,
         }
-    }
-
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.jobs().map(|job| job.deadline).chain(self.reads.deadline()).min()
-    }
-
-    /// Whether there are requests that nobody but the closing cluster waits for.
-    pub(super) fn has_detached(&self) -> bool {
-        self.jobs().any(|job| job.answer.is_none())
-    }
-
-    fn jobs(&self) -> impl Iterator<Item = &Job> {
-        self.outstanding
-            .values()
-            .map(|outstanding| &outstanding.job)
-            .chain(&self.waiting)
-            .chain(self.deferred.iter().map(|(_, job)| job))
     }
 }
 

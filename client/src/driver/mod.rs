@@ -24,12 +24,16 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::{
     ClientError,
+    away::Away,
     dial::{Dial, Line},
     doorbell::Doorbell,
     limits::{CLOSE_TIME_MAX, DRIVER_SPIN, EXPIRY_PERIOD, REQUESTS_PER_NODE_MAX},
+    pulse::Lateness,
+    race::{Answered, Answers, Race},
+    reach::{Dialled, Reached},
     target::Span,
 };
-use link::Link;
+use link::{Begin, Link};
 pub(crate) use reads::ReadJob;
 
 /// A request on its way to a node.
@@ -43,8 +47,12 @@ pub(crate) struct Job {
     pub(crate) during: &'static str,
     /// Memory that the node may use until it has answered.
     pub(crate) span: Option<Span>,
-    /// One of the node's requests.
-    pub(crate) permit: OwnedSemaphorePermit,
+    /// One of the node's requests; others may have it once nobody waits for this one any more.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// Whether others make up for the node if it is unresponsive.
+    pub(crate) goes_without: bool,
+    /// Whether the caller is told that others have answered the like far sooner.
+    pub(crate) race: Option<Race>,
     /// When the answer must be there.
     pub(crate) deadline: Instant,
     /// Where the answer goes; absent when nobody waits for it, and then closing waits for it instead.
@@ -65,7 +73,14 @@ pub(crate) struct Reply {
 enum Command {
     Run(Box<Job>),
     Read(Box<ReadJob>),
-    Dialled { node: usize, line: Result<Box<Line>, ClientError> },
+    Dialled {
+        node: usize,
+        line: Result<Box<Line>, ClientError>,
+    },
+    /// It was found elsewhere that the node does not answer.
+    Suspect {
+        node: usize,
+    },
     Close,
 }
 
@@ -95,17 +110,37 @@ impl Loads {
 }
 
 impl Driver {
-    /// Starts the thread over connections that have been made, and some to nodes that are away.
+    /// Starts the thread over connections that have been made, and some to nodes that are away. If it `keeps_trying`, a node that does not answer is dialled again and again.
     pub(crate) fn start(
-        lines: Vec<(Dial, Option<Line>)>,
-        request_timeout: Duration,
+        lines: Vec<(Reached, Arc<Away>)>,
+        (request_timeout, keeps_trying): (Duration, bool),
     ) -> Result<Self, ClientError> {
-        // Room for every permitted job, one dial result for each node, and the end.
-        let (commands, received) = mpsc::channel(lines.len() * (REQUESTS_PER_NODE_MAX + 1) + 1);
+        // Room for every permitted job, one dial result and one suspicion for each node, and the end.
+        let (commands, received) = mpsc::channel(lines.len() * (REQUESTS_PER_NODE_MAX + 2) + 1);
         let bell = Arc::new(Doorbell::new()?);
         let loads = Arc::new(Loads(lines.iter().map(|_| Mutex::default()).collect()));
+        let mut links = Vec::with_capacity(lines.len());
+        for (node, (Reached { dial, line }, away)) in lines.into_iter().enumerate() {
+            let begin = match line {
+                Dialled::Connected(line) => Begin::Connected(line),
+                Dialled::Failed => Begin::Down,
+                Dialled::Later { since, line } => {
+                    let (commands, bell) = (commands.clone(), Arc::clone(&bell));
+                    apart(move || {
+                        // A thread that has vanished has not connected.
+                        let line = line.blocking_recv().unwrap_or(Err(ClientError::Closed)).map(Box::new);
+                        let _ = commands.try_send(Command::Dialled { node, line });
+                        bell.ring();
+                    })?;
+                    Begin::Dialled(since)
+                }
+            };
+            links.push(Link::new(dial, begin, (away, keeps_trying), request_timeout));
+        }
         let mut run = Run {
-            links: lines.into_iter().map(|(dial, line)| Link::new(dial, line, request_timeout)).collect(),
+            links,
+            lateness: Lateness::new(Instant::now()),
+            answers: Answers::default(),
             received,
             commands: commands.clone(),
             bell: Arc::clone(&bell),
@@ -135,6 +170,12 @@ impl Driver {
         accepted
     }
 
+    /// A node was found not to answer. If there is no room for the news, it is found out here, too.
+    pub(crate) fn suspect(&self, node: usize) {
+        let _ = self.commands.try_send(Command::Suspect { node });
+        self.bell.ring();
+    }
+
     /// How busy a node said it was, last.
     pub(crate) fn load(&self, node: usize) -> Option<LoadReport> {
         self.loads.of(node)
@@ -161,6 +202,9 @@ struct Run {
     bell: Arc<Doorbell>,
     loads: Arc<Loads>,
     events: Vec<Event>,
+    lateness: Lateness,
+    /// Of requests that are compared.
+    answers: Answers,
     /// Since when the cluster is being closed.
     closing: Option<Instant>,
 }
@@ -170,11 +214,20 @@ impl Run {
         let mut busy_at = Instant::now();
         let mut expired_at = busy_at;
         while !self.is_closed() {
+            let polled_at = Instant::now();
             let busy = self.take_commands() | self.poll();
             let now = Instant::now();
+            // Of a turn of this loop nothing waits; what it takes longer than that, others had the processor.
+            self.lateness.note(now.saturating_duration_since(polled_at).saturating_sub(EXPIRY_PERIOD), now);
             if now >= expired_at + EXPIRY_PERIOD {
                 expired_at = now;
-                self.links.iter_mut().for_each(|link| link.expire(now));
+                for link in &mut self.links {
+                    link.expire(now);
+                    link.see_to(polled_at, &self.lateness);
+                }
+                for (node, link) in self.links.iter_mut().enumerate() {
+                    link.see_to_races(node, polled_at, &self.answers);
+                }
             }
             if busy {
                 busy_at = now;
@@ -203,8 +256,15 @@ impl Run {
                     }
                 }
                 Command::Dialled { node, line } => {
-                    if let Some(link) = self.links.get_mut(node) {
-                        link.dialled(line.map(|line| *line));
+                    let again =
+                        self.links.get_mut(node).and_then(|link| link.dialled(line.map(|line| *line)));
+                    if let Some(dial) = again.filter(|_| self.closing.is_none()) {
+                        self.dial(node, dial);
+                    }
+                }
+                Command::Suspect { node } => {
+                    if let Some(dial) = self.links.get_mut(node).and_then(Link::is_suspect) {
+                        self.dial(node, dial);
                     }
                 }
                 Command::Close => self.closing = Some(Instant::now()),
@@ -230,17 +290,20 @@ impl Run {
             let _ = commands.try_send(Command::Dialled { node, line });
             bell.ring();
         };
-        let spawned = std::thread::Builder::new().name("rackscan-dial".to_owned()).spawn(dialling);
-        if let Err(error) = spawned {
-            let line = Err(ClientError::Os { action: "start a thread to connect", source: Arc::new(error) });
-            let _ = self.commands.try_send(Command::Dialled { node, line });
+        if let Err(error) = apart(dialling) {
+            let _ = self.commands.try_send(Command::Dialled { node, line: Err(error) });
         }
     }
 
     fn poll(&mut self) -> bool {
         let mut any = false;
         for (node, link) in self.links.iter_mut().enumerate() {
-            any |= link.poll(&mut self.events, |load| self.loads.set(node, load));
+            any |= link.poll(&mut self.events, |load, answered| {
+                self.loads.set(node, load);
+                if let Some(answered) = answered {
+                    self.answers.note(Answered { node, ..answered });
+                }
+            });
         }
         any
     }
@@ -250,10 +313,12 @@ impl Run {
         // Work that was handed over before that did not ring; see the doorbell's invariants.
         let is_idle = self.received.is_empty() && self.links.iter_mut().all(Link::arm);
         if is_idle {
-            let deadline = self.links.iter().filter_map(Link::next_deadline).min();
+            let from = Instant::now();
+            let deadlines = self.links.iter().filter_map(|link| link.next_deadline(from, &self.lateness));
+            let deadline = deadlines.min();
             let closing = self.closing.map(|since| since + CLOSE_TIME_MAX);
             let until = deadline.into_iter().chain(closing).min();
-            let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            let timeout = until.map(|until| timespec(until.saturating_duration_since(from)));
             let mut fds = vec![PollFd::new(&*self.bell, PollFlags::IN)];
             fds.extend(
                 self.links
@@ -262,10 +327,22 @@ impl Run {
                     .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
             );
             // Whatever poll answers, the loop looks at everything next.
-            let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+            let slept = rustix::event::poll(&mut fds, timeout.as_ref());
+            if let (Ok(0), Some(until)) = (slept, until) {
+                let now = Instant::now();
+                self.lateness.note(now.saturating_duration_since(until), now);
+            }
         }
         self.bell.wake_up();
     }
+}
+
+/// Runs what connects, or waits for that, on a thread of its own.
+pub(crate) fn apart(dialling: impl FnOnce() + Send + 'static) -> Result<(), ClientError> {
+    let spawned = std::thread::Builder::new().name("rackscan-dial".to_owned()).spawn(dialling);
+    spawned
+        .map(drop)
+        .map_err(|error| ClientError::Os { action: "start a thread to connect", source: Arc::new(error) })
 }
 
 /// Rounded up, so that a deadline has passed when the sleep ends.

@@ -3,7 +3,7 @@
 //! Invariants
 //! - At most `READS_POSTED_MAX` reads are posted at a time, so that requests always find room in the connection's queue.
 //! - A job is answered when all of its reads are done, or dropped: then its pages are asked for instead.
-//! - The memory of a job belongs to it until its reads are done or the connection is closed.
+//! - The memory of a job belongs to it until its reads are done or the connection is closed, also when its node does not answer and the caller has gone elsewhere.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -37,8 +37,8 @@ pub(crate) struct ReadJob {
     pub(crate) permit: OwnedSemaphorePermit,
     /// When they must be there.
     pub(crate) deadline: Instant,
-    /// Gets the memory again when everything is in it.
-    pub(crate) answer: oneshot::Sender<Span>,
+    /// Gets the memory again when everything is in it; absent once the caller was told to ask elsewhere.
+    pub(crate) answer: Option<oneshot::Sender<Span>>,
 }
 
 #[derive(Debug)]
@@ -108,7 +108,9 @@ impl Reads {
             let ReadJob { span, permit, answer, .. } = job;
             drop(permit);
             // A caller who has left does not mind; the memory is free again then.
-            drop(answer.send(span));
+            if let Some(answer) = answer {
+                drop(answer.send(span));
+            }
         }
     }
 
@@ -119,8 +121,23 @@ impl Reads {
         self.posted = 0;
     }
 
-    /// When the first job must be done.
+    /// The node does not answer: callers ask elsewhere. The memory of a job belongs to it until its reads are done all the same.
+    pub(super) fn give_up(&mut self) {
+        for reading in self.jobs.values_mut() {
+            if reading.job.answer.take().is_some() {
+                reading.job.span.suspend();
+            }
+        }
+    }
+
+    /// Whether somebody waits for a read.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.jobs.values().any(|reading| reading.job.answer.is_some())
+    }
+
+    /// When the first job must be done that somebody waits for.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.jobs.values().map(|reading| reading.job.deadline).min()
+        let awaited = self.jobs.values().filter(|reading| reading.job.answer.is_some());
+        awaited.map(|reading| reading.job.deadline).min()
     }
 }

@@ -4,7 +4,9 @@
 //! - Every request that was taken ends once: with its reply, or with [`LineEvent::Lost`].
 //! - Each connection has memory of its own. A node that was lost while it might still write can only write into memory that nobody looks
 //!   at any more.
-//! - A node that owes replies and is silent for longer than the patience is lost; so is one that talks nonsense.
+//! - A node that owes replies and is silent for longer than the patience is lost; so is one that does not answer a keep-alive, or talks nonsense.
+
+mod silence;
 
 use std::{
     os::fd::BorrowedFd,
@@ -25,11 +27,16 @@ use super::{
 use crate::{
     ClientError,
     dial::{Dial, Line},
-    limits::{DIRECT_DEPTH_MAX, LINES_BACKOFF_MAX, LINES_BACKOFF_MIN, LINES_READS_MAX},
+    limits::{
+        DIRECT_DEPTH_MAX, LINES_BACKOFF_MAX, LINES_BACKOFF_MIN, LINES_KEEPALIVE_TIME_MAX, LINES_READS_MAX,
+    },
+    pulse::Pulse,
 };
 
 /// The number of messages among a connection's operations; reads are named by their callers, and never this.
 const MESSAGE: u64 = 0;
+/// The tag of a keep-alive, which no caller uses.
+const KEEPALIVE: u64 = u64::MAX;
 
 /// Who the node is.
 #[derive(Debug, Clone)]
@@ -97,7 +104,14 @@ struct Owed {
 pub(super) struct Link {
     pub(super) peer: Peer,
     patience: Duration,
+    /// How long it may take to answer a keep-alive.
+    pub(super) keepalive_time: Duration,
+    pulse: Pulse,
     state: State,
+    /// Since when it is dialled for the first time; `None` once that has ended.
+    first_dialled: Option<Instant>,
+    /// Whether it is away because it says nothing.
+    was_silent: bool,
     /// Why the node is away, while it is.
     reason: String,
     backoff: Duration,
@@ -120,7 +134,11 @@ impl Link {
         Self {
             peer,
             patience,
+            keepalive_time: LINES_KEEPALIVE_TIME_MAX,
+            pulse: Pulse::new(now),
             state: State::Dialling,
+            first_dialled: Some(now),
+            was_silent: false,
             reason: "it has not been connected to yet".to_owned(),
             backoff: LINES_BACKOFF_MIN,
             owed: Vec::new(),
@@ -160,16 +178,20 @@ impl Link {
 
     /// The end of an attempt to connect, the first one or a later one.
     pub(super) fn dialled(&mut self, line: Result<(Line, Region), ClientError>) -> Result<(), &str> {
+        self.first_dialled = None;
+        self.pulse = Pulse::new(Instant::now());
         match line {
             Ok((Line { connection, target, status, posts, .. }, region)) => {
                 tracing::debug!(node = %self.peer.node, "connected");
                 self.peer.cluster = Some(status.cluster);
                 self.state = State::Up(Box::new(Up { connection, region, target, status, posts }));
                 self.backoff = LINES_BACKOFF_MIN;
+                self.was_silent = false;
                 Ok(())
             }
             Err(error) => {
                 self.reason = error.to_string();
+                self.was_silent = error.is_unresponsive();
                 self.wait_to_dial();
                 Err(&self.reason)
             }
@@ -285,6 +307,7 @@ impl Link {
     fn expect(&mut self) {
         if self.outstanding() == 0 {
             self.heard = Instant::now();
+            self.pulse.owes(self.heard);
         }
     }
 
@@ -339,8 +362,10 @@ impl Link {
         if !happened {
             return;
         }
-        self.heard = Instant::now();
         for event in scratch.drain(..) {
+            if !matches!(event, Event::Message { .. }) {
+                self.heard = Instant::now();
+            }
             let ended = match event {
                 Event::Message { bytes } => self.replied(node, &bytes, events).err(),
                 Event::Completed { id, outcome } if id != MESSAGE && self.up().is_some() => {
@@ -366,7 +391,6 @@ impl Link {
             let mut bytes = std::mem::take(&mut self.bytes);
             bytes.clear();
             bytes.extend_from_slice(body);
-            self.heard = Instant::now();
             let replied = self.replied(node, &bytes, events);
             self.bytes = bytes;
             if let Err(reason) = replied {
@@ -388,6 +412,12 @@ impl Link {
         }
         let ReplyMessage { id: RequestId(tag), outcome, .. } =
             ReplyMessage::decode(bytes).map_err(|error| format!("it sent what is no reply: {error}"))?;
+        self.pulse.heard(Instant::now());
+        match tag {
+            // A node that lives, and does not do what it owes, has the patience for that.
+            KEEPALIVE => self.pulse.answered(),
+            _ => self.heard = Instant::now(),
+        }
         let place = self.owed.iter().position(|owed| owed.tag == tag);
         let place =
             place.ok_or_else(|| format!("it replied to request {tag}, expected one that is outstanding"))?;
@@ -409,29 +439,6 @@ impl Link {
             }
         }
         // A node that has always something to say lives.
-    }
-
-    /// Loses the node if it has been silent for too long.
-    pub(super) fn expire(&mut self, node: usize, now: Instant, events: &mut Vec<LineEvent>) {
-        if self.silent_until().is_some_and(|until| until <= now) {
-            let reason =
-                format!("it owes {} replies and was silent for {:?}", self.outstanding(), self.patience);
-            self.lose_as(node, &reason, events);
-        }
-    }
-
-    /// Until when it may be silent, if it owes something.
-    pub(super) fn silent_until(&self) -> Option<Instant> {
-        (self.outstanding() > 0).then(|| self.heard + self.patience)
-    }
-
-    /// When something is to be done about it even if nothing comes.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        match self.state {
-            State::Up(_) => self.silent_until(),
-            State::Dialling => None,
-            State::Down(at) => Some(at),
-        }
     }
 
     /// Announces that the owner is about to sleep; false means that there is something to poll.

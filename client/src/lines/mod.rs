@@ -41,7 +41,11 @@ use crate::{
     cluster::{address_of, check_ids},
     dial::Line,
     doorbell::Doorbell,
-    limits::{CONNECT_TIME_MAX, DIAL_TIME_MAX, LINES_MEMORY_BYTES_MIN, LINES_SPIN},
+    limits::{
+        CONNECT_GRACE, CONNECT_GRACE_FACTOR, CONNECT_TIME_MAX, DIAL_TIME_MAX, LINES_MEMORY_BYTES_MIN,
+        LINES_SPIN,
+    },
+    pulse::Lateness,
 };
 use link::{Link, Peer};
 pub(crate) use posts::Posts;
@@ -57,7 +61,7 @@ pub struct LinesOptions {
     pub wire: Option<Wire>,
     /// Registered memory for each node; a multiple of 4 KiB.
     pub memory_bytes: usize,
-    /// How long a node may be silent while it owes replies.
+    /// How long a node may be silent while it owes replies, though it answers keep-alives.
     pub patience: Duration,
     /// Whether requests about transactions are written into memory that their nodes poll, and replies into ours (`rackscan_fabric::post`), where they
     /// fit and nodes agree.
@@ -211,6 +215,7 @@ pub struct Lines {
     spin: Spin,
     /// When deadlines were last looked at.
     seen_to: Instant,
+    lateness: Lateness,
     /// What has happened and was not reported.
     ready: Vec<LineEvent>,
     scratch: Vec<Event>,
@@ -223,8 +228,16 @@ impl Lines {
     /// # Errors
     /// Options that cannot work, a node of another cluster than the others, and what the system refuses.
     pub fn connect(options: LinesOptions) -> Result<Self, ClientError> {
+        Self::connect_without(options, &[])
+    }
+
+    /// The same, but of these nodes it is known that they do not answer: nobody waits for them.
+    pub(crate) fn connect_without(
+        options: LinesOptions,
+        unresponsive: &[NodeId],
+    ) -> Result<Self, ClientError> {
         let mut lines = Self::begin(options)?;
-        lines.wait_for_all()?;
+        lines.wait_for_all(unresponsive)?;
         Ok(lines)
     }
 
@@ -258,6 +271,7 @@ impl Lines {
             holds: false,
             spin: Spin::new(LINES_SPIN),
             seen_to: Instant::now(),
+            lateness: Lateness::new(Instant::now()),
             ready: Vec::new(),
             scratch: Vec::new(),
         };
@@ -265,14 +279,20 @@ impl Lines {
         Ok(lines)
     }
 
-    fn wait_for_all(&mut self) -> Result<(), ClientError> {
-        let deadline = Instant::now() + DIAL_TIME_MAX + CONNECT_TIME_MAX;
-        for _ in 0..self.links.len() {
+    fn wait_for_all(&mut self, unresponsive: &[NodeId]) -> Result<(), ClientError> {
+        let begun = Instant::now();
+        let mut deadline = begun + DIAL_TIME_MAX + CONNECT_TIME_MAX;
+        let is_awaited = |link: &Link| link.first_dial_goes_on() && !unresponsive.contains(&link.peer.node);
+        while self.links.iter().any(is_awaited) {
             let left = deadline.saturating_duration_since(Instant::now());
             // A thread that is not done by then goes on in the background.
             let Ok((node, line)) = self.dialled.recv_timeout(left) else { break };
-            let _ = self.links[node].dialled(line);
+            if self.links[node].dialled(line).is_ok() {
+                // What one has done others do in about the time.
+                deadline = begun + CONNECT_GRACE.max(CONNECT_GRACE_FACTOR * begun.elapsed());
+            }
         }
+        self.links.iter_mut().for_each(Link::is_late);
         self.check_same_cluster()?;
         for (node, link) in self.links.iter().enumerate() {
             if let Some(reason) = link.away() {
@@ -329,6 +349,23 @@ impl Lines {
     #[must_use]
     pub fn away(&self, node: usize) -> Option<&str> {
         self.links.get(node)?.away()
+    }
+
+    /// Whether a node is being connected to for the first time, so that nobody knows yet whether it is away.
+    #[must_use]
+    pub fn is_awaited(&self, node: usize) -> bool {
+        self.links.get(node).is_some_and(|link| link.is_awaited(Instant::now()))
+    }
+
+    /// Whether a node is away because it says nothing, though it may be connected to.
+    #[must_use]
+    pub fn is_unresponsive(&self, node: usize) -> bool {
+        self.links.get(node).is_some_and(Link::is_unresponsive)
+    }
+
+    /// How long a node may take to answer a keep-alive before it is lost, unless this process is late itself.
+    pub fn set_keepalive_time(&mut self, time: Duration) {
+        self.links.iter_mut().for_each(|link| link.keepalive_time = time);
     }
 
     /// The memory of the connection to a node, to copy in and out, and as the node names it: of another connection it is another one.

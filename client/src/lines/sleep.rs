@@ -32,7 +32,7 @@ impl Lines {
         let spin_until = now + self.spin.time();
         loop {
             self.see_to(now, events);
-            let idle = || self.links.iter().all(|link| link.next_deadline().is_none() && link.up().is_some());
+            let idle = || self.links.iter().all(|link| link.outstanding() == 0 && link.up().is_some());
             let is_over = match wait {
                 Wait::Now => true,
                 Wait::ForOne => idle(),
@@ -79,7 +79,7 @@ impl Lines {
     fn see_to(&mut self, now: Instant, events: &mut Vec<LineEvent>) {
         self.seen_to = now;
         for node in 0..self.links.len() {
-            self.links[node].expire(node, now, events);
+            self.links[node].expire(node, (now, &self.lateness), events);
             if self.links[node].begin_to_dial(now) {
                 self.dial(node);
             }
@@ -94,7 +94,8 @@ impl Lines {
         let is_idle =
             !rung && !self.dialled_bell.load(Ordering::SeqCst) && self.links.iter_mut().all(Link::arm);
         if is_idle {
-            let until = self.links.iter().filter_map(Link::next_deadline).chain(until).min();
+            let deadlines = self.links.iter().filter_map(|link| link.next_deadline(now, &self.lateness));
+            let until = deadlines.chain(until).min();
             let from = Instant::now();
             let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
             let mut fds = Vec::with_capacity(self.links.len() + 1);
@@ -102,7 +103,11 @@ impl Lines {
             let connections = self.links.iter().filter_map(Link::wait_fd);
             fds.extend(connections.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             // Whatever poll answers, the caller looks at everything next.
-            let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+            let slept = rustix::event::poll(&mut fds, timeout.as_ref());
+            if let (Ok(0), Some(until)) = (slept, until) {
+                let now = Instant::now();
+                self.lateness.note(now.saturating_duration_since(until), now);
+            }
             let readable: Vec<bool> = fds.iter().skip(1).map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
             let watched = self.links.iter_mut().filter(|link| link.wait_fd().is_some());

@@ -177,9 +177,16 @@ impl Cluster {
         })
     }
 
-    /// The nodes of the set that are known to be away, and the one whose page is wanted.
+    /// The nodes of the set that are known to be away, and the one whose page is wanted; beside them nodes that are slow, as far as the parity bears it.
     pub(super) fn lost_places(&self, lost: &LostSegment<'_>) -> BTreeSet<usize> {
-        self.places_away(lost.stripes).chain([lost.place]).collect()
+        let mut places: BTreeSet<usize> = self.places_away(lost.stripes).chain([lost.place]).collect();
+        for node in self.slow() {
+            let place = lost.stripes.set.streams.iter().position(|stream| stream.node == node);
+            if places.len() < lost.stripes.set.protection.lost_max() {
+                places.extend(place);
+            }
+        }
+        places
     }
 
     /// The places in the set of nodes that are away.

@@ -56,7 +56,7 @@ impl Cluster {
             let one = std::slice::from_ref(page);
             let asked = match pages.len() {
                 1 => Err(refused.clone()),
-                _ => self.request_pages(node, table, segment, one, fetched).await,
+                _ => self.request_pages(node, (table, segment), one, None, fetched).await,
             };
             came.extend(match asked {
                 Err(error) if error.is_rotten() => {

@@ -39,6 +39,7 @@ use std::{
 };
 
 use rackscan_fabric::WallClock;
+use rackscan_format::ids::NodeId;
 use rackscan_ramp::{
     algorithm::{Algorithm, Cluster, Event as Happening, Interruption, Outcome},
     item::{Key, Version},
@@ -174,6 +175,8 @@ pub struct Session {
     operations: Operations,
     reads: bool,
     timeout: Duration,
+    /// Whether a node is waited for that is being connected to for the first time.
+    awaits_first: bool,
     places: Places,
     tags: u64,
     runs: u64,
@@ -197,6 +200,11 @@ impl Session {
     /// # Errors
     /// Options that cannot work, and what the system refuses.
     pub fn open(options: SessionOptions) -> Result<Self, ClientError> {
+        Self::open_without(options, &[])
+    }
+
+    /// The same, but of these nodes it is known that they do not answer: nobody waits for them.
+    fn open_without(options: SessionOptions, unresponsive: &[NodeId]) -> Result<Self, ClientError> {
         let SessionOptions { mut lines, algorithm, operations, reads, timeout, places_max, wall } = options;
         if lines.memory_bytes < SESSION_MEMORY_BYTES_MIN {
             let found = lines.memory_bytes;
@@ -218,7 +226,7 @@ impl Session {
         let parts = Parts::of(lines.memory_bytes);
         Ok(Self {
             homes: ids.iter().map(|id| Home::new(*id)).collect(),
-            lines: Lines::connect(lines)?,
+            lines: Lines::connect_without(lines, unresponsive)?,
             ids,
             parts,
             clock: Clock::after(ClientId(client), Stamp::FIRST),
@@ -227,6 +235,7 @@ impl Session {
             operations,
             reads,
             timeout,
+            awaits_first: true,
             places: Places::new(places_max),
             tags: 0,
             runs: 0,

@@ -15,7 +15,7 @@ use rackscan_ramp::{
 };
 
 use super::{Session, TransactionError, follow::News, home::Purpose};
-use crate::LineEvent;
+use crate::{LineEvent, limits::AWAITED_LOOK_PERIOD};
 
 /// A transaction on its way, and what it met.
 #[derive(Debug)]
@@ -247,6 +247,10 @@ impl Session {
             for home in homes {
                 let Some(at) = self.position(*home) else { continue };
                 if let Some(reason) = self.lines.away(at) {
+                    if self.awaits_first && self.lines.is_awaited(at) {
+                        missing.push(*home);
+                        continue;
+                    }
                     return Err(TransactionError::NodeDown { home: *home, reason: reason.to_owned() });
                 }
                 if let Some(reason) = self.homes[at].refusal.take() {
@@ -268,7 +272,10 @@ impl Session {
                 let timed_out = TransactionError::TimedOut { waited: self.timeout, homes: missing.clone() };
                 return Err(missing.iter().find_map(busy).unwrap_or(timed_out));
             }
-            self.wait(deadline);
+            // Nobody tells when a first attempt to connect has gone on for too long.
+            let is_awaited = self.awaits_first && (0..self.homes.len()).any(|at| self.lines.is_awaited(at));
+            let soon = Instant::now() + AWAITED_LOOK_PERIOD;
+            self.wait(if is_awaited { deadline.min(soon) } else { deadline });
         }
     }
 

@@ -7,3 +7,4 @@ mod steps;
 mod successors;
 mod support;
 mod together;
+mod unresponsive;

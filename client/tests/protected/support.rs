@@ -75,6 +75,13 @@ impl Rack {
         Address::Shm { path: self.sockets.path().join(format!("n{node}")) }
     }
 
+    /// Where a node that runs listens on tcp.
+    pub(crate) fn tcp(&self, node: usize) -> Address {
+        let handle = self.nodes[node].as_ref().expect("it runs");
+        let found = handle.addresses().iter().find(|address| matches!(address, Address::Tcp { .. }));
+        found.expect("it listens on tcp").clone()
+    }
+
     fn relay(&self, node: usize) -> Vec<Address> {
         let address = Address::Shm { path: self.sockets.path().join(format!("r{node}")) };
         if self.relays { vec![address] } else { Vec::new() }
@@ -93,7 +100,7 @@ impl Rack {
         let device = DeviceConfig { path: self.device(node), size, reserve: false };
         let key = self.folder.path().join("cluster.key");
         let mut config = Config::new(id(node), ClusterId(99), self.data(node), device, key);
-        config.listen = vec![self.address(node)];
+        config.listen = vec![self.address(node), Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }];
         config.memory_budget = ByteSize(64 << 20);
         config.scan_workers = 1;
         if self.relays {

@@ -23,7 +23,7 @@ use std::{
 };
 
 use rackscan_fabric::RemoteRegion;
-use rackscan_format::message::Target;
+use rackscan_format::{ids::NodeId, message::Target};
 use rackscan_ramp::{
     feed::{Behind, FeedReader, Follow},
     item::{Key, SYSTEM_PREFIX},
@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     ClientError, Cluster, LinesOptions,
-    limits::{FOLLOW_ATTEMPTS_MAX, FOLLOW_RETURN_TIME},
+    limits::{FOLLOW_ATTEMPTS_MAX, FOLLOW_RETURN_TIME, KEEPALIVE_TIME_MAX},
 };
 use copies::AwayHome;
 use feeds::Followed;
@@ -196,11 +196,21 @@ impl Follower {
             )));
         }
         let parts = Parts::of_follower(lines.memory_bytes);
-        let mut session =
-            Session::open(SessionOptions { timeout, places_max: 0, ..SessionOptions::new(lines) })?;
+        let silent = |cluster: &Cluster| {
+            let nodes = cluster.nodes().filter(|node| cluster.unresponsive_for(*node).is_some());
+            nodes.collect::<Vec<_>>()
+        };
+        let unresponsive = copies.as_ref().map(silent).unwrap_or_default();
+        let options = SessionOptions { timeout, places_max: 0, ..SessionOptions::new(lines) };
+        let mut session = Session::open_without(options, &unresponsive)?;
         session.parts = parts;
         session.news = Some(VecDeque::new());
         let copies = copies.filter(|cluster| cluster.away_max() > 0);
+        if copies.is_some() {
+            // Others have copies of what a node has that does not answer.
+            session.awaits_first = false;
+            session.lines.set_keepalive_time(KEEPALIVE_TIME_MAX);
+        }
         let (feeds, mapped, away, bytes) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
         Ok(Self { session, prefix, feeds, mapped, copies, away, attempt: 0, bytes })
     }
@@ -238,6 +248,7 @@ impl Follower {
             attempts += 1;
             let Err(ended) = self.attempt(follow, deadline, &mut caught) else { break Ok(caught) };
             self.wait_for_reads(deadline);
+            self.tell_who_is_unresponsive();
             self.feeds.clear();
             match ended {
                 Ended::Fault(fault) => break Err(FollowError::Fault(fault)),
@@ -324,10 +335,26 @@ impl Follower {
         let until = deadline.min(Instant::now() + FOLLOW_RETURN_TIME);
         loop {
             match self.session.make_homes_ready(ids, deadline) {
-                Err(TransactionError::NodeDown { .. }) if Instant::now() < until => self.session.wait(until),
+                Err(TransactionError::NodeDown { home, .. })
+                    if Instant::now() < until && !self.is_unresponsive(home) =>
+                {
+                    self.session.wait(until);
+                }
                 ready => return ready,
             }
         }
+    }
+
+    /// Whether a home is away because it does not answer.
+    fn is_unresponsive(&self, home: HomeId) -> bool {
+        self.session.position(home).is_some_and(|at| self.session.lines.is_unresponsive(at))
+    }
+
+    /// Tells the cluster that has copies which nodes do not answer, so that nobody waits for them there.
+    fn tell_who_is_unresponsive(&self) {
+        let Some(cluster) = &self.copies else { return };
+        let silent = self.session.ids.iter().filter(|home| self.is_unresponsive(**home));
+        silent.for_each(|home| cluster.suspect(NodeId(home.0)));
     }
 
     /// A home's feed from this mark on, if it has one.
