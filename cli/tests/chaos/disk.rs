@@ -6,7 +6,10 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, Instant},
 };
+
+const UNMOUNT_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A filesystem in a file, mounted.
 pub(crate) struct Disk {
@@ -62,7 +65,14 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if let Err(problem) = run("umount", &[text(&self.at)]) {
+        // What a killed process had open is closed a moment after its end.
+        let deadline = Instant::now() + UNMOUNT_TIME_MAX;
+        let mut unmounted = run("umount", &[text(&self.at)]);
+        while unmounted.is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(100));
+            unmounted = run("umount", &[text(&self.at)]);
+        }
+        if let Err(problem) = unmounted {
             eprintln!("a filesystem stays mounted at {}: {problem}", self.at.display());
         }
         let _ = std::fs::remove_file(&self.image);
