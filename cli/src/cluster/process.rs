@@ -9,11 +9,15 @@ use super::{ClusterFile, Member};
 use crate::failure::{Failure, at_path};
 use rackscan_fabric::Address;
 use rackscan_format::ids::NodeId;
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
 use std::{
     fs::{self, File},
     net::{TcpStream, ToSocketAddrs},
-    os::unix::{net::UnixStream, process::CommandExt},
-    path::PathBuf,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -154,7 +158,7 @@ pub(crate) fn start_one(file: &ClusterFile, node: NodeId) -> Result<(), Failure>
 /// Whether something listens at one of the node's addresses.
 pub(crate) fn is_reachable(node: &Member) -> bool {
     node.config.listen.iter().any(|address| match address {
-        Address::Shm { path } => UnixStream::connect(path).is_ok(),
+        Address::Shm { path } => takes_calls(path),
         // Connections of both begin with one over TCP.
         Address::Tcp { host, port } | Address::Verbs { host, port, .. } => (host.as_str(), *port)
             .to_socket_addrs()
@@ -162,6 +166,16 @@ pub(crate) fn is_reachable(node: &Member) -> bool {
         // A simulated network lives in one process.
         Address::Sim { .. } => false,
     })
+}
+
+/// Whether something listens at a Unix socket, which may be a process that is stopped: it does not take in those who call, and another one would wait without end.
+fn takes_calls(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let called = SocketAddrUnix::new(path).and_then(|place| {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &place)
+    });
+    matches!(called, Ok(()) | Err(Errno::AGAIN))
 }
 
 /// Waits until nothing listens at the node's addresses any more; whether that came true.
@@ -235,5 +249,24 @@ fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
             )));
         }
         std::thread::sleep(POLL_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_and_takes_nobody_in_is_noticed_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(!takes_calls(&path));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // More than the kernel keeps waiting for it.
+        for _ in 0..200 {
+            assert!(takes_calls(&path));
+        }
+        drop(listener);
+        assert!(!takes_calls(&path));
     }
 }

@@ -7,6 +7,7 @@ mod kernels_are_measured_beside_a_copy;
 mod nodes_are_rebuilt;
 mod placements_are_compared_with_the_best;
 mod queries_survive_lost_nodes;
+mod queries_survive_unresponsive_nodes;
 mod reads_near_and_far_are_measured;
 mod refreshes_run_beside_queries;
 mod rows_are_changed;

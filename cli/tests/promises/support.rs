@@ -86,6 +86,7 @@ impl Drop for Data {
 }
 
 /// One run of the program.
+#[derive(Debug)]
 pub(crate) struct Ran {
     words: String,
     output: Output,
@@ -189,6 +190,27 @@ pub(crate) fn kill(pid: u32) {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     panic!("process {pid} was killed and goes on");
+}
+
+/// A process that is stopped, and continues when this is dropped.
+pub(crate) struct Stopped(u32);
+
+impl Stopped {
+    pub(crate) fn new(pid: u32) -> Self {
+        signal(pid, "-STOP");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, "-CONT");
+    }
+}
+
+fn signal(pid: u32, signal: &str) {
+    let status = Command::new("kill").args([signal, &pid.to_string()]).status().expect("kill runs");
+    assert!(status.success(), "kill {signal} {pid}");
 }
 
 /// Asks a process to end, as Ctrl-C does.
