@@ -415,7 +415,9 @@ mod tests {
             stress(&of, &open, &mut |_| unreachable!(), &mut |_| ()).unwrap().verdict().err()
         });
         let failed = failed.unwrap().to_string();
-        assert!(failed.contains("violations with seed 0x") && failed.contains("fractured: read"), "{failed}");
+        // Parts are seen without the others, and parts of attempts that were made again with a newer timestamp.
+        let is_expected = ["fractured: read", "intermediate: read"].iter().any(|kind| failed.contains(kind));
+        assert!(failed.contains("violations with seed 0x") && is_expected, "{failed}");
     }
 
     /// A session that forgets a write, and says that it was acknowledged.
