@@ -29,6 +29,8 @@ use std::path::{Path, PathBuf};
 use world::World;
 
 const ROUNDS: u64 = 12;
+/// Where a short run begins.
+const SHORT_SEED: u64 = 0x5eed;
 const ROUNDS_OF_A_CLUSTER: u64 = 25;
 /// A run of so many rounds meets everything that is drawn.
 const LONG: u64 = 400;
@@ -36,6 +38,15 @@ const LONG: u64 = 400;
 fn rounds() -> u64 {
     let cases = std::env::var("RACKSCAN_CASES").ok();
     cases.map_or(ROUNDS, |text| text.parse().expect("RACKSCAN_CASES is a number of rounds"))
+}
+
+/// The seed in `RACKSCAN_SEED`. Without it a long run draws one; a short run always begins with the
+/// same, so that a red run says that a change made it red.
+fn first_seed(rounds: u64) -> u64 {
+    if rounds <= ROUNDS && std::env::var_os("RACKSCAN_SEED").is_none() {
+        return SHORT_SEED;
+    }
+    Seed::choose().expect("a seed").number()
 }
 
 /// A folder on a filesystem with direct IO.
@@ -118,8 +129,8 @@ fn life(seed: u64, rounds: u64, possible: &[Fault], stages: &[Stage]) -> Counts 
 fn acknowledged_writes_outlive_whatever_goes_wrong() {
     let chosen = kinds::chosen();
     let (possible, stages) = possible(&chosen);
-    let first = Seed::choose().expect("a seed").number();
     let (rounds, mut counts) = (rounds(), Counts::default());
+    let first = first_seed(rounds);
     eprintln!("chaos from seed {first:#018x}, {rounds} rounds");
     let mut seed = first;
     while counts.rounds < rounds {
