@@ -3,7 +3,7 @@
 //!
 //! Bounds on time are generous, so that a busy machine keeps them; what was measured is printed.
 
-use super::support::{Data, Stopped, pids, protected};
+use super::support::{Stopped, pids, protected};
 use std::{
     process::{Command, Stdio},
     time::{Duration, Instant},
