@@ -133,11 +133,7 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
         "registered",
     ]);
     let mut down = 0;
-    for member in &file.members {
-        let asked: Result<NodeStatus, Failure> = runtime.block_on(async {
-            let node = connect_one(&file, member, global).await?;
-            node.status(member.config.node).await.map_err(|error: ClientError| error.into())
-        });
+    for (member, asked) in file.members.iter().zip(ask_all(&file, &runtime, global)) {
         let address = member.config.listen.first().map(ToString::to_string).unwrap_or_default();
         match asked {
             Ok(status) => table.push(row(&status, address)),
@@ -159,6 +155,26 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// The status of each node. All are asked at the same time, because a node that is stopped answers
+/// only when the time for its connection is over.
+fn ask_all(
+    file: &ClusterFile,
+    runtime: &tokio::runtime::Runtime,
+    global: &Global,
+) -> Vec<Result<NodeStatus, Failure>> {
+    let ask = |member: &Member| {
+        runtime.block_on(async {
+            let node = connect_one(file, member, global).await?;
+            node.status(member.config.node).await.map_err(|error: ClientError| error.into())
+        })
+    };
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = file.members.iter().map(|member| scope.spawn(move || ask(member))).collect();
+        let answers = asked.into_iter().map(|thread| thread.join());
+        answers.map(|answer| answer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 fn row(status: &NodeStatus, address: String) -> Vec<Cell> {

@@ -171,8 +171,7 @@ fn the_error_of_a_clock_that_is_ahead_names_both_hosts_both_clocks_and_the_diffe
     let mut ahead = session(&scene, Algorithm::Fast, &Arc::new(AtomicI64::new(HOUR_MS)));
     let error = ahead.write(vec![(of("a"), value("1"))]).unwrap_err().to_string();
     let own = rackscan_fabric::host_name();
-    for part in [&own, "the node's host", "home 3", " UTC", "3600 s ahead", "at most 60 s", "set the clocks"]
-    {
+    for part in [&own, "the node's host", "home 3", " UTC", " s ahead", "at most 60 s", "set the clocks"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     let wall = WallClock::new(|| u64::MAX);

@@ -98,7 +98,7 @@ fn a_message_that_is_sent_behind_a_box_is_served_after_it() {
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let _others = others(&node);
         for round in 1..2000_u64 {
-            let stamp = at(round, number);
+            let stamp = at(later(number, round), number);
             let by_post = posting.post(&[prepare(stamp, &[("a", b"value")])]);
             let inquire = posting.client.transact_request(&[Request::Inquire { stamp }]);
             let by_message = posting.client.send(inquire);
