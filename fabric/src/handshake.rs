@@ -5,18 +5,19 @@
 //!   hello: magic, version, wire, nonce  ->
 //!                                       <-   hello: magic, version, wire, nonce
 //!   proof of the key over both hellos   ->
-//!                                       <-   verdict, and its own proof
+//!                                       <-   verdict, who it is, and its own proof over that, too
 //! ```
 //!
 //! Invariants
 //! - Nothing that gives access (no region, no descriptor) is exchanged before both proofs hold.
 //! - A proof covers both nonces and says whose proof it is, so it cannot be replayed or sent back.
+//! - A listener's proof covers who it is (`ClusterKey::of_node`): one that is not the node meant is turned away.
 //! - The version is read from the first 16 bytes, whose layout never changes.
 
 use crate::{
     address::Wire,
     error::ConnectError,
-    key::{CLUSTER_KEY_BYTES, ClusterKey},
+    key::{CLUSTER_KEY_BYTES, ClusterKey, IDENTITY_BYTES, PeerIdentity},
     stream::Stream,
 };
 
@@ -24,7 +25,7 @@ use crate::{
 pub const FABRIC_MAGIC: [u8; 8] = *b"RSFABRIC";
 
 /// Version of everything that this crate says to a peer; peers of different versions do not connect.
-pub const FABRIC_VERSION: u32 = 2;
+pub const FABRIC_VERSION: u32 = 3;
 
 const PREFIX_BYTES: usize = 16;
 const NONCE_BYTES: usize = 32;
@@ -105,12 +106,26 @@ pub(crate) fn call(stream: &Stream<'_>, wire: Wire, key: &ClusterKey) -> Result<
             return Err(ConnectError::NotAPeer { peer: stream.peer(), found, expected });
         }
     }
-    let mut proof = [0; CLUSTER_KEY_BYTES];
+    let (mut identity, mut proof) = ([0; IDENTITY_BYTES], [0; CLUSTER_KEY_BYTES]);
+    stream.read_exact(&mut identity, "identity")?;
     stream.read_exact(&mut proof, "proof of the cluster key")?;
-    if !key.accepts(&[LISTENER_PROOF, &ours, &theirs], &proof) {
+    if !key.accepts(&[LISTENER_PROOF, &ours, &theirs, &identity], &proof) {
         return Err(ConnectError::WrongKey { peer: stream.peer() });
     }
-    Ok(())
+    demand(key, PeerIdentity::from_bytes(identity), || stream.peer())
+}
+
+/// Turns a listener away that is not the one meant.
+pub(crate) fn demand(
+    key: &ClusterKey,
+    found: PeerIdentity,
+    peer: impl FnOnce() -> String,
+) -> Result<(), ConnectError> {
+    if key.identity().admits(found) {
+        return Ok(());
+    }
+    let (found, expected) = (found.to_string(), key.identity().to_string());
+    Err(ConnectError::OtherPeer { peer: peer(), found, expected })
 }
 
 /// The listener's side.
@@ -128,5 +143,7 @@ pub(crate) fn answer(stream: &Stream<'_>, wire: Wire, key: &ClusterKey) -> Resul
         return Err(ConnectError::WrongKey { peer: stream.peer() });
     }
     stream.write_all(&[ACCEPTED], "verdict on the cluster key")?;
-    stream.write_all(&key.prove(&[LISTENER_PROOF, &theirs, &ours]), "proof of the cluster key")
+    let identity = key.identity().to_bytes();
+    stream.write_all(&identity, "identity")?;
+    stream.write_all(&key.prove(&[LISTENER_PROOF, &theirs, &ours, &identity]), "proof of the cluster key")
 }

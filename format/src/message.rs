@@ -15,6 +15,7 @@ mod bounds;
 mod bridge;
 mod copies;
 mod cost;
+mod identity;
 mod mend;
 mod page_read;
 mod protect;
@@ -27,6 +28,7 @@ mod transact;
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
 pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
+pub use identity::{FolderIdentity, STARTS_KEPT, SeenStart, Start, StartHistory};
 pub use mend::{Adopt, Mend, Verified, Verify};
 pub use page_read::PageRead;
 pub use protect::{AppendParity, KeepMap, LoadHeld, ReadMap, ReserveParity};
@@ -39,7 +41,7 @@ pub use transact::{HomeRegion, HomeStatus, Parcel};
 use crate::{
     codec::{self, CodecError},
     ids::{ColumnId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    limits::{MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
+    limits::{CLUSTER_NODES_MAX, MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
     program::ScanProgram,
     schema::TableDefinition,
     segment::{Extent, SegmentDirectory},
@@ -54,7 +56,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 13;
+pub const PROTOCOL_VERSION: u16 = 14;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -457,6 +459,13 @@ impl ReplyMessage {
         {
             let reason =
                 format!("a node of {} relays, expected at most {NODE_RELAYS_MAX}", status.relays.len());
+            return Err(CodecError::Malformed { what: "reply", reason });
+        }
+        if let Ok(Answer::Status(status)) = &message.outcome
+            && status.identity.members.len() > CLUSTER_NODES_MAX
+        {
+            let found = status.identity.members.len();
+            let reason = format!("a member list of {found} nodes, expected at most {CLUSTER_NODES_MAX}");
             return Err(CodecError::Malformed { what: "reply", reason });
         }
         Ok(message)

@@ -2,9 +2,12 @@
 
 mod a_trace_runs_again;
 mod bad_words_and_files_end_in_one_clear_message;
+mod data_is_private;
 mod filters_run_near_and_far;
 mod kernels_are_measured_beside_a_copy;
+mod members_are_recorded;
 mod nodes_are_rebuilt;
+mod nodes_know_who_they_are;
 mod placements_are_compared_with_the_best;
 mod queries_survive_lost_nodes;
 mod reads_near_and_far_are_measured;

@@ -434,6 +434,7 @@ impl Serving {
             cache: CacheStatus::default(),
             home: HomeStatus::default(),
             relays: Vec::new(),
+            identity: rackscan_format::message::FolderIdentity::default(),
         }
     }
 }

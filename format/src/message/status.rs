@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::{BounceReason, Request};
-use super::{BridgeStatus, CacheStatus, HomeStatus, RelayStatus, ScratchArea};
+use super::{BridgeStatus, CacheStatus, FolderIdentity, HomeStatus, RelayStatus, ScratchArea};
 use crate::ids::{DeviceId, NodeId};
 
 /// A device as its node describes it.
@@ -118,4 +118,6 @@ pub struct NodeStatus {
     pub home: HomeStatus,
     /// Its relays of stripes, at most `NODE_RELAYS_MAX`.
     pub relays: Vec<RelayStatus>,
+    /// What its data folder says: the member list, and how new the folder is.
+    pub identity: FolderIdentity,
 }

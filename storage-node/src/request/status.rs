@@ -32,6 +32,7 @@ pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
         counters: node.metrics.counters(),
         home: node.home.as_ref().map(|home| home.gauges.status()).unwrap_or_default(),
         relays: node.relays.iter().map(Relay::status).collect(),
+        identity: node.identity.told(),
         cache: node.cache.as_ref().map(|cache| cache.pages().status()).unwrap_or_default(),
     };
     Ok(Box::new(Status { status: Some(Box::new(status)) }))
