@@ -51,6 +51,7 @@ mod local;
 mod page_buffer;
 mod process;
 mod protected;
+mod replicas;
 mod status;
 mod target;
 mod transaction;
@@ -68,6 +69,7 @@ pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};
 pub use protected::{
     Findings, MendListener, MendProgress, RebuildReport, RebuiltTable, RottenPages, ScrubOptions, ScrubReport,
 };
+pub use replicas::{ReplicaDoubt, ReplicaReport, newest_replicas};
 pub use status::Echoed;
 pub use transaction::{
     CaughtUp, FollowError, Follower, FollowerOptions, NoSuchOperations, Operations, ReadOutcome, ScanOutcome,

@@ -25,7 +25,7 @@ mod status;
 mod transact;
 
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
-pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogKept, LogPoint};
+pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogGeneration, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
 pub use mend::{Adopt, Mend, Verified, Verify};
 pub use page_read::PageRead;
@@ -54,7 +54,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 13;
+pub const PROTOCOL_VERSION: u16 = 14;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -249,6 +249,9 @@ pub enum Request {
     CopyOfLog(CopyOfLog),
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
+    /// A person has decided: the node goes on with the newest replica of its log that can be reached, though acknowledged records may be missing.
+    /// [`Answer::Done`]; refused as [`RefusalCode::NotFound`] by a node that waits for no such decision.
+    AcceptLoss,
 }
 
 /// What a node answers.
@@ -330,6 +333,8 @@ pub enum Answer {
         held: Option<CopyHeld>,
         /// Bytes written into the target.
         written_bytes: u64,
+        /// The newest generation of the log that the node knows.
+        generation: Option<LogGeneration>,
     },
     /// To requests that only succeed or fail.
     Done,

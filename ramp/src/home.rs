@@ -38,8 +38,8 @@ pub struct Home<M> {
     store: Store<M>,
     locks: Locks,
     log: LogWriter,
-    /// Whether the log takes more records.
-    log_full: bool,
+    /// Why nothing new is recorded, if nothing is.
+    refuses_new: Option<Refusal>,
     durable: u64,
     /// What waits for the log, in its order.
     held: VecDeque<(u64, Peer, Held)>,
@@ -83,7 +83,7 @@ impl<M: SlotMemory> Home<M> {
         let durable = log.sequence();
         let (held, replies) = (VecDeque::new(), Vec::new());
         let (lockers, leases) = (HashMap::new(), HashMap::new());
-        Self { store, locks, log, log_full: false, durable, held, replies, lockers, leases, fed: None }
+        Self { store, locks, log, refuses_new: None, durable, held, replies, lockers, leases, fed: None }
     }
 
     /// The same home, of whose log nothing counts as durable until [`Home::durable`] says so: where other disks than this one count, they may lack the end of what was recovered.
@@ -127,9 +127,9 @@ impl<M: SlotMemory> Home<M> {
         &mut self.log
     }
 
-    /// Whether the log takes more records. If not, nothing new is prepared; what is prepared still ends.
-    pub fn set_log_full(&mut self, full: bool) {
-        self.log_full = full;
+    /// Why nothing new is recorded from now on, if nothing is; what is prepared still ends. Who is refused for that is told at once, and nothing of what was recorded.
+    pub fn refuse_new(&mut self, why: Option<Refusal>) {
+        self.refuses_new = why;
     }
 
     /// All records up to this one are durable.
@@ -326,16 +326,19 @@ impl<M: SlotMemory> Home<M> {
             // Of what was prepared before, the end waits in front of this.
             Ok(_) if is_whole => self.hold(from, Reply::Committed),
             Ok(_) => self.hold(from, Reply::Prepared),
+            Err(why) if self.refuses_new.as_ref() == Some(&why) => {
+                self.replies.push((from, Reply::Refused { why }));
+            }
             Err(why) => self.hold(from, Reply::Refused { why }),
         }
     }
 
     /// Votes for it; the part, unless that was done before.
     fn prepared(&mut self, part: Part) -> Result<Option<Part>, Refusal> {
-        if self.log_full {
-            return Err(Refusal::LogFull);
-        }
         let stamp = part.stamp;
+        if let Some(why) = self.refuses_new.as_ref().filter(|_| self.store.vote(stamp).is_none()) {
+            return Err(why.clone());
+        }
         let keys = || part.items.iter().map(|(key, _)| key);
         if part.guard == Guard::Locked
             && self.store.vote(stamp).is_none()
@@ -445,10 +448,10 @@ impl<M: SlotMemory> Home<M> {
     }
 
     fn put(&mut self, from: Peer, part: Part) {
-        let done = match self.log_full {
-            true => Err(Refusal::LogFull),
-            false => self.check_open(&part).and_then(|()| self.store.put(&part)),
-        };
+        if let Some(why) = self.refuses_new.clone() {
+            return self.replies.push((from, Reply::Refused { why }));
+        }
+        let done = self.check_open(&part).and_then(|()| self.store.put(&part));
         let reply = match done {
             Ok(()) => {
                 let is_fed = self.feeds(part.items.iter().map(|(key, _)| key));

@@ -236,6 +236,12 @@ pub enum Refusal {
     /// The log takes no more records.
     #[error("the log of this home takes no more records: free some space on its disk")]
     LogFull,
+    /// What would be recorded now could not be acknowledged, or not be kept. Nothing of it was done.
+    #[error("{why}")]
+    Unrecorded {
+        /// What is missing, and what to do.
+        why: String,
+    },
 }
 
 /// What a home has to say to how a transaction ends.

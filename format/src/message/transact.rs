@@ -81,6 +81,12 @@ pub struct HomeStatus {
     pub ended_by_asking: u64,
     /// Batches of the log that were made durable, each with one flush.
     pub log_batches: u64,
+    /// Other nodes that are to have a replica of its log.
+    pub log_replicas: u16,
+    /// How many of them must have a record before it is acknowledged.
+    pub log_replicas_min: u16,
+    /// The number of its log's generation that counts; 0 before one does, and where there are no replicas.
+    pub log_generation: u64,
 }
 
 #[cfg(test)]

@@ -371,10 +371,16 @@ fn a_log_that_is_full_stops_new_transactions_only() {
     ask(&mut home, prepare(1, Guard::Open));
     home.durable(1);
     home.take_replies();
-    home.set_log_full(true);
+    ask(&mut home, prepare(7, Guard::Open));
+    home.refuse_new(Some(Refusal::LogFull));
+    // At once, though what was recorded before is not durable, and may never be.
     assert_eq!(ask(&mut home, prepare(2, Guard::Open)), [Reply::Refused { why: Refusal::LogFull }]);
     ask(&mut home, Request::Commit { stamp: at(1) });
     assert_eq!(home.store().latest(&key(b'a')), at(1));
+    // Who asks again about what is prepared is told, when it is durable.
+    assert_eq!(ask(&mut home, prepare(7, Guard::Open)), []);
+    home.durable(9);
+    assert_eq!(home.take_replies().last().map(|(_, reply)| reply.clone()), Some(Reply::Prepared));
 }
 
 #[test]

@@ -147,3 +147,32 @@ fn a_log_that_was_made_shorter_tells_as_much() {
     assert!(rows.rows().all(|(_, version)| Some(&version.stamp) == written.last()));
     cluster.stop_all();
 }
+
+#[test]
+fn a_replica_that_may_lack_acknowledged_rows_is_not_read() {
+    let mut cluster = started(3, Wire::Shm);
+    let mut client = cluster.ready(1);
+    let row = |time, row| Part { homes: homes(&[1]), ..part_of(at(time, 1), row) };
+    let prepare = |part| Request::Prepare { part, settled: Vec::new() };
+    assert_eq!(client.transact(prepare(row(10, 0))), Reply::Committed);
+    cluster.settles(1, |home| home.log_copies == 2);
+    cluster.stop(3);
+    assert_eq!(client.transact(prepare(row(20, 1))), Reply::Committed);
+    drop(client);
+    cluster.stop(1);
+    // Node 3 was left behind, and cannot know.
+    cluster.stop(2);
+    cluster.start(3);
+    let (mut alone, mut replica) = (follower(&cluster, 2), Replica::new());
+    let error = alone.catch_up(&mut replica).unwrap_err().to_string();
+    assert!(error.contains("may be missing") || error.contains("node 2"), "{error}");
+    cluster.start(2);
+    let deadline = Instant::now() + PATIENCE;
+    let (mut both, mut replica) = (follower(&cluster, 1), Replica::new());
+    while let Err(error) = both.catch_up(&mut replica) {
+        assert!(Instant::now() < deadline, "{error}");
+    }
+    let rows = replica.table(TABLE).expect("there are rows");
+    assert!(rows.row(stored(1)).is_some(), "what was acknowledged without node 3");
+    cluster.stop_all();
+}
