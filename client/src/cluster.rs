@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rackscan_fabric::{Address, ClusterKey, Wire};
+use rackscan_fabric::{Address, ClusterKey, WallClock, Wire};
 use rackscan_format::{
     ids::NodeId,
     limits::CLUSTER_NODES_MAX,
@@ -64,6 +64,8 @@ pub struct ClusterOptions {
     pub page_cache_bytes: u64,
     /// How many nodes may be away: tables that are protected are read without them.
     pub away_max: usize,
+    /// The clock that timestamps of transactions are made with.
+    pub wall: WallClock,
 }
 
 impl ClusterOptions {
@@ -79,6 +81,7 @@ impl ClusterOptions {
             reads_caches: true,
             page_cache_bytes: 0,
             away_max: 0,
+            wall: WallClock::default(),
         }
     }
 }
@@ -103,6 +106,7 @@ pub(crate) struct Shared {
     endpoints: Vec<NodeEndpoint>,
     pub(crate) key: ClusterKey,
     wire: Option<Wire>,
+    wall: WallClock,
     pub(crate) away_max: usize,
     /// Stripes of protected tables.
     pub(crate) maps: KnownMaps,
@@ -138,6 +142,12 @@ impl Cluster {
         }
     }
 
+    /// The clock that timestamps of transactions are made with.
+    #[must_use]
+    pub fn wall(&self) -> &WallClock {
+        &self.shared.wall
+    }
+
     /// Connects to all nodes at the same time and asks each who it is.
     ///
     /// # Errors
@@ -166,7 +176,7 @@ impl Cluster {
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
-        let ClusterOptions { nodes: endpoints, key, wire, away_max, .. } = options;
+        let ClusterOptions { nodes: endpoints, key, wire, away_max, wall, .. } = options;
         let (maps, reconstructions) = (KnownMaps::default(), Semaphore::new(RECONSTRUCTIONS_MAX));
         let shared = Shared {
             nodes,
@@ -179,6 +189,7 @@ impl Cluster {
             endpoints,
             key,
             wire,
+            wall,
             away_max,
             maps,
             reconstructions,

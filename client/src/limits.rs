@@ -132,6 +132,8 @@ pub const REPLACE_ATTEMPTS_MAX: u32 = 64;
 pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long a home that is busy is not asked again.
 pub const BUSY_PAUSE: Duration = Duration::from_millis(2);
+/// How often a write is begun with a newer timestamp because others wrote the same keys meanwhile.
+pub const WRITE_ATTEMPTS_MAX: u32 = 64;
 /// How often a read is begun again that a home could not go on with.
 pub const SESSION_ATTEMPTS_MAX: u32 = 4;
 /// How often who follows homes begins anew in one call.

@@ -111,6 +111,7 @@ mod verbs;
 #[cfg(not(feature = "verbs"))]
 #[path = "verbs_missing.rs"]
 mod verbs;
+mod wall;
 mod wire;
 
 pub use address::{Address, Wire};
@@ -129,3 +130,4 @@ pub use nice::be_nice;
 pub use operation::{Operation, Report};
 pub use region::{Access, Region, RegionSlice, RemoteRegion};
 pub use spin::{Spin, allow_spinning, spin_time};
+pub use wall::{WallClock, host_name};

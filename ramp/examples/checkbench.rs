@@ -28,8 +28,15 @@ fn main() {
         let at = |key: u64| usize::try_from(key).expect("keys fit memory");
         if time.is_multiple_of(2) {
             picked.iter().for_each(|key| state[at(*key)] = stamp(time));
-            let write =
-                Write { stamp: stamp(time), keys: picked.to_vec(), session, from, to, end: End::Committed };
+            let write = Write {
+                stamp: stamp(time),
+                keys: picked.to_vec(),
+                expected: vec![],
+                session,
+                from,
+                to,
+                end: End::Committed,
+            };
             history.writes.push(write);
         } else {
             let found = picked.iter().map(|key| (*key, state[at(*key)])).collect();

@@ -4,7 +4,7 @@
 //! pay as well. Each line is one algorithm: microseconds for a write and for a read by messages, and for a read of eight slots.
 
 use rackscan_ramp::{
-    algorithm::{Algorithm, Cluster, Coordinator, Event, Message, Outcome},
+    algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome},
     home::{Home, Peer},
     item::{Key, Value},
     log::{LogWriter, Tail},
@@ -103,8 +103,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let start = Instant::now();
         for time in 1..=u64::from(transactions) {
             let stamp = Stamp { time, client: ClientId(1) };
-            let items = keys(&mut draw).into_iter().map(|key| (key, value.clone())).collect();
-            let begun = algorithm.begin_write(stamp, items, &settled, &homes)?;
+            let items = keys(&mut draw).into_iter().map(|key| (key, value.clone()).into()).collect();
+            let begun = Begun { stamp, wall_ms: 0, settled: &settled };
+            let begun = algorithm.begin_write(begun, items, &homes)?;
             settled = match homes.run(begun) {
                 Some(Outcome::Committed { stamp }) => vec![stamp],
                 other => return Err(format!("{algorithm}: {other:?}").into()),

@@ -13,6 +13,8 @@
 //! - **lost**: a write had been acknowledged before the read began, and the read found something older.
 //! - **session**: a session does not find its own write again. (RAMP promises nothing of what a session reads twice.)
 //! - **collision**: two transactions have one stamp.
+//! - **outdated**: a write was acknowledged that is older than one of the same key which had been acknowledged before it began.
+//! - **lost update**: a write was acknowledged that was conditional on a version, and between the two is another acknowledged one of the same key.
 //!
 //! Takes O(n log n) for n writes of keys and what reads meet: of each thing found, the keys that its transaction wrote.
 
@@ -38,6 +40,8 @@ pub struct Write<K> {
     pub stamp: Stamp,
     /// What it wrote to, each once.
     pub keys: Vec<K>,
+    /// The versions that it was conditional on, by key.
+    pub expected: Vec<(K, Stamp)>,
     /// Whose it was.
     pub session: u32,
     /// When it began.
@@ -76,8 +80,8 @@ impl<K> Default for History<K> {
     }
 }
 
-/// What no store that keeps its promises does; see the module. Every kind but the last names the read by its position in the
-/// history, the key, and what was found there.
+/// What no store that keeps its promises does; see the module. What a read met names the read by its position in the history, the key, and
+/// what was found there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation<K> {
     /// A part of a transaction was met, and another part missed.
@@ -145,6 +149,26 @@ pub enum Violation<K> {
         /// The stamp.
         stamp: Stamp,
     },
+    /// An acknowledged write is older than what it should have superseded.
+    Outdated {
+        /// The write.
+        stamp: Stamp,
+        /// Where.
+        key: K,
+        /// What had been acknowledged there before it began.
+        acknowledged: Stamp,
+    },
+    /// Another write lies between a write and what it was conditional on.
+    LostUpdate {
+        /// The write.
+        stamp: Stamp,
+        /// Where.
+        key: K,
+        /// What it was conditional on.
+        expected: Stamp,
+        /// What it overwrote without having seen it.
+        between: Stamp,
+    },
 }
 
 impl<K: fmt::Display> fmt::Display for Violation<K> {
@@ -178,6 +202,18 @@ impl<K: fmt::Display> fmt::Display for Violation<K> {
                 )
             }
             Self::Collision { stamp } => write!(f, "collision: two transactions have the stamp {stamp}"),
+            Self::Outdated { stamp, key, acknowledged } => {
+                write!(
+                    f,
+                    "outdated: {stamp} was acknowledged at {key}, where {acknowledged} had been acknowledged before it began"
+                )
+            }
+            Self::LostUpdate { stamp, key, expected, between } => {
+                write!(
+                    f,
+                    "lost update: {stamp} was written to {key} on the condition that {expected} was the newest there, and {between} lies between"
+                )
+            }
         }
     }
 }
@@ -210,10 +246,11 @@ impl<P: Eq + Hash> Acknowledged<P> {
     }
 }
 
-/// All violations: collisions, and then those of the reads in their order.
+/// All violations: collisions, those of writes, and then those of the reads in their order.
 #[must_use]
 pub fn check<K: Clone + Eq + Hash>(history: &History<K>) -> Vec<Violation<K>> {
     let mut checker = Checker::of(history);
+    checker.acknowledged_writes(history);
     for (position, read) in history.reads.iter().enumerate() {
         checker.read(position, read);
     }
@@ -244,6 +281,33 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
         let by_all = Acknowledged::of(&ended, |_, key| key);
         let by_session = Acknowledged::of(&ended, |write, key| (write.session, key));
         Self { writes, by_all, by_session, wanted: HashMap::default(), violations }
+    }
+
+    /// Is what was acknowledged newer than what was before it, and does nothing lie between it and what it was conditional on?
+    fn acknowledged_writes(&mut self, history: &'h History<K>) {
+        let mut stamps: HashMap<&K, Vec<Stamp>, RandomState> = HashMap::default();
+        let acknowledged = || history.writes.iter().filter(|write| write.end == End::Committed);
+        for write in acknowledged() {
+            write.keys.iter().for_each(|key| stamps.entry(key).or_default().push(write.stamp));
+        }
+        stamps.values_mut().for_each(|stamps| stamps.sort_unstable());
+        for write in acknowledged() {
+            let stamp = write.stamp;
+            for key in &write.keys {
+                let acknowledged = self.by_all.before(&key, write.from);
+                if stamp < acknowledged {
+                    self.violations.push(Violation::Outdated { stamp, key: key.clone(), acknowledged });
+                }
+            }
+            for (key, expected) in &write.expected {
+                let all = stamps.get(key).map(Vec::as_slice).unwrap_or_default();
+                let behind = all.get(all.partition_point(|other| other <= expected));
+                if let Some(between) = behind.copied().filter(|between| *between < stamp) {
+                    let (key, expected) = (key.clone(), *expected);
+                    self.violations.push(Violation::LostUpdate { stamp, key, expected, between });
+                }
+            }
+        }
     }
 
     fn read(&mut self, position: usize, read: &'h Read<K>) {
@@ -315,7 +379,7 @@ mod tests {
     }
 
     fn write(time: u64, keys: &[u8], from: u64, to: u64, end: End) -> Write<u8> {
-        Write { stamp: at(time), keys: keys.to_vec(), session: 1, from, to, end }
+        Write { stamp: at(time), keys: keys.to_vec(), expected: Vec::new(), session: 1, from, to, end }
     }
 
     fn read(found: &[(u8, u64)], from: u64, to: u64) -> Read<u8> {
@@ -365,6 +429,32 @@ mod tests {
         assert_eq!(session, [Violation::Session { read: 0, key: 1, found: Stamp::FIRST, own: at(10) }]);
         let collision = of(vec![both(), write(10, &[4], 0, 5, End::Unknown)], vec![]);
         assert_eq!(collision, [Violation::Collision { stamp: at(10) }]);
+    }
+
+    #[test]
+    fn an_acknowledged_write_is_newer_than_what_was_acknowledged_before_it_began() {
+        let first = || write(20, &[1, 2], 0, 5, End::Committed);
+        let outdated = of(vec![first(), write(10, &[2, 3], 6, 9, End::Committed)], vec![]);
+        assert_eq!(outdated, [Violation::Outdated { stamp: at(10), key: 2, acknowledged: at(20) }]);
+        for (from, end) in [(5, End::Committed), (6, End::Aborted), (6, End::Unknown)] {
+            assert_eq!(of(vec![first(), write(10, &[2], from, 9, end)], vec![]), []);
+        }
+    }
+
+    #[test]
+    fn nothing_acknowledged_lies_between_a_write_and_what_it_was_conditional_on() {
+        let on = |time, expected| Write {
+            expected: vec![(1, at(expected))],
+            ..write(time, &[1], 0, 9, End::Committed)
+        };
+        let first = || write(10, &[1], 0, 5, End::Committed);
+        assert_eq!(of(vec![first(), on(20, 10), on(30, 20)], vec![]), []);
+        let lost = of(vec![first(), on(20, 10), on(30, 10)], vec![]);
+        assert_eq!(
+            lost,
+            [Violation::LostUpdate { stamp: at(30), key: 1, expected: at(10), between: at(20) }]
+        );
+        assert_eq!(of(vec![write(10, &[1], 0, 5, End::Unknown), on(20, 5)], vec![]), [], "it may be aborted");
     }
 
     #[test]

@@ -10,8 +10,10 @@
 //! - A commit is visible before it is durable: its versions are durable in all homes, so a crash cannot undo it, only delay it.
 //! - A transaction of one home is committed when its vote is durable, and not visible before: no message and no record says so besides.
 //! - Reads of a lease that this life of the home did not give are refused: the versions that they may need are not promised to be there.
-//! - Neither clock nor thread nor wire: requests and durability come from outside, replies and batches are taken away.
+//! - What is prepared is newer than all versions of its keys, and its client's clock is not ahead of the participant's (`admission`).
+//! - Neither clock nor thread nor wire: the time, requests and durability come from outside, replies and batches are taken away.
 
+mod admission;
 mod parts;
 
 use crate::{
@@ -20,11 +22,12 @@ use crate::{
     limits::{FEED_PIECE_BYTES, REPLY_BYTES_MAX, SCAN_KEYS_MAX},
     locks::{Acquired, Locks},
     log::{LogWriter, Record},
-    message::{Guard, HomeId, KeyRange, LeaseId, Mode, Part, Refusal, Reply, Request, Vote},
+    message::{Guard, HomeId, KeyRange, LeaseId, Mode, Part, Preconditions, Refusal, Reply, Request, Vote},
     slot::SlotMemory,
     stamp::{ClientId, Stamp},
     store::{Commit, Store},
 };
+use admission::Present;
 use parts::in_parts;
 use std::collections::{HashMap, VecDeque};
 
@@ -49,6 +52,7 @@ pub struct Home<M> {
     /// Whose leases there are.
     leases: HashMap<LeaseId, ClientId>,
     fed: Option<Fed<M>>,
+    present: Present,
 }
 
 /// What waits until a record is durable.
@@ -83,7 +87,8 @@ impl<M: SlotMemory> Home<M> {
         let durable = log.sequence();
         let (held, replies) = (VecDeque::new(), Vec::new());
         let (lockers, leases) = (HashMap::new(), HashMap::new());
-        Self { store, locks, log, log_full: false, durable, held, replies, lockers, leases, fed: None }
+        let (log_full, fed, present) = (false, None, Present::default());
+        Self { store, locks, log, log_full, durable, held, replies, lockers, leases, fed, present }
     }
 
     /// The same home, of whose log nothing counts as durable until [`Home::durable`] says so: where other disks than this one count, they may lack the end of what was recovered.
@@ -192,12 +197,15 @@ impl<M: SlotMemory> Home<M> {
             Request::Among { lease, keys, stamps } => self.among(from, lease, keys, &stamps),
             Request::Scan { lease, range } => self.scan(from, lease, &range),
             Request::Mark => self.mark(from),
-            Request::Prepare { part, settled } => self.prepare(from, part, &settled),
+            Request::Prepare { part, settled, preconditions } => {
+                self.settle(&settled);
+                self.prepare(from, part, &preconditions);
+            }
             Request::Commit { stamp } => self.commit(from, stamp),
             Request::Abort { stamp } => self.abort(from, stamp),
             Request::Settled { stamps } => self.settle(&stamps),
             Request::Ended { stamps } => self.end(&stamps),
-            Request::Put { part } => self.put(from, part),
+            Request::Put { part, preconditions } => self.put(from, part, &preconditions),
             Request::Inquire { stamp } => self.inquire(from, stamp),
             Request::Lock { owner, wanted } => self.lock(from, owner, wanted),
             Request::Unlock { owner } => {
@@ -315,10 +323,9 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    fn prepare(&mut self, from: Peer, part: Part, settled: &[Stamp]) {
-        self.settle(settled);
+    fn prepare(&mut self, from: Peer, part: Part, preconditions: &Preconditions) {
         let (stamp, is_whole) = (part.stamp, part.is_whole());
-        let prepared = self.prepared(part);
+        let prepared = self.prepared(part, preconditions);
         // What it was said to be at first counts.
         let is_whole = self.store.transaction(stamp).map_or(is_whole, |known| known.homes.len() == 1);
         match prepared {
@@ -331,7 +338,7 @@ impl<M: SlotMemory> Home<M> {
     }
 
     /// Votes for it; the part, unless that was done before.
-    fn prepared(&mut self, part: Part) -> Result<Option<Part>, Refusal> {
+    fn prepared(&mut self, part: Part, preconditions: &Preconditions) -> Result<Option<Part>, Refusal> {
         if self.log_full {
             return Err(Refusal::LogFull);
         }
@@ -343,7 +350,7 @@ impl<M: SlotMemory> Home<M> {
         {
             return Err(Refusal::NotLocked { stamp, key: key.clone() });
         }
-        self.check_open(&part)?;
+        self.admit(&part, preconditions)?;
         if !self.store.prepare(&part)? {
             return Ok(None);
         }
@@ -381,15 +388,6 @@ impl<M: SlotMemory> Home<M> {
     /// Whether it has no other home, and is committed as soon as its vote is durable.
     fn is_whole_soon(&self, stamp: Stamp) -> bool {
         self.store.transaction(stamp).is_some_and(|of| of.homes.len() == 1 && !of.committed)
-    }
-
-    /// Refuses what is closed, unless it was prepared before that.
-    fn check_open(&self, part: &Part) -> Result<(), Refusal> {
-        if self.store.vote(part.stamp).is_some() {
-            return Ok(());
-        }
-        let closed = part.items.iter().map(|(key, _)| key).find(|key| self.store.is_closed(key));
-        closed.map_or(Ok(()), |key| Err(Refusal::Closed { key: key.clone() }))
     }
 
     fn commit(&mut self, from: Peer, stamp: Stamp) {
@@ -444,10 +442,10 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    fn put(&mut self, from: Peer, part: Part) {
+    fn put(&mut self, from: Peer, part: Part, preconditions: &Preconditions) {
         let done = match self.log_full {
             true => Err(Refusal::LogFull),
-            false => self.check_open(&part).and_then(|()| self.store.put(&part)),
+            false => self.admit(&part, preconditions).and_then(|()| self.store.put(&part)),
         };
         let reply = match done {
             Ok(()) => {

@@ -376,6 +376,24 @@ impl Version {
     }
 }
 
+/// One key of a transaction that writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The key.
+    pub key: Key,
+    /// What is written; [`Value::DELETED`] deletes.
+    pub value: Value,
+    /// The timestamp of the version that must be the newest one of the key, prepared or committed, or the transaction is refused: the
+    /// one that was read. [`Stamp::FIRST`] if the key must have none. `None` writes whatever is there.
+    pub expected: Option<Stamp>,
+}
+
+impl From<(Key, Value)> for Write {
+    fn from((key, value): (Key, Value)) -> Self {
+        Self { key, value, expected: None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -34,3 +34,4 @@ pub mod slot;
 pub mod stamp;
 pub mod store;
 pub mod termination;
+pub mod utc;

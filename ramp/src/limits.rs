@@ -59,6 +59,16 @@ pub const ENDED_MAX: usize = 4096;
 /// Ended transactions that a PREPARE tells of.
 pub const SETTLED_PER_PART_MAX: usize = 256;
 
+/// How far the wall clock of a client may be ahead of a participant's.
+pub const CLOCK_SKEW_MS_MAX: u64 = 60_000;
+/// Bits of a timestamp's time that count events within a millisecond.
+pub const LOGICAL_BITS: u32 = 16;
+/// Times of timestamps beyond this (the year 6429) are refused, unless newer ones than that are there already: no client may take the
+/// last timestamps that there are, after which nothing can be written.
+pub const TIME_MAX: u64 = u64::MAX >> 1;
+/// By how much a timestamp may then be ahead of the newest one that is there.
+pub const TIME_STEP_MAX: u64 = CLOCK_SKEW_MS_MAX << LOGICAL_BITS;
+
 /// Keys that are locked at one time in a home.
 pub const LOCKED_KEYS_MAX: usize = 1 << 16;
 /// Requests for locks that wait in a home.
@@ -101,3 +111,5 @@ const _: () = assert!(BLOOM_BITS_PER_KEY <= 8 * FINGERPRINT_BYTES);
 const _: () =
     assert!(SLOT_HEADER_BYTES.is_multiple_of(8) && SLOT_BYTES_MAX.is_multiple_of(SLOT_ALIGNMENT_BYTES));
 const _: () = assert!(KEY_BYTES_MAX + METADATA_BYTES_MAX + SLOT_HEADER_BYTES + 8 < SLOT_BYTES_MAX);
+// Steps of the largest size do not use up the timestamps beyond the horizon: two thousand million writes of a client that wants to.
+const _: () = assert!((u64::MAX - TIME_MAX) / TIME_STEP_MAX > 1 << 31);

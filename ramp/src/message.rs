@@ -8,11 +8,8 @@
 //! - Every list from outside is checked against a limit before it is used; those of requests before they are decoded.
 
 use crate::{
-    item::{Fingerprint, Key, Metadata, Oversize, Value, Version},
-    limits::{
-        HOMES_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, UNSETTLED_MAX,
-        WRITE_KEYS_MAX,
-    },
+    item::{Fingerprint, Key, Metadata, Value, Version},
+    limits::{HOMES_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, WRITE_KEYS_MAX},
     list,
     log::Tail,
     slot::Place,
@@ -21,7 +18,12 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+mod preconditions;
+mod refusal;
 mod size;
+
+pub use preconditions::Preconditions;
+pub use refusal::Refusal;
 
 /// A node that keeps keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -147,97 +149,6 @@ fn within(what: Bounded, found: usize, most: usize) -> Result<(), Refusal> {
     Err(Refusal::TooMuch { what, found: found as u64, most: most as u64 })
 }
 
-/// Why a home does not do what it was asked for. Nothing of the request was done.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-pub enum Refusal {
-    /// A key or value.
-    #[error(transparent)]
-    Oversize(#[from] Oversize),
-    /// A request that is too large.
-    #[error("a request with {found} {what}, expected at most {most}: divide the transaction")]
-    TooMuch {
-        /// What there is too much of.
-        what: Bounded,
-        /// How much.
-        found: u64,
-        /// How much there may be.
-        most: u64,
-    },
-    /// Keys out of order, or one of them twice.
-    #[error("the key {key} does not come after the one before it, expected keys ascending and each once")]
-    Unordered {
-        /// The second of the two.
-        key: Key,
-    },
-    /// No memory for another version.
-    #[error(
-        "the version store holds {used} of {budget} bytes, and {wanted} more were wanted; readers hold {held} of old versions: \
-         end long reads, or give the store more memory"
-    )]
-    Full {
-        /// Bytes of the versions that were to be added.
-        wanted: u64,
-        /// Bytes in use.
-        used: u64,
-        /// Bytes that may be in use.
-        budget: u64,
-        /// Bytes of superseded versions that readers may yet ask for.
-        held: u64,
-    },
-    /// Too many transactions of which it is not known that they ended everywhere.
-    #[error(
-        "{found} transactions have not ended in all of their homes, expected fewer than {UNSETTLED_MAX}: is a home down?"
-    )]
-    Unsettled {
-        /// How many.
-        found: u64,
-    },
-    /// The home has promised, to others who asked, that it will never prepare this transaction.
-    #[error("the transaction {stamp} was given up before it was prepared: begin it again with a new stamp")]
-    Promised {
-        /// The transaction.
-        stamp: Stamp,
-    },
-    /// As [`Refusal::Promised`], for all transactions up to a stamp.
-    #[error(
-        "the transaction {stamp} is not after {floor}, up to which all unknown ones were given up: begin it again with a newer stamp"
-    )]
-    Behind {
-        /// The transaction.
-        stamp: Stamp,
-        /// Up to which.
-        floor: Stamp,
-    },
-    /// Another transaction has this stamp.
-    #[error("another transaction has the stamp {stamp}: give every client an id of its own")]
-    Collision {
-        /// The stamp.
-        stamp: Stamp,
-    },
-    /// The locks are gone.
-    #[error(
-        "the transaction {stamp} does not hold the lock of {key}: the home was started anew; begin it again"
-    )]
-    NotLocked {
-        /// The transaction.
-        stamp: Stamp,
-        /// The first key that is not locked.
-        key: Key,
-    },
-    /// What lies there moves away.
-    #[error("{key} is closed, because what lies there has moved: look up where it is now, and begin again")]
-    Closed {
-        /// The first key of which that is so.
-        key: Key,
-    },
-    /// The home has no feed.
-    #[error("this home has no feed to follow: give its node more memory for transactions")]
-    NoFeed,
-    /// The log takes no more records.
-    #[error("the log of this home takes no more records: free some space on its disk")]
-    LogFull,
-}
-
 /// What a home has to say to how a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Vote {
@@ -328,6 +239,8 @@ pub enum Request {
         /// Transactions that have ended in all of their homes: they may be forgotten.
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
         settled: Vec<Stamp>,
+        /// What must be so.
+        preconditions: Preconditions,
     },
     /// All homes have prepared it.
     Commit {
@@ -355,6 +268,8 @@ pub enum Request {
     Put {
         /// What is written.
         part: Part,
+        /// What must be so.
+        preconditions: Preconditions,
     },
     /// How it votes; who has not voted yet refuses.
     Inquire {
@@ -522,7 +437,11 @@ mod tests {
 
     #[test]
     fn messages_survive_their_bytes() {
-        let request = Request::Prepare { part: part(&["a", "b"]), settled: vec![STAMP] };
+        let request = Request::Prepare {
+            part: part(&["a", "b"]),
+            settled: vec![STAMP],
+            preconditions: Default::default(),
+        };
         let bytes = postcard::to_stdvec(&request).unwrap();
         assert_eq!(postcard::from_bytes::<Request>(&bytes), Ok(request));
         let version = Version { stamp: STAMP, metadata: Metadata::Stamp, value: Value::DELETED };
@@ -533,6 +452,20 @@ mod tests {
         let refused = Reply::Refused { why: Refusal::NotLocked { stamp: STAMP, key: key("a") } };
         let bytes = postcard::to_stdvec(&refused).unwrap();
         assert_eq!(postcard::from_bytes::<Reply>(&bytes), Ok(refused));
+    }
+
+    #[test]
+    fn a_write_without_conditions_carries_a_clock_reading_and_one_byte() {
+        let bytes = |preconditions| postcard::to_stdvec(&preconditions).unwrap().len();
+        let wall_ms = 1_764_072_000_000;
+        assert_eq!(bytes(Preconditions { wall_ms, expected: vec![] }), 7);
+        let last = Stamp { time: u64::MAX, client: ClientId(u32::MAX) };
+        let on = Preconditions { wall_ms, expected: vec![(4095, last)] };
+        assert!(bytes(on.clone()) <= 7 + 20, "as sessions count it");
+        let part = part(&["a"]);
+        let request = Request::Prepare { part, settled: vec![], preconditions: on };
+        let bytes = postcard::to_stdvec(&request).unwrap();
+        assert_eq!(postcard::from_bytes::<Request>(&bytes), Ok(request));
     }
 
     #[test]
@@ -555,8 +488,14 @@ mod tests {
             ..part(&[])
         };
         let noted = |count| Part { metadata: Metadata::WriteSet(vec![Fingerprint(1); count]), ..part(&[]) };
-        let prepare = |part, settled| Request::Prepare { part, settled: stamps(settled) };
-        let lists: [(usize, &dyn Fn(usize) -> Request); 12] = [
+        let prepare = |part, settled| Request::Prepare {
+            part,
+            settled: stamps(settled),
+            preconditions: Default::default(),
+        };
+        let expected = |count| Preconditions { wall_ms: 0, expected: vec![(0, STAMP); count] };
+        let lists: [(usize, &dyn Fn(usize) -> Request); 13] = [
+            (WRITE_KEYS_MAX, &|count| Request::Put { part: write(1, 1), preconditions: expected(count) }),
             (READ_KEYS_MAX, &|count| Request::Get { lease, keys: keys(count) }),
             (READ_KEYS_MAX, &|count| Request::Stamps { lease, keys: keys(count) }),
             (READ_KEYS_MAX, &|count| Request::Among { lease, keys: keys(count), stamps: stamps(1) }),
@@ -570,8 +509,11 @@ mod tests {
             (SETTLED_PER_PART_MAX, &|count| prepare(part(&["a"]), count)),
             (HOMES_MAX, &|count| prepare(write(count, 1), 0)),
             (WRITE_KEYS_MAX, &|count| prepare(write(1, count), 0)),
-            (WRITE_KEYS_MAX, &|count| Request::Put { part: write(1, count) }),
-            (WRITE_KEYS_MAX, &|count| Request::Put { part: noted(count) }),
+            (WRITE_KEYS_MAX, &|count| Request::Put {
+                part: write(1, count),
+                preconditions: Default::default(),
+            }),
+            (WRITE_KEYS_MAX, &|count| Request::Put { part: noted(count), preconditions: Default::default() }),
         ];
         for (most, request) in lists {
             for (count, fits) in [(most, true), (most + 1, false)] {

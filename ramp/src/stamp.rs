@@ -5,19 +5,16 @@
 //!
 //! Invariants
 //! - Two stamps are never equal: a client's grow strictly, and clients have different ids.
-//! - A stamp is above every stamp that its client had heard of, whatever the wall clock says.
-//! - Clocks that a peer sets far ahead move nobody further than [`AHEAD_MAX_MS`]: such a stamp is refused.
+//! - A stamp is above every stamp that its client had heard of, however far ahead of the wall clock that is: what it writes is newer than what it
+//!   has seen. Clocks that are wrong are refused where they are read ([`crate::message::Preconditions`]), and not where their stamps are heard.
+//! - There is a stamp after each, or an error: none comes twice.
 
+use crate::limits::{LOGICAL_BITS, TIME_MAX};
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
-
-/// Bits of a time that count events within a millisecond.
-const LOGICAL_BITS: u32 = 16;
-/// How far ahead of the own wall clock a peer's may be: a minute.
-pub const AHEAD_MAX_MS: u64 = 60_000;
 
 /// Which client made a stamp. Whoever hands ids out never hands one out twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -61,16 +58,23 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// A stamp from further ahead than clocks may differ.
+/// No timestamp can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the stamp {stamp} is {ahead_ms} ms ahead of this host's clock, expected at most {AHEAD_MAX_MS} ms: set the clocks of both hosts"
-)]
-pub struct FarAhead {
-    /// The stamp.
-    pub stamp: Stamp,
-    /// By how much.
-    pub ahead_ms: u64,
+pub enum ClockError {
+    /// The wall clock is wrong.
+    #[error(
+        "the clock of this host says {found_ms} ms since 1970, expected at most {} ms (the year 6429): set it",
+        TIME_MAX >> LOGICAL_BITS
+    )]
+    Wall {
+        /// What it says.
+        found_ms: u64,
+    },
+    /// The last timestamp of all was heard of.
+    #[error(
+        "no timestamp is newer than one that was read, expected no client to have made it: delete the keys that have it"
+    )]
+    Exhausted,
 }
 
 /// What gives a client its stamps. Threads may share it.
@@ -95,25 +99,21 @@ impl Clock {
     }
 
     /// The next stamp; `wall_ms` is the wall clock, in milliseconds since 1970.
-    pub fn next(&self, wall_ms: u64) -> Stamp {
-        let wall = wall_ms << LOGICAL_BITS;
-        let step = |last: u64| Some(wall.max(last.saturating_add(1)));
-        let last = self.last.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
-        let last = last.unwrap_or_else(|last| last);
-        Stamp { time: wall.max(last.saturating_add(1)), client: self.client }
+    ///
+    /// # Errors
+    /// [`ClockError`]; the clock stays where it was.
+    pub fn next(&self, wall_ms: u64) -> Result<Stamp, ClockError> {
+        let wall = wall_ms.checked_mul(1 << LOGICAL_BITS).filter(|wall| *wall <= TIME_MAX);
+        let wall = wall.ok_or(ClockError::Wall { found_ms: wall_ms })?;
+        let after = |last: u64| last.checked_add(1).map(|next| next.max(wall));
+        let last = self.last.fetch_update(Ordering::AcqRel, Ordering::Acquire, after);
+        let time = last.ok().and_then(after).ok_or(ClockError::Exhausted)?;
+        Ok(Stamp { time, client: self.client })
     }
 
     /// Takes note of somebody else's stamp: the next own one is above it.
-    ///
-    /// # Errors
-    /// [`FarAhead`]; the clock stays where it was.
-    pub fn hear(&self, stamp: Stamp, wall_ms: u64) -> Result<(), FarAhead> {
-        let ahead_ms = stamp.milliseconds().saturating_sub(wall_ms);
-        if ahead_ms > AHEAD_MAX_MS {
-            return Err(FarAhead { stamp, ahead_ms });
-        }
+    pub fn hear(&self, stamp: Stamp) {
         self.last.fetch_max(stamp.time, Ordering::AcqRel);
-        Ok(())
     }
 }
 
@@ -133,10 +133,10 @@ mod tests {
             let mut last = Stamp { time: heard, client: ClientId(9) };
             for (wall_ms, time) in steps {
                 let peers = Stamp { time, client: ClientId(1) };
-                let taken = clock.hear(peers, wall_ms);
-                let next = clock.next(wall_ms);
+                clock.hear(peers);
+                let next = clock.next(wall_ms).unwrap();
                 prop_assert!(next > last, "{next} after {last}");
-                prop_assert!(taken.is_err() || next > peers, "{next} after {peers}");
+                prop_assert!(next > peers, "{next} after {peers}");
                 last = next;
             }
         }
@@ -147,7 +147,7 @@ mod tests {
         let clock = Arc::new(Clock::after(ClientId(3), Stamp::FIRST));
         let threads = (0..4).map(|_| {
             let clock = Arc::clone(&clock);
-            thread::spawn(move || (0..10_000).map(|_| clock.next(1)).collect::<Vec<_>>())
+            thread::spawn(move || (0..10_000).map(|_| clock.next(1).unwrap()).collect::<Vec<_>>())
         });
         let threads: Vec<_> = threads.collect();
         let stamps: Vec<Stamp> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
@@ -155,10 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_far_ahead_moves_nobody() {
+    fn a_wall_clock_beyond_the_horizon_and_the_last_timestamp_give_errors_and_no_timestamp_twice() {
         let clock = Clock::after(ClientId(1), Stamp::FIRST);
-        let far = Stamp { time: (1_000 + AHEAD_MAX_MS + 1) << LOGICAL_BITS, client: ClientId(2) };
-        assert_eq!(clock.hear(far, 1_000).unwrap_err().ahead_ms, AHEAD_MAX_MS + 1);
-        assert_eq!(clock.next(1_000).milliseconds(), 1_000);
+        let last_ms = TIME_MAX >> LOGICAL_BITS;
+        for found_ms in [last_ms + 1, 1 << 48, u64::MAX] {
+            assert_eq!(clock.next(found_ms), Err(ClockError::Wall { found_ms }));
+        }
+        assert_eq!(clock.next(5).unwrap().milliseconds(), 5, "it stayed where it was");
+        assert_eq!(clock.next(last_ms).unwrap().milliseconds(), last_ms);
+        clock.hear(Stamp { time: u64::MAX - 1, client: ClientId(2) });
+        assert_eq!(clock.next(5).unwrap().time, u64::MAX);
+        assert_eq!(clock.next(5), Err(ClockError::Exhausted));
     }
 }

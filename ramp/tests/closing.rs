@@ -37,7 +37,7 @@ fn prepare(home: &mut Home<SlotVector>, time: u64, items: Vec<(Key, Value)>) -> 
     // Another home has a vote, too: one step after the other.
     let homes = vec![HomeId(0), HomeId(1)];
     let part = Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items };
-    ask(home, Request::Prepare { part, settled: Vec::new() })
+    ask(home, Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() })
 }
 
 fn write(home: &mut Home<SlotVector>, time: u64, items: Vec<(Key, Value)>) {
@@ -101,7 +101,7 @@ fn what_was_prepared_before_a_prefix_closed_ends_as_it_would_have_and_nothing_ne
         items: rows(3..4),
     };
     assert!(matches!(
-        ask(&mut home, Request::Put { part })[..],
+        ask(&mut home, Request::Put { part, preconditions: Default::default() })[..],
         [Reply::Refused { why: Refusal::Closed { .. } }]
     ));
     assert_eq!(prepare(&mut home, 1, rows(0..2)), [Reply::Prepared], "a vote never changes");

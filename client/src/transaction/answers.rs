@@ -23,7 +23,6 @@ use super::{
     follow::News,
     home::{Asked, Opened, Purpose},
     send::ends_with_its_transaction,
-    wall_ms,
 };
 use crate::limits::BUSY_PAUSE;
 
@@ -151,6 +150,11 @@ impl Session {
                 let versions = items.iter().filter_map(|(_, version)| version.as_ref());
                 versions.for_each(|version| self.hear(version.stamp));
             }
+            Reply::Refused { why } => {
+                if let Some(newest) = why.newest() {
+                    self.hear(newest);
+                }
+            }
             _ => {}
         }
     }
@@ -169,9 +173,7 @@ impl Session {
 
     /// What is written after something was read has a higher stamp.
     pub(super) fn hear(&self, stamp: Stamp) {
-        if let Err(error) = self.clock.hear(stamp, wall_ms()) {
-            tracing::warn!(%error, "what is written now may be older than what was read");
-        }
+        self.clock.hear(stamp);
     }
 
     /// The locks are released: whoever waited for them will not be answered any more.

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use rackscan_ramp::{
     algorithm::{Abortion, Interruption, KeyCount},
+    item::Key,
+    limits::CLOCK_SKEW_MS_MAX,
     message::HomeId,
-    stamp::Stamp,
+    stamp::{ClockError, Stamp},
+    utc::Utc,
 };
 
 /// Why a transaction has no result.
@@ -30,6 +33,58 @@ pub enum TransactionError {
         /// Why.
         why: Abortion,
     },
+    /// A key has another newest version than the one that the write was conditional on. Nothing was written, and nothing ever will be.
+    #[error(
+        "conflict: nothing was written, because another transaction has written {key}: the newest version at {home} is {found} ({}), \
+         expected {expected}; read it again and write again",
+        if *.committed { "committed" } else { "prepared" }
+    )]
+    Conflict {
+        /// The participant that refused.
+        home: HomeId,
+        /// The first key of which that is so.
+        key: Key,
+        /// The timestamp of the version that was expected; [`Stamp::FIRST`] for none.
+        expected: Stamp,
+        /// The timestamp of the newest version there.
+        found: Stamp,
+        /// Whether that one is committed. If not, it may yet be aborted.
+        committed: bool,
+    },
+    /// Others wrote the same keys with newer timestamps during every attempt. Nothing was written, and nothing ever will be.
+    #[error(
+        "nothing was written: during each of {attempts} attempts others wrote the same keys, and the newest timestamp {newest} is not older \
+         than that of the last attempt, {stamp}; write again, or give more time"
+    )]
+    Contended {
+        /// The last attempt.
+        stamp: Stamp,
+        /// The newest timestamp that it met.
+        newest: Stamp,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// This host's clock is ahead of a participant's by more than it may be. Nothing was written, and nothing ever will be.
+    #[error(
+        "nothing was written, because the clocks differ: {client_host} (this client) says {}, and {host} ({home}) says {}; the client is \
+         {} s ahead, expected at most {} s; set the clocks of both hosts and write again",
+        Utc(*client_ms), Utc(*host_ms), client_ms.saturating_sub(*host_ms) / 1000, CLOCK_SKEW_MS_MAX / 1000
+    )]
+    ClockAhead {
+        /// The participant that refused.
+        home: HomeId,
+        /// The host of this client.
+        client_host: String,
+        /// Its clock, in milliseconds since 1970.
+        client_ms: u64,
+        /// The host of the participant.
+        host: String,
+        /// Its clock, in milliseconds since 1970.
+        host_ms: u64,
+    },
+    /// No timestamp can be made. Nothing was done.
+    #[error("nothing was done: {0}")]
+    Clock(#[from] ClockError),
     /// Homes were lost before they had voted. The transaction will be visible wholly or not at all, and they know.
     #[error(
         "it is not known whether the transaction {stamp} is committed: {} did not answer in time; it will be visible wholly or not at all, \

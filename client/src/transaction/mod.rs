@@ -28,18 +28,20 @@ mod run;
 mod scan;
 mod send;
 mod slots;
+mod write;
 
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
     str::FromStr,
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
+use rackscan_fabric::WallClock;
 use rackscan_ramp::{
     algorithm::{Algorithm, Cluster, Event as Happening, Interruption, Outcome},
-    item::{Key, Value, Version},
+    item::{Key, Version},
     message::{HomeId, LeaseId, home_of},
     stamp::{ClientId, Clock, Stamp},
     termination::Termination,
@@ -124,15 +126,17 @@ pub struct SessionOptions {
     pub timeout: Duration,
     /// Places of keys that are remembered.
     pub places_max: usize,
+    /// The clock that timestamps are made with.
+    pub wall: WallClock,
 }
 
 impl SessionOptions {
-    /// With RAMP-Fast over messages, and the default number of places.
+    /// With RAMP-Fast over messages, the default number of places, and this host's clock.
     #[must_use]
     pub fn new(lines: LinesOptions) -> Self {
         let (algorithm, operations) = (Algorithm::Fast, Operations::Messages);
-        let timeout = crate::limits::SESSION_TIMEOUT_DEFAULT;
-        Self { lines, algorithm, operations, reads: true, timeout, places_max: PLACES_MAX_DEFAULT }
+        let (timeout, places_max) = (crate::limits::SESSION_TIMEOUT_DEFAULT, PLACES_MAX_DEFAULT);
+        Self { lines, algorithm, operations, reads: true, timeout, places_max, wall: WallClock::default() }
     }
 }
 
@@ -165,6 +169,7 @@ pub struct Session {
     ids: Vec<HomeId>,
     parts: Parts,
     clock: Clock,
+    wall: WallClock,
     algorithm: Algorithm,
     operations: Operations,
     reads: bool,
@@ -192,7 +197,7 @@ impl Session {
     /// # Errors
     /// Options that cannot work, and what the system refuses.
     pub fn open(options: SessionOptions) -> Result<Self, ClientError> {
-        let SessionOptions { mut lines, algorithm, operations, reads, timeout, places_max } = options;
+        let SessionOptions { mut lines, algorithm, operations, reads, timeout, places_max, wall } = options;
         if lines.memory_bytes < SESSION_MEMORY_BYTES_MIN {
             let found = lines.memory_bytes;
             return Err(ClientError::Options(format!(
@@ -217,6 +222,7 @@ impl Session {
             ids,
             parts,
             clock: Clock::after(ClientId(client), Stamp::FIRST),
+            wall,
             algorithm,
             operations,
             reads,
@@ -269,7 +275,7 @@ impl Session {
         let unique = unique(keys);
         for attempt in 1.. {
             self.make_ready(unique.iter(), deadline)?;
-            let stamp = self.clock.next(wall_ms());
+            let stamp = self.clock.next(self.wall.now_ms())?;
             self.begin(begun);
             let cluster = Dealt { homes: &self.homes, ids: &self.ids };
             let (coordinator, messages) = self.algorithm.begin_read(stamp, &unique, &cluster)?;
@@ -290,68 +296,6 @@ impl Session {
             }
         }
         Err(TransactionError::TimedOut { waited: self.timeout, homes: Vec::new() })
-    }
-
-    /// Writes values under keys, all or none; of what is written twice under a key the last counts. [`Value::DELETED`] deletes.
-    ///
-    /// # Errors
-    /// [`TransactionError`]; nothing was written unless it is [`TransactionError::Unknown`].
-    pub fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Written, TransactionError> {
-        let begun = Instant::now();
-        self.check_sizes(&items)?;
-        self.make_ready(items.iter().map(|(key, _)| key), begun + self.timeout)?;
-        let stamp = self.clock.next(wall_ms());
-        self.write_as(stamp, items, begun)
-    }
-
-    /// As [`Session::write`], for keys or values that the transaction's own stamp is a part of: nobody else can write under such keys. All homes must be there, since none is known before.
-    ///
-    /// # Errors
-    /// As [`Session::write`], and why there are no items to write.
-    pub fn write_stamped<E: From<TransactionError>>(
-        &mut self,
-        make: impl FnOnce(Stamp) -> Result<Vec<(Key, Value)>, E>,
-    ) -> Result<Written, E> {
-        let begun = Instant::now();
-        let ids = self.ids.clone();
-        self.make_homes_ready(&ids, begun + self.timeout)?;
-        let stamp = self.clock.next(wall_ms());
-        let items = make(stamp)?;
-        self.check_sizes(&items)?;
-        Ok(self.write_as(stamp, items, begun)?)
-    }
-
-    /// Writes under this stamp, at homes that are ready.
-    fn write_as(
-        &mut self,
-        stamp: Stamp,
-        items: Vec<(Key, Value)>,
-        begun: Instant,
-    ) -> Result<Written, TransactionError> {
-        let deadline = begun + self.timeout;
-        let homes = self.homes_of(items.iter().map(|(key, _)| key));
-        self.begin(begun);
-        let cluster = Dealt { homes: &self.homes, ids: &self.ids };
-        let (coordinator, messages) = self.algorithm.begin_write(stamp, items, &[], &cluster)?;
-        let (outcome, run) = self.drive(coordinator, messages, deadline);
-        match outcome {
-            Outcome::Committed { stamp } => {
-                if self.algorithm != Algorithm::None {
-                    self.settled(stamp, &homes);
-                }
-                Ok(Written { stamp, untold: Vec::new() })
-            }
-            Outcome::Sealed { stamp, missing } => {
-                self.go_on_telling(stamp, &homes);
-                Ok(Written { stamp, untold: missing })
-            }
-            Outcome::Unknown { stamp, missing } => Err(TransactionError::Unknown { stamp, homes: missing }),
-            Outcome::Aborted { stamp, why } => Err(self.aborted(stamp, why, run)),
-            Outcome::Interrupted { why } => Err(self.interrupted(why, run)),
-            Outcome::Read { .. } | Outcome::Listed { .. } => {
-                Err(self.interrupted(Interruption::GivenUp, run))
-            }
-        }
     }
 
     /// A transaction begins.
@@ -448,12 +392,6 @@ fn in_order(keys: &[Key], mut items: Vec<(Key, Version)>) -> Vec<(Key, Version)>
         Some((key.clone(), version))
     };
     keys.iter().filter_map(&mut find).collect()
-}
-
-/// The wall clock, in milliseconds since 1970.
-fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ impl Session {
             Happening::Reply { from: home, reply }
         };
         let event = match request {
-            Some(Request::Prepare { part, .. } | Request::Put { part }) => refused(part.stamp),
+            Some(Request::Prepare { part, .. } | Request::Put { part, .. }) => refused(part.stamp),
             _ => Happening::Lost { home },
         };
         self.happen(number, event);

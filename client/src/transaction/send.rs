@@ -16,7 +16,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     algorithm::Message,
-    item::{Key, Value},
+    item::{Key, Write},
     message::{HomeId, Request, home_of},
     stamp::Stamp,
 };
@@ -33,6 +33,8 @@ use crate::{
 /// About what a key and its value take beside their bytes, and a part beside its items.
 const ITEM_OVERHEAD_BYTES: usize = 32;
 const PART_OVERHEAD_BYTES: usize = 1024;
+/// At most what the condition of an item takes: its position, and a timestamp.
+const CONDITION_BYTES: usize = 20;
 
 /// What became of an attempt to send.
 enum Sent {
@@ -223,10 +225,11 @@ impl Session {
     }
 
     /// Whether all parts of a write fit the memory that homes take them from.
-    pub(super) fn check_sizes(&self, items: &[(Key, Value)]) -> Result<(), TransactionError> {
-        let bytes = |(key, value): &(Key, Value)| {
+    pub(super) fn check_sizes(&self, items: &[Write]) -> Result<(), TransactionError> {
+        let bytes = |item: &Write| {
             // Its fingerprint may be in the write set of each part.
-            key.bytes().len() + value.len() + ITEM_OVERHEAD_BYTES
+            let condition = item.expected.map_or(0, |_| CONDITION_BYTES);
+            item.key.bytes().len() + item.value.len() + condition + ITEM_OVERHEAD_BYTES
         };
         let all: usize = items.iter().map(bytes).sum();
         let most = self.parts.requests.len() - PART_OVERHEAD_BYTES;
@@ -235,7 +238,7 @@ impl Session {
         }
         let mut of_homes = vec![items.len() * 8; self.homes.len()];
         for item in items {
-            if let Some(at) = self.position(self.home_of(&item.0)) {
+            if let Some(at) = self.position(self.home_of(&item.key)) {
                 of_homes[at] += bytes(item);
             }
         }

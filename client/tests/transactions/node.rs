@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -13,7 +13,7 @@ use std::{
 
 use rackscan_client::NodeEndpoint;
 use rackscan_fabric::{
-    Access, Address, ClusterKey, Connection, Event, Listener, Operation, Region, RemoteRegion,
+    Access, Address, ClusterKey, Connection, Event, Listener, Operation, Region, RemoteRegion, WallClock,
     post::{PostBoxes, PostSender, PostShape},
 };
 use rackscan_format::{
@@ -73,6 +73,8 @@ pub(crate) struct Knobs {
     pub(crate) keeps_locks: AtomicBool,
     /// It takes requests of this many transactions yet, and hangs up on the next that comes; 0 for all.
     pub(crate) hangs_up_at: AtomicU64,
+    /// How wrong its clock is, in milliseconds.
+    pub(crate) skew_ms: AtomicI64,
     /// Messages of transactions by kind.
     pub(crate) seen: Mutex<HashMap<&'static str, usize>>,
     /// Answers that were too long for their targets.
@@ -200,7 +202,8 @@ impl Serving {
         let options = StoreOptions { budget_bytes: 64 << 20, life };
         let store = recover(options, Slots(slots.clone()), records).expect("a log of this home");
         let fed = Feed::new(Slots(feed.clone()), life).expect("there is room for a ring");
-        let home = Home::new(store, LogWriter::after(tail)).feeding(fed, SYSTEM_PREFIX);
+        let home =
+            Home::new(store, LogWriter::after(tail)).feeding(fed, SYSTEM_PREFIX).on_host("the node's host");
         drop(log);
         let (clients, askers) = (Vec::new(), HashMap::new());
         Self {
@@ -331,6 +334,8 @@ impl Serving {
         let is_answered = asked.last().is_some_and(is_answered);
         let client = self.clients[at].number;
         self.askers.insert(peer, Asker { client, id, target, replies: Vec::new() });
+        let skew_ms = self.knobs.skew_ms.load(Ordering::SeqCst);
+        self.home.set_wall_ms(WallClock::default().now_ms().saturating_add_signed(skew_ms));
         for asked in asked {
             *self.knobs.seen.lock().expect("no panic").entry(kind(&asked)).or_default() += 1;
             if let Asked::Lease { client } = &asked {

@@ -76,7 +76,7 @@ fn run(mut session: Session, number_of: u32, now: &AtomicU64, recorded: &Mutex<R
             let mut recorded = recorded.lock().expect("no session panicked");
             recorded.words.insert(written.stamp, word);
             let (stamp, session, to, end) = (written.stamp, number_of, tick(), End::Committed);
-            recorded.history.writes.push(Write { stamp, keys, session, from, to, end });
+            recorded.history.writes.push(Write { stamp, keys, expected: Vec::new(), session, from, to, end });
         } else {
             let wanted: Vec<Key> = keys.iter().map(|number| key(*number)).collect();
             let read = session.read(&wanted).expect("all nodes are up");

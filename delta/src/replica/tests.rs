@@ -11,7 +11,7 @@ use rackscan_ramp::{
     feed::{Behind, Feed, FeedHeader, FeedReader},
     home::{Home, Peer},
     log::{LogWriter, Tail},
-    message::{Guard, KeyRange, LeaseId, Reply, Request},
+    message::{Guard, KeyRange, LeaseId, Refusal, Reply, Request},
     slot::SlotVector,
     stamp::ClientId,
     store::{Store, StoreOptions},
@@ -156,9 +156,12 @@ impl World {
             let metadata = Algorithm::Fast.metadata(&keys);
             let part = Part { stamp, homes, guard: Guard::Open, metadata, items };
             let voted = if part.is_whole() { Reply::Committed } else { Reply::Prepared };
-            let replies =
-                ask(&mut self.nodes[usize::from(home.0)], Request::Prepare { part, settled: vec![] });
-            assert_eq!(replies, [voted]);
+            let prepare = Request::Prepare { part, settled: vec![], preconditions: Default::default() };
+            let replies = ask(&mut self.nodes[usize::from(home.0)], prepare);
+            // Somebody who began later was here first: then all are told to abort.
+            let is_outdated = matches!(replies[..], [Reply::Refused { why: Refusal::Outdated { .. } }]);
+            writing.aborts |= is_outdated;
+            assert!(is_outdated || replies == [voted], "{replies:?}");
             writing.prepared.insert(home);
             return;
         }

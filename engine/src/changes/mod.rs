@@ -345,17 +345,17 @@ impl Changes {
     ) -> Result<(), EngineError> {
         let items = items
             .ok_or_else(|| EngineError::Changes(format!("table {table}: no keys close it at all homes")))?;
-        self.write(move |_| Ok(items)).await.map(drop)
+        self.write(move |_| Ok(items.clone())).await.map(drop)
     }
 
     /// Writes what a transaction has.
     pub(crate) async fn commit(self: &Arc<Self>, transaction: Transaction) -> Result<Written, EngineError> {
         let changes = Arc::clone(self);
-        self.write(move |stamp| changes.items_of(transaction, stamp)).await
+        self.write(move |stamp| changes.items_of(&transaction, stamp)).await
     }
 
     /// The items of a transaction: rows, and what is derived from them.
-    fn items_of(&self, transaction: Transaction, stamp: Stamp) -> Result<Vec<(Key, Value)>, EngineError> {
+    fn items_of(&self, transaction: &Transaction, stamp: Stamp) -> Result<Vec<(Key, Value)>, EngineError> {
         if transaction.needs_what_was_heard() {
             let followed = lock(&self.followed);
             if let Agreement::Unheard(why) = &followed.agreement {
@@ -369,21 +369,35 @@ impl Changes {
         }
     }
 
-    /// Writes items in one transaction; they are made for its stamp.
+    /// Writes items in one transaction; they are made for its stamp, again for each attempt.
     pub(crate) async fn write(
         self: &Arc<Self>,
-        items: impl FnOnce(Stamp) -> Result<Vec<(Key, Value)>, EngineError> + Send + 'static,
+        items: impl FnMut(Stamp) -> Result<Vec<(Key, Value)>, EngineError> + Send + 'static,
     ) -> Result<Written, EngineError> {
         let changes = Arc::clone(self);
         apart(move || {
             let mut writer = lock(&changes.writer);
             let session = match &mut *writer {
                 Some(session) => session,
-                None => writer.insert(writing(&changes.lines)?),
+                None => writer.insert(changes.writing()?),
             };
             session.write_stamped(items)
         })
         .await
+    }
+
+    /// A session that writes rows.
+    fn writing(&self) -> Result<Session, EngineError> {
+        let options = SessionOptions {
+            timeout: CHANGES_TIMEOUT,
+            // What is read is followed.
+            reads: false,
+            // Who follows feeds needs no list of all rows of a transaction beside each of them.
+            algorithm: Algorithm::Small,
+            wall: self.cluster.wall().clone(),
+            ..SessionOptions::new(self.lines.clone())
+        };
+        Session::open(options).map_err(EngineError::Catalog)
     }
 }
 
@@ -412,19 +426,6 @@ impl Followed {
         let heard = self.take(tables, read);
         Heard { is_stale: heard.is_stale || !is_read, ..heard }
     }
-}
-
-/// A session that writes rows.
-fn writing(lines: &LinesOptions) -> Result<Session, EngineError> {
-    let options = SessionOptions {
-        timeout: CHANGES_TIMEOUT,
-        // What is read is followed.
-        reads: false,
-        // Who follows feeds needs no list of all rows of a transaction beside each of them.
-        algorithm: Algorithm::Small,
-        ..SessionOptions::new(lines.clone())
-    };
-    Session::open(options).map_err(EngineError::Catalog)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -192,14 +192,15 @@ impl Transaction {
         derived.any(|written| !written.rows.keys().all(is_new))
     }
 
-    /// The items to write, with the stamp of their transaction: rows, and what is derived from them.
+    /// The items to write, with the stamp of their transaction or of one attempt to write it: rows, and what is derived from them.
     ///
     /// # Errors
     /// What cannot be derived ([`add_derived`]), and more items than a transaction may write.
-    pub(crate) fn items(self, stamp: Stamp, replica: &Replica) -> Result<Vec<(Key, Value)>, EngineError> {
+    pub(crate) fn items(&self, stamp: Stamp, replica: &Replica) -> Result<Vec<(Key, Value)>, EngineError> {
         let mut items = Vec::with_capacity(self.rows);
-        for (table, Written { definition, rows, stored, .. }) in self.written {
-            let rows = rows.into_iter().filter_map(|(identity, value)| match identity {
+        for (table, Written { definition, rows, stored, .. }) in &self.written {
+            let rows = rows.iter().map(|(identity, value)| (*identity, value.clone()));
+            let rows = rows.filter_map(|(identity, value)| match identity {
                 // It was never there for anybody else.
                 RowIdentity::Inserted { by: PENDING, .. } if value.bytes().is_none() => None,
                 RowIdentity::Inserted { by: PENDING, number } => {
@@ -209,9 +210,9 @@ impl Transaction {
             });
             let rows: Vec<(RowIdentity, Value)> = rows.collect();
             if !definition.derived.is_empty() {
-                add_derived(&definition, &rows, &stored, replica, &mut items)?;
+                add_derived(definition, &rows, stored, replica, &mut items)?;
             }
-            items.extend(rows.into_iter().filter_map(|(row, value)| Some((row.key(table)?, value))));
+            items.extend(rows.into_iter().filter_map(|(row, value)| Some((row.key(*table)?, value))));
         }
         if items.len() > TRANSACTION_ITEMS_MAX {
             return Err(EngineError::TooMuchDerived { rows: self.rows, items: items.len() });

@@ -47,7 +47,7 @@ pub struct RowWriter {
 
 impl RowWriter {
     pub(crate) fn open(changes: &Arc<Changes>, view: Arc<View>) -> Result<Self, EngineError> {
-        Ok(Self { session: super::writing(&changes.lines)?, changes: Arc::clone(changes), view })
+        Ok(Self { session: changes.writing()?, changes: Arc::clone(changes), view })
     }
 
     /// The tables that it knows.
@@ -95,6 +95,6 @@ impl RowWriter {
             transaction.write(table, rows)?;
         }
         let changes = &self.changes;
-        self.session.write_stamped(|stamp| changes.items_of(transaction, stamp))
+        self.session.write_stamped(|stamp| changes.items_of(&transaction, stamp))
     }
 }

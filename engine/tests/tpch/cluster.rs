@@ -6,7 +6,7 @@
 use rackscan_client::{Cluster, ClusterOptions, NodeEndpoint};
 use rackscan_datasets::{LoadOptions, tpch};
 use rackscan_engine::{Engine, EngineOptions};
-use rackscan_fabric::{Address, ClusterKey, Wire};
+use rackscan_fabric::{Address, ClusterKey, WallClock, Wire};
 use rackscan_format::ids::NodeId;
 use rackscan_planner::Policy;
 use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig, Node, NodeHandle};
@@ -54,6 +54,11 @@ impl TestCluster {
 
     /// A client over one wire.
     pub(crate) async fn connect(&self, wire: Wire) -> Outcome<Cluster> {
+        self.connect_by(wire, WallClock::default()).await
+    }
+
+    /// The same on a host with this clock.
+    pub(crate) async fn connect_by(&self, wire: Wire, wall: WallClock) -> Outcome<Cluster> {
         let endpoints = self.nodes.iter().enumerate().filter_map(|(id, node)| {
             let addresses = node.as_ref()?.addresses().to_vec();
             Some(NodeEndpoint { id: NodeId(u16::try_from(id).ok()?), addresses })
@@ -61,6 +66,7 @@ impl TestCluster {
         let mut options = ClusterOptions::new(endpoints.collect(), self.key.clone());
         options.wire = Some(wire);
         options.memory_bytes = 64 << 20;
+        options.wall = wall;
         Ok(Cluster::connect(options).await?)
     }
 

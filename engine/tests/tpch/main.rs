@@ -3,6 +3,7 @@
 mod answers;
 mod bounced;
 mod changed;
+mod clocks;
 mod cluster;
 mod derived;
 mod every_query;

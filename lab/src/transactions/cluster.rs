@@ -38,7 +38,9 @@ impl TransactionStore for ClusterSession {
     fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
         self.0.write(items).map(|written| written.stamp).map_err(|error| {
             let end = match &error {
-                TransactionError::Aborted { stamp, .. } => WriteEnd::Aborted(*stamp),
+                TransactionError::Aborted { stamp, .. } | TransactionError::Contended { stamp, .. } => {
+                    WriteEnd::Aborted(*stamp)
+                }
                 TransactionError::Unknown { stamp, .. } => WriteEnd::Unknown(*stamp),
                 _ => WriteEnd::NotBegun,
             };
@@ -68,6 +70,9 @@ fn failure(error: &TransactionError) -> Failure {
     let kind = match error {
         TransactionError::NodeDown { .. } => "node down",
         TransactionError::Aborted { .. } => "aborted",
+        TransactionError::Contended { .. } => "contended",
+        TransactionError::Conflict { .. } => "conflict",
+        TransactionError::ClockAhead { .. } | TransactionError::Clock(_) => "wrong clock",
         TransactionError::Unknown { .. } => "unknown",
         TransactionError::Interrupted { .. } => "interrupted",
         TransactionError::TimedOut { .. } => "timed out",

@@ -4,10 +4,11 @@
 //! again, transactions that are in doubt anywhere are ended by asking all homes.
 
 use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
+use rackscan_fabric::WallClock;
 use rackscan_ramp::{
-    algorithm::{Algorithm, Cluster, Coordinator, Event, Message, Outcome},
+    algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome},
     home::{Home, Peer},
-    item::{Key, Value},
+    item::{Key, Value, Write},
     log::{LogWriter, Tail, read, recover},
     message::{Epoch, HomeId, LeaseId, Reply, Request},
     slot::SlotVector,
@@ -18,10 +19,11 @@ use rackscan_ramp::{
 use std::{
     collections::HashMap,
     sync::{Condvar, Mutex, MutexGuard},
-    time::SystemTime,
 };
 
 const SLOTS_BYTES: usize = 8 << 20;
+/// How often a write is begun with a newer timestamp.
+const WRITE_ATTEMPTS_MAX: u32 = 64;
 
 #[derive(Default)]
 struct Node {
@@ -184,9 +186,10 @@ impl Cluster for Session<'_> {
 }
 
 impl Session<'_> {
-    fn stamp(&self) -> Stamp {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        self.clock.next(u64::try_from(since.as_millis()).unwrap())
+    /// The next timestamp, and the clock reading behind it.
+    fn stamp(&self) -> (Stamp, u64) {
+        let wall_ms = WallClock::default().now_ms();
+        (self.clock.next(wall_ms).expect("the clock of this host is right"), wall_ms)
     }
 
     /// Carries a transaction to its end.
@@ -250,7 +253,7 @@ fn failure(kind: &'static str, why: String, session_over: bool) -> Failure {
 
 impl TransactionStore for Session<'_> {
     fn read(&mut self, keys: &[Key]) -> Result<ReadDone, Failure> {
-        let begun = self.nearby.algorithm.begin_read(self.stamp(), keys, self);
+        let begun = self.nearby.algorithm.begin_read(self.stamp().0, keys, self);
         let begun = begun.map_err(|error| failure("refused", error.to_string(), false))?;
         let outcome = self.run(begun);
         let mut inner = self.nearby.lock();
@@ -266,18 +269,31 @@ impl TransactionStore for Session<'_> {
     }
 
     fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
-        let stamp = self.stamp();
-        let settled = std::mem::take(&mut self.settled);
-        let begun = self.nearby.algorithm.begin_write(stamp, items, &settled, self).map_err(|error| {
-            WriteFailure { failure: failure("refused", error.to_string(), false), end: WriteEnd::NotBegun }
-        })?;
-        let (kind, end) = match self.run(begun) {
-            Outcome::Committed { stamp } => {
-                self.settled.push(stamp);
-                return Ok(stamp);
+        let items: Vec<Write> = items.into_iter().map(Write::from).collect();
+        let mut attempts = 0..WRITE_ATTEMPTS_MAX;
+        let (kind, end) = loop {
+            let (stamp, wall_ms) = self.stamp();
+            let settled = std::mem::take(&mut self.settled);
+            let begun = Begun { stamp, wall_ms, settled: &settled };
+            let begun = self.nearby.algorithm.begin_write(begun, items.clone(), self).map_err(|error| {
+                WriteFailure {
+                    failure: failure("refused", error.to_string(), false),
+                    end: WriteEnd::NotBegun,
+                }
+            })?;
+            match self.run(begun) {
+                Outcome::Committed { stamp } => {
+                    self.settled.push(stamp);
+                    return Ok(stamp);
+                }
+                Outcome::Aborted { why, .. } | Outcome::Torn { why, .. }
+                    if why.newest().is_some() && attempts.next().is_some() =>
+                {
+                    why.newest().into_iter().for_each(|newest| self.clock.hear(newest));
+                }
+                Outcome::Aborted { .. } => break ("aborted", WriteEnd::Aborted(stamp)),
+                _ => break ("unknown", WriteEnd::Unknown(stamp)),
             }
-            Outcome::Aborted { .. } => ("aborted", WriteEnd::Aborted(stamp)),
-            _ => ("unknown", WriteEnd::Unknown(stamp)),
         };
         Err(WriteFailure { failure: failure(kind, "it did not commit".to_owned(), true), end })
     }

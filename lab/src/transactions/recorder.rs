@@ -74,7 +74,7 @@ impl Recorder {
     pub(super) fn write(&mut self, keys: &[u32], stamp: Stamp, token: Token, during: (u64, u64), end: End) {
         self.operations += keys.len();
         let ((from, to), session) = (during, self.session);
-        self.writes.push(Write { stamp, keys: keys.to_vec(), session, from, to, end });
+        self.writes.push(Write { stamp, keys: keys.to_vec(), expected: Vec::new(), session, from, to, end });
         self.tokens.push(token);
     }
 
@@ -123,8 +123,9 @@ impl Recorder {
             }
         }
         let end = End::Committed;
-        let write =
-            |(stamp, (keys, token))| (Write { stamp, keys, session: u32::MAX, from: 0, to: 0, end }, token);
+        let write = |(stamp, (keys, token))| {
+            (Write { stamp, keys, expected: Vec::new(), session: u32::MAX, from: 0, to: 0, end }, token)
+        };
         writes.into_iter().map(write).collect()
     }
 }
@@ -251,6 +252,8 @@ fn kind<K>(violation: &Violation<K>) -> &'static str {
         Violation::Lost { .. } => "lost",
         Violation::Session { .. } => "session",
         Violation::Collision { .. } => "collision",
+        Violation::Outdated { .. } => "outdated",
+        Violation::LostUpdate { .. } => "lost update",
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     write::{self, Parts, Write},
 };
 use crate::{
-    item::{Key, Version},
+    item::{Key, Version, Write as Item},
     message::{Found, Guard, HomeId, Mode, Reply, Request},
     stamp::Stamp,
 };
@@ -138,7 +138,7 @@ pub(super) struct LockedWrite {
 
 pub(super) fn begin_write(parts: Parts) -> (Machine, Vec<Message>) {
     let exclusive =
-        |items: &Vec<(Key, _)>| items.iter().map(|(key, _)| (key.clone(), Mode::Exclusive)).collect();
+        |items: &Vec<Item>| items.iter().map(|item| (item.key.clone(), Mode::Exclusive)).collect();
     let wanted = parts.items.iter().map(|(home, items)| (*home, exclusive(items))).collect();
     let mut growing = Growing::new(parts.stamp, wanted);
     let messages = growing.ask_next().into_iter().collect();

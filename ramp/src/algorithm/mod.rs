@@ -29,7 +29,7 @@ mod write;
 pub use crate::termination::Message;
 use crate::{
     bloom::Bloom,
-    item::{Fingerprint, Key, Metadata, Value, Version},
+    item::{Fingerprint, Key, Metadata, Version, Write as Item},
     limits::{READ_KEYS_MAX, WRITE_KEYS_MAX},
     message::{HomeId, KeyRange, LeaseId, Refusal, Reply, Request},
     stamp::Stamp,
@@ -101,24 +101,24 @@ impl Algorithm {
         Ok((Coordinator { machine }, messages))
     }
 
-    /// Begins to write values under keys; of what is written twice under a key the last counts. `settled` are transactions of which the homes may forget how they ended.
+    /// Begins to write values under keys; of what is written twice under a key the last counts.
     ///
     /// # Errors
     /// [`KeyCount`].
     pub fn begin_write(
         self,
-        stamp: Stamp,
-        items: Vec<(Key, Value)>,
-        settled: &[Stamp],
+        begun: Begun<'_>,
+        items: Vec<Item>,
         cluster: &impl Cluster,
     ) -> Result<(Coordinator, Vec<Message>), KeyCount> {
-        let items: BTreeMap<Key, Value> = items.into_iter().collect();
+        let Begun { stamp, wall_ms, settled } = begun;
+        let items: BTreeMap<Key, Item> = items.into_iter().map(|item| (item.key.clone(), item)).collect();
         KeyCount { verb: "write", found: items.len(), most: WRITE_KEYS_MAX }.check()?;
         let keys: Vec<Key> = items.keys().cloned().collect();
         let metadata = self.metadata(&keys);
-        let homes = by_home(items.into_iter(), cluster, |(key, _)| key.clone());
-        let parts = homes.into_iter().map(|(home, (_, items))| (home, items)).collect();
-        let write = write::Parts { stamp, metadata, settled: settled.to_vec(), items: parts };
+        let homes = by_home(items.into_values(), cluster, |item| item.key.clone());
+        let items = homes.into_iter().map(|(home, (_, items))| (home, items)).collect();
+        let write = write::Parts { stamp, metadata, settled: settled.to_vec(), wall_ms, items };
         let (machine, messages) = match self {
             Self::Fast | Self::Small | Self::Hybrid => write::begin(write),
             Self::Locking => locking::begin_write(write),
@@ -126,6 +126,17 @@ impl Algorithm {
         };
         Ok((Coordinator { machine }, messages))
     }
+}
+
+/// How a transaction that writes begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun<'s> {
+    /// Its timestamp.
+    pub stamp: Stamp,
+    /// The wall clock of its client when that was made, in milliseconds since 1970.
+    pub wall_ms: u64,
+    /// Transactions of which the participants may forget how they ended.
+    pub settled: &'s [Stamp],
 }
 
 /// Begins to list the keys of a range, of all these homes, with the leases there.
@@ -269,6 +280,15 @@ pub enum Outcome {
         /// Why.
         why: Abortion,
     },
+    /// Without concurrency control only: some homes have written their part, and these have refused theirs.
+    Torn {
+        /// The transaction.
+        stamp: Stamp,
+        /// The homes that have refused.
+        missing: Vec<HomeId>,
+        /// Why one of them did: if a newer timestamp would not have helped there, that one.
+        why: Abortion,
+    },
     /// These homes have not said whether they prepared it: it will be visible wholly or not at all, and they know.
     Unknown {
         /// The transaction.
@@ -334,6 +354,17 @@ pub enum Abortion {
     /// It never held its locks.
     #[error(transparent)]
     NotLocked(Interruption),
+}
+
+impl Abortion {
+    /// If the same may be committed with a newer timestamp: what that must be newer than.
+    #[must_use]
+    pub fn newest(&self) -> Option<Stamp> {
+        match self {
+            Self::Refused { why, .. } => why.newest(),
+            Self::Promised { .. } | Self::NotLocked(_) => None,
+        }
+    }
 }
 
 /// A transaction on its way.

@@ -2,7 +2,7 @@
 //!
 //! Each home at once and by itself: what readers see meanwhile is theirs to sort out. It is what the others are compared with.
 //!
-//! Invariant: what a home has not answered for is unknown, and so is all of it if some homes have refused and others have not.
+//! Invariant: what a home has not answered for is unknown; if some homes have refused and others have written, both are said.
 
 use super::{Abortion, Event, Machine, Message, Outcome, Step, message, write::Parts};
 use crate::{
@@ -24,7 +24,8 @@ pub(super) fn begin_write(parts: Parts) -> (Machine, Vec<Message>) {
     let (stamp, homes) = (parts.stamp, parts.homes());
     // Nobody asks any other home how it ends.
     let parts = parts.parts(&[], Guard::Open);
-    let messages = parts.map(|(home, part)| message(home, Request::Put { part })).collect();
+    let put = |(home, part, preconditions)| message(home, Request::Put { part, preconditions });
+    let messages = parts.map(put).collect();
     let put = Put { stamp, open: homes.into_iter().collect(), written: 0, refused: Vec::new() };
     (Machine::Put(put), messages)
 }
@@ -43,13 +44,15 @@ impl Put {
             return Step::default();
         }
         let stamp = self.stamp;
-        match self.refused.pop() {
+        // Why a newer timestamp would not help, if it would not; else the newest that it must be newer than.
+        let worst = |(_, why): &(HomeId, Abortion)| {
+            why.newest().map_or((true, Stamp::FIRST), |newest| (false, newest))
+        };
+        let missing = self.refused.iter().map(|(home, _)| *home).collect();
+        match std::mem::take(&mut self.refused).into_iter().max_by_key(worst) {
             None => Step::end(Outcome::Committed { stamp }),
             Some((_, why)) if self.written == 0 => Step::end(Outcome::Aborted { stamp, why }),
-            Some(last) => {
-                let missing = self.refused.iter().chain([&last]).map(|(home, _)| *home).collect();
-                self.unknown(missing)
-            }
+            Some((_, why)) => Step::end(Outcome::Torn { stamp, missing, why }),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Does each algorithm send what it should, and end as it should? Each test feeds one coordinator by hand.
 
 use super::{
-    Abortion, Algorithm, Cluster, Coordinator, Event, Interruption, Message, Outcome, Step, begin_listing,
+    Abortion, Algorithm, Begun, Cluster, Coordinator, Event, Interruption, Message, Outcome, Step,
+    begin_listing,
 };
 use crate::{
-    item::{Key, Metadata, Value, Version},
-    message::{Epoch, Found, HomeId, KeyRange, LeaseId, Mode, Refusal, Reply, Request, Vote},
+    item::{Key, Metadata, Value, Version, Write as Item},
+    message::{Epoch, Found, HomeId, KeyRange, LeaseId, Mode, Preconditions, Refusal, Reply, Request, Vote},
     stamp::{ClientId, Stamp},
 };
 use std::collections::BTreeMap;
@@ -61,8 +62,12 @@ fn read(algorithm: Algorithm, names: &[&str]) -> (Coordinator, Vec<Message>) {
 }
 
 fn write(algorithm: Algorithm, names: &[&str]) -> (Coordinator, Vec<Message>) {
-    let items = names.iter().map(|name| (key(name), Value::DELETED)).collect();
-    algorithm.begin_write(at(5), items, &[at(3)], &Letters).unwrap()
+    let items = names.iter().map(|name| (key(name), Value::DELETED).into()).collect();
+    algorithm.begin_write(begun(5, &[at(3)]), items, &Letters).unwrap()
+}
+
+fn begun(time: u64, settled: &[Stamp]) -> Begun<'_> {
+    Begun { stamp: at(time), wall_ms: 77, settled }
 }
 
 fn to(messages: &[Message]) -> Vec<u16> {
@@ -190,8 +195,11 @@ fn commit_goes_out_after_all_have_prepared() {
     for algorithm in [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid] {
         let (mut coordinator, messages) = write(algorithm, &["a1", "b2", "c2"]);
         assert_eq!(to(&messages), [1, 2]);
-        let Request::Prepare { part, settled } = &messages[1].request else { panic!("{messages:?}") };
+        let Request::Prepare { part, settled, preconditions } = &messages[1].request else {
+            panic!("{messages:?}")
+        };
         assert_eq!((part.homes.len(), part.items.len(), &settled[..]), (2, 2, &[at(3)][..]));
+        assert_eq!(*preconditions, Preconditions { wall_ms: 77, expected: vec![] });
         assert_eq!(reply(&mut coordinator, 2, Reply::Prepared), Step::default());
         assert_eq!(reply(&mut coordinator, 2, Reply::Prepared), Step::default(), "said twice");
         let step = reply(&mut coordinator, 1, Reply::Prepared);
@@ -214,12 +222,32 @@ fn metadata_is_what_the_algorithm_needs() {
 }
 
 #[test]
+fn conditions_go_to_the_participants_of_their_keys_by_the_positions_of_the_items() {
+    for algorithm in [Algorithm::Fast, Algorithm::None] {
+        let item = |name, expected: Option<u64>| Item {
+            expected: expected.map(at),
+            ..(key(name), Value::DELETED).into()
+        };
+        let items = vec![item("c1", Some(3)), item("b2", None), item("a1", None), item("d1", Some(0))];
+        let (_, messages) = algorithm.begin_write(begun(5, &[]), items, &Letters).unwrap();
+        let conditions = messages.into_iter().map(|message| match message.request {
+            Request::Prepare { preconditions, .. } | Request::Put { preconditions, .. } => {
+                preconditions.expected
+            }
+            other => panic!("{other:?}"),
+        });
+        let conditions: Vec<_> = conditions.collect();
+        assert_eq!(conditions, [vec![(1, at(3)), (2, at(0))], vec![]]);
+    }
+}
+
+#[test]
 fn one_refusal_aborts() {
     let (mut coordinator, _) = write(Algorithm::Fast, &["a1", "b2"]);
     let _ = reply(&mut coordinator, 1, Reply::Prepared);
     let why = Refusal::LogFull;
     let end = reply(&mut coordinator, 2, Reply::Refused { why: why.clone() });
-    all_to(&end.messages, &[1, 2], &ABORT());
+    all_to(&end.messages, &[1], &ABORT());
     let why = Abortion::Refused { home: HomeId(2), why };
     assert_eq!(end.outcome, Some(Outcome::Aborted { stamp: at(5), why }));
 }
@@ -246,7 +274,7 @@ fn a_lost_home_is_asked_when_it_is_back() {
 
     let mut coordinator = prepared();
     let end = reply(&mut coordinator, 2, Reply::Voted { vote: Vote::Refused });
-    all_to(&end.messages, &[1, 2], &ABORT());
+    all_to(&end.messages, &[1], &ABORT());
     let mut coordinator = prepared();
     let step = reply(&mut coordinator, 2, Reply::Voted { vote: Vote::Committed });
     all_to(&step.messages, &[1, 2], &COMMIT());
@@ -312,13 +340,32 @@ fn a_read_under_locks_counts_if_they_were_held_to_the_end() {
 }
 
 #[test]
-fn a_put_that_some_have_refused_is_unknown() {
+fn a_put_that_some_have_refused_is_torn_and_says_why() {
     let (mut coordinator, messages) = write(Algorithm::None, &["a1", "b2"]);
-    assert!(matches!(&messages[0].request, Request::Put { part } if part.homes.is_empty()));
+    assert!(matches!(&messages[0].request, Request::Put { part, .. } if part.homes.is_empty()));
     let _ = reply(&mut coordinator, 1, Reply::Committed);
     let end = reply(&mut coordinator, 2, Reply::Refused { why: Refusal::LogFull });
-    let missing = vec![HomeId(2)];
-    assert_eq!(end.outcome, Some(Outcome::Unknown { stamp: at(5), missing }));
+    let why = |home, why| Abortion::Refused { home: HomeId(home), why };
+    let torn = |missing: &[u16], why| Outcome::Torn {
+        stamp: at(5),
+        missing: missing.iter().copied().map(HomeId).collect(),
+        why,
+    };
+    assert_eq!(end.outcome, Some(torn(&[2], why(2, Refusal::LogFull))));
+    let outdated = |name, newest| Refusal::Outdated { stamp: at(5), key: key(name), newest: at(newest) };
+    let with = |third: Refusal| {
+        let (mut coordinator, _) = write(Algorithm::None, &["a1", "b2", "c3", "d4"]);
+        let _ = reply(&mut coordinator, 1, Reply::Committed);
+        let _ = reply(&mut coordinator, 2, Reply::Refused { why: outdated("b2", 9) });
+        let _ = reply(&mut coordinator, 3, Reply::Refused { why: third });
+        reply(&mut coordinator, 4, Reply::Refused { why: outdated("d4", 7) }).outcome
+    };
+    assert_eq!(with(outdated("c3", 8)), Some(torn(&[2, 3, 4], why(2, outdated("b2", 9)))), "the newest");
+    assert_eq!(
+        with(Refusal::LogFull),
+        Some(torn(&[2, 3, 4], why(3, Refusal::LogFull))),
+        "a newer timestamp does not help there"
+    );
     let (mut coordinator, _) = write(Algorithm::None, &["a1"]);
     let end = reply(&mut coordinator, 1, Reply::Refused { why: Refusal::LogFull });
     assert!(matches!(end.outcome, Some(Outcome::Aborted { .. })));
@@ -332,9 +379,9 @@ fn a_transaction_of_too_many_keys_or_none_is_refused() {
         error,
         "a transaction that is to read 4097 keys, expected 1 to 4096: divide it, or leave it out"
     );
-    let items = many.into_iter().map(|key| (key, Value::DELETED)).collect();
-    assert!(Algorithm::Fast.begin_write(at(1), items, &[], &Letters).is_err());
-    assert!(Algorithm::Fast.begin_write(at(1), vec![], &[], &Letters).is_err());
+    let items = many.into_iter().map(|key| (key, Value::DELETED).into()).collect();
+    assert!(Algorithm::Fast.begin_write(begun(1, &[]), items, &Letters).is_err());
+    assert!(Algorithm::Fast.begin_write(begun(1, &[]), vec![], &Letters).is_err());
 }
 
 #[test]

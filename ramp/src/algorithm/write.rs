@@ -9,12 +9,13 @@
 //!
 //! Invariants
 //! - PREPARE is sent once: who has promised never to prepare it is not asked again.
+//! - Where a home has refused, the others are told to abort; whether the same is tried again with a newer timestamp is for the owner.
 //! - Nothing but a home's refusal aborts. A home that was lost may have prepared, and the others may have come to an end with it.
 
 use super::{Abortion, Event, Machine, Message, Outcome, Step, message};
 use crate::{
-    item::{Key, Metadata, Value},
-    message::{Guard, HomeId, Part, Reply, Request, Vote},
+    item::{Metadata, Write as Item},
+    message::{Guard, HomeId, Part, Preconditions, Reply, Request, Vote},
     stamp::Stamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,9 @@ pub(super) struct Parts {
     pub(super) stamp: Stamp,
     pub(super) metadata: Metadata,
     pub(super) settled: Vec<Stamp>,
-    pub(super) items: BTreeMap<HomeId, Vec<(Key, Value)>>,
+    /// What the client's clock said.
+    pub(super) wall_ms: u64,
+    pub(super) items: BTreeMap<HomeId, Vec<Item>>,
 }
 
 impl Parts {
@@ -34,10 +37,18 @@ impl Parts {
     }
 
     /// What goes to each home; `homes` are those that a home may ask how it ends.
-    pub(super) fn parts(self, homes: &[HomeId], guard: Guard) -> impl Iterator<Item = (HomeId, Part)> {
-        let Self { stamp, metadata, items, .. } = self;
+    pub(super) fn parts(
+        self,
+        homes: &[HomeId],
+        guard: Guard,
+    ) -> impl Iterator<Item = (HomeId, Part, Preconditions)> {
+        let Self { stamp, metadata, wall_ms, items, .. } = self;
         items.into_iter().map(move |(home, items)| {
-            (home, Part { stamp, homes: homes.to_vec(), guard, metadata: metadata.clone(), items })
+            let conditions = (0..).zip(&items);
+            let expected = conditions.filter_map(|(at, item)| Some((at, item.expected?))).collect();
+            let items = items.into_iter().map(|Item { key, value, .. }| (key, value)).collect();
+            let part = Part { stamp, homes: homes.to_vec(), guard, metadata: metadata.clone(), items };
+            (home, part, Preconditions { wall_ms, expected })
         })
     }
 }
@@ -50,6 +61,7 @@ pub(super) struct Write {
     /// Homes that have not answered in this phase.
     open: BTreeSet<HomeId>,
     committing: bool,
+    guard: Guard,
 }
 
 pub(super) fn begin(parts: Parts) -> (Machine, Vec<Message>) {
@@ -59,10 +71,12 @@ pub(super) fn begin(parts: Parts) -> (Machine, Vec<Message>) {
 
 pub(super) fn begin_with(parts: Parts, guard: Guard) -> (Write, Vec<Message>) {
     let (stamp, homes, settled) = (parts.stamp, parts.homes(), parts.settled.clone());
-    let prepare = |(home, part)| message(home, Request::Prepare { part, settled: settled.clone() });
+    let prepare = |(home, part, preconditions)| {
+        message(home, Request::Prepare { part, settled: settled.clone(), preconditions })
+    };
     let messages = parts.parts(&homes, guard).map(prepare).collect();
     let open = homes.iter().copied().collect();
-    (Write { stamp, homes, open, committing: false }, messages)
+    (Write { stamp, homes, open, committing: false, guard }, messages)
 }
 
 impl Write {
@@ -94,9 +108,11 @@ impl Write {
             Reply::Prepared | Reply::Voted { vote: Vote::Prepared } if !self.committing => {
                 self.prepared(from)
             }
-            Reply::Refused { why } if !self.committing => self.abort(Abortion::Refused { home: from, why }),
+            Reply::Refused { why } if !self.committing => {
+                self.abort(from, Abortion::Refused { home: from, why })
+            }
             Reply::Voted { vote: Vote::Refused } if !self.committing => {
-                self.abort(Abortion::Promised { home: from })
+                self.abort(from, Abortion::Promised { home: from })
             }
             Reply::Voted { vote: Vote::Forgotten } if !self.committing => {
                 Step::end(Outcome::Unknown { stamp: self.stamp, missing: vec![from] })
@@ -127,8 +143,10 @@ impl Write {
         Step::send(self.to_all(&Request::Commit { stamp: self.stamp }))
     }
 
-    fn abort(&self, why: Abortion) -> Step {
-        let messages = self.to_all(&Request::Abort { stamp: self.stamp });
+    fn abort(&self, from: HomeId, why: Abortion) -> Step {
+        let mut messages = self.to_all(&Request::Abort { stamp: self.stamp });
+        // Who has refused has nothing to take back but locks, and refuses again if it is asked.
+        messages.retain(|message| message.to != from || self.guard == Guard::Locked);
         Step { messages, outcome: Some(Outcome::Aborted { stamp: self.stamp, why }) }
     }
 

@@ -31,12 +31,16 @@ fn part_of(homes: &[HomeId], time: u64, guard: Guard) -> Part {
 /// Of a transaction that has another home, too.
 fn prepare(time: u64, guard: Guard) -> Request {
     let part = part_of(&[HomeId(0), HomeId(1)], time, guard);
-    Request::Prepare { part, settled: Vec::new() }
+    Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }
 }
 
 /// Of one that has no other.
 fn prepare_whole(time: u64, guard: Guard) -> Request {
-    Request::Prepare { part: part_of(&[HomeId(0)], time, guard), settled: Vec::new() }
+    Request::Prepare {
+        part: part_of(&[HomeId(0)], time, guard),
+        settled: Vec::new(),
+        preconditions: Default::default(),
+    }
 }
 
 fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
@@ -87,7 +91,7 @@ fn a_scan_is_cut_by_keys_and_by_bytes_and_says_whether_there_is_more() {
     let items = (b'a'..=b'f').map(|name| (key(name), Value::new(&[name; 10_000]).unwrap())).collect();
     let metadata = Metadata::Stamp;
     let part = Part { stamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata, items };
-    ask(&mut home, Request::Put { part });
+    ask(&mut home, Request::Put { part, preconditions: Default::default() });
     let [Reply::Leased { lease, .. }] = ask(&mut home, Request::Lease { client: ClientId(1) })[..] else {
         panic!("no lease")
     };
@@ -109,7 +113,7 @@ fn a_scan_without_values_says_only_what_is_there_and_what_is_deleted() {
     let mut home = home();
     let items = vec![(key(b'a'), Value::new(b"long").unwrap()), (key(b'b'), Value::DELETED)];
     let part = Part { stamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata: Metadata::Stamp, items };
-    ask(&mut home, Request::Put { part });
+    ask(&mut home, Request::Put { part, preconditions: Default::default() });
     let [Reply::Leased { lease, .. }] = ask(&mut home, Request::Lease { client: ClientId(1) })[..] else {
         panic!("no lease")
     };
@@ -131,14 +135,21 @@ fn a_feed_has_the_transactions_of_its_keys_and_no_others() {
         Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items }
     };
     for (time, name) in [(1, b'a'), (2, b'b'), (3, b'a')] {
-        ask(&mut home, Request::Prepare { part: part(time, name), settled: Vec::new() });
+        ask(
+            &mut home,
+            Request::Prepare {
+                part: part(time, name),
+                settled: Vec::new(),
+                preconditions: Default::default(),
+            },
+        );
     }
     ask(&mut home, Request::Abort { stamp: at(3) });
     ask(&mut home, Request::Abort { stamp: at(4) });
     ask(&mut home, Request::Commit { stamp: at(2) });
     ask(&mut home, Request::Commit { stamp: at(1) });
     ask(&mut home, Request::Commit { stamp: at(1) });
-    ask(&mut home, Request::Put { part: part(5, b'a') });
+    ask(&mut home, Request::Put { part: part(5, b'a'), preconditions: Default::default() });
     home.publish_feed();
     let memory = home.feed_memory().unwrap().as_slice();
     let (records, ..) = read(tail, &memory[crate::limits::FEED_HEADER_BYTES..]);
@@ -210,7 +221,7 @@ fn a_long_transaction_of_one_home_is_told_of_in_pieces_that_are_read_at_once_and
     let items: Vec<_> =
         (0..200_u8).map(|number| (Key::new(&[b'a', number]).unwrap(), value.clone())).collect();
     let part = Part { items: items.clone(), ..part_of(&[HomeId(0)], 1, Guard::Open) };
-    ask(&mut home, Request::Prepare { part, settled: Vec::new() });
+    ask(&mut home, Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() });
     let fed = |home: &Home<SlotVector>| {
         read(tail, &home.feed_memory().unwrap().as_slice()[crate::limits::FEED_HEADER_BYTES..]).0
     };
@@ -319,7 +330,7 @@ fn an_answer_that_is_too_long_comes_in_parts() {
     let items = (b'a'..=b'h').map(|name| (key(name), value.clone())).collect();
     let metadata = Metadata::Stamp;
     let part = Part { stamp: at(1), homes: vec![], guard: Guard::Open, metadata, items };
-    ask(&mut home, Request::Put { part });
+    ask(&mut home, Request::Put { part, preconditions: Default::default() });
     let keys: Vec<Key> = (b'a'..=b'h').map(key).collect();
     let counts = |replies: Vec<Reply>| -> Vec<usize> {
         let count = |reply| match reply {

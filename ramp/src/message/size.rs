@@ -5,7 +5,7 @@
 //! Invariants
 //! - No list is left out: a request takes no more than a small part beyond what is said, whatever it holds.
 
-use super::{Part, Request};
+use super::{Part, Preconditions, Request};
 use crate::{
     item::{Key, Value},
     stamp::Stamp,
@@ -25,8 +25,10 @@ impl Request {
             Self::Get { keys: wanted, .. } | Self::Stamps { keys: wanted, .. } => keys(wanted),
             Self::Among { keys: wanted, stamps: among, .. } => keys(wanted) + stamps(among),
             Self::Scan { range, .. } => range.prefix.capacity() + range.after.as_ref().map_or(0, shared),
-            Self::Prepare { part, settled } => part.memory_bytes() + stamps(settled),
-            Self::Put { part } => part.memory_bytes(),
+            Self::Prepare { part, settled, preconditions } => {
+                part.memory_bytes() + stamps(settled) + preconditions.memory_bytes()
+            }
+            Self::Put { part, preconditions } => part.memory_bytes() + preconditions.memory_bytes(),
             Self::Settled { stamps: ended } | Self::Ended { stamps: ended } => stamps(ended),
             Self::Lock { wanted, .. } => {
                 size_of_val(wanted.as_slice()) + wanted.iter().map(|(key, _)| shared(key)).sum::<usize>()
@@ -41,6 +43,12 @@ impl Request {
             | Self::Unlock { .. } => 0,
         };
         size_of::<Self>() + held
+    }
+}
+
+impl Preconditions {
+    fn memory_bytes(&self) -> usize {
+        self.expected.capacity() * size_of::<(u32, Stamp)>()
     }
 }
 
@@ -91,10 +99,17 @@ mod tests {
         assert_eq!(more(|count| Request::Among { lease, keys: vec![], stamps: stamps(count) }), of_stamp);
         assert_eq!(more(|count| Request::Settled { stamps: stamps(count) }), of_stamp);
         assert_eq!(more(|count| Request::Ended { stamps: stamps(count) }), of_stamp);
-        assert_eq!(more(|count| Request::Prepare { part: part(0, 0, 0), settled: stamps(count) }), of_stamp);
-        assert_eq!(more(|count| Request::Put { part: part(count, 0, 0) }), 2 * 1000);
-        assert_eq!(more(|count| Request::Put { part: part(0, count, 0) }), 8 * 1000);
-        assert_eq!(more(|count| Request::Put { part: part(0, 0, count) }), of_key + (16 + 32 + 100) * 1000);
+        let none = Preconditions::default;
+        let prepare =
+            |settled, preconditions| Request::Prepare { part: part(0, 0, 0), settled, preconditions };
+        assert_eq!(more(|count| prepare(stamps(count), none())), of_stamp);
+        let expected = |count| Preconditions { expected: vec![(0, STAMP); count], ..none() };
+        assert_eq!(more(|count| prepare(vec![], expected(count))), 24 * 1000);
+        let put = |part, preconditions| Request::Put { part, preconditions };
+        assert_eq!(more(|count| put(part(0, 0, 0), expected(count))), 24 * 1000);
+        assert_eq!(more(|count| put(part(count, 0, 0), none())), 2 * 1000);
+        assert_eq!(more(|count| put(part(0, count, 0), none())), 8 * 1000);
+        assert_eq!(more(|count| put(part(0, 0, count), none())), of_key + (16 + 32 + 100) * 1000);
         let wanted = |count| vec![(key.clone(), Mode::Shared); count];
         assert!(more(|count| Request::Lock { owner: STAMP, wanted: wanted(count) }) > of_key);
         let range = |count| KeyRange { prefix: vec![0; count], ..KeyRange::default() };

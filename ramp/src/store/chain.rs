@@ -62,6 +62,11 @@ impl Chain {
         self.latest_position().map(|position| &self.versions[position].version)
     }
 
+    /// The timestamp of the newest version, prepared or committed, and whether it is committed.
+    pub(super) fn newest(&self) -> Option<(Stamp, bool)> {
+        self.versions.last().map(|held| (held.version.stamp, held.committed))
+    }
+
     /// The versions after a stamp, ascending.
     pub(super) fn newer(&self, stamp: Stamp) -> impl DoubleEndedIterator<Item = &Version> {
         let from = self.versions.partition_point(|held| held.version.stamp <= stamp);

@@ -4,7 +4,7 @@
 //! key -> chain of versions, by stamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
 //! ```
 //!
-//! - `fates`: how transactions ended. - `readers`: which superseded versions are still needed. - `chain`: the versions of a key. - `snapshot`: all that a log must begin with.
+//! - `admission`: what may be prepared. `fates`: how transactions ended. - `readers`: which superseded versions are still needed. - `chain`: the versions of a key. - `snapshot`: all that a log must begin with.
 //!
 //! Invariants
 //! - What is committed of a key only moves forward: a commit with an older stamp adds a superseded version.
@@ -14,6 +14,7 @@
 //! - Versions take no more bytes than the budget, but for what closes prefixes. Superseded ones go as soon as no lease protects them, and only then.
 //! - Pure: the same calls make the same store, so a log can be replayed.
 
+mod admission;
 mod chain;
 mod fates;
 mod readers;

@@ -31,6 +31,11 @@ pub(crate) struct Running {
     pub(crate) stamp: Stamp,
     /// What it writes; nothing, if it reads.
     pub(crate) writes: Vec<u32>,
+    /// The versions that it is conditional on.
+    pub(crate) expected: Vec<(u32, Stamp)>,
+    /// What it writes after it has read it.
+    pub(crate) then: Vec<u32>,
+    pub(crate) attempts: u32,
     pub(crate) from: u64,
 }
 
@@ -39,7 +44,7 @@ pub(crate) struct Client {
     pub(crate) session: u32,
     pub(crate) clock: Clock,
     /// How wrong its clock is, in milliseconds.
-    pub(crate) skew: u64,
+    pub(crate) skew: i64,
     /// How much slower than others it is.
     pub(crate) slowness: u64,
     pub(crate) links: Vec<Link>,

@@ -18,6 +18,10 @@ pub(crate) enum Defect {
     DeadMemory,
     /// Homes answer before their logs are durable.
     EarlyAnswers,
+    /// Clients hear of timestamps only up to a minute ahead of their clocks, and homes prepare what is older than what they have: so it was once.
+    CappedClocks,
+    /// Homes do not look at conditions.
+    NoConditions,
 }
 
 /// Makes bytes pass for a whole slot: what a reader would see if slots had neither version words nor checksums.

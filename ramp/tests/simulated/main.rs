@@ -1,5 +1,5 @@
 //! Do transactions stay whole when messages are delayed, nodes and clients crash between any two steps, logs are torn, and readers look at memory
-//! while it changes? Goal: no run has a violation, and every defect that is planted is noticed. Method: simulated nodes and clients in one thread and
+//! while it changes, and clocks are wrong and jump? Goal: no run has a violation, and every defect that is planted is noticed. Method: simulated nodes and clients in one thread and
 //! virtual time; everything is drawn from a seed; what clients did and saw is a history for the checker, and at the end a last reader looks at everything.
 //!
 //! `RACKSCAN_CASES` is the number of runs, `RACKSCAN_SEED` the seed of the first.
@@ -14,7 +14,7 @@ mod world;
 use defect::Defect;
 use rackscan_fabric::sim::{Random, Seed};
 use rackscan_ramp::{algorithm::Algorithm, history::Violation};
-use world::{Case, Tally, World};
+use world::{Case, Clocks, Tally, World};
 
 /// Runs unless the environment asks for another number.
 const CASES_DEFAULT: u64 = 1000;
@@ -31,6 +31,7 @@ fn draw(seed: Seed, algorithms: &[Algorithm], defect: Option<Defect>) -> Case {
         transactions: 60,
         budget_bytes: if random.below(4) == 0 { 4_000 } else { 1 << 20 },
         crashes: [0, 500, 5_000][random.index(3)],
+        clocks: [Clocks::Close, Clocks::Wrong][random.index(2)],
         defect,
     }
 }
@@ -74,6 +75,11 @@ fn transactions_are_seen_wholly_or_not_at_all_whatever_happens() {
             sum.cut_logs,
             sum.new_logs,
             sum.in_doubt,
+            sum.clock_jumps,
+            sum.clocks_refused,
+            sum.retried,
+            sum.conditional,
+            sum.conflicts,
         ]);
         assert!(met.min() > Some(0), "the runs did not meet everything: {sum:?}");
     }
@@ -98,4 +104,9 @@ fn add(sum: &mut Tally, tally: Tally) {
     sum.new_logs += tally.new_logs;
     sum.in_doubt += tally.in_doubt;
     sum.operations += tally.operations;
+    sum.clock_jumps += tally.clock_jumps;
+    sum.clocks_refused += tally.clocks_refused;
+    sum.retried += tally.retried;
+    sum.conditional += tally.conditional;
+    sum.conflicts += tally.conflicts;
 }

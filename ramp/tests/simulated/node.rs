@@ -63,6 +63,8 @@ pub(crate) struct Node {
     pub(crate) endings: BTreeMap<Stamp, Termination>,
     /// Leases that it gave, for a defect.
     pub(crate) leases: Vec<LeaseId>,
+    /// How wrong its clock is, in milliseconds.
+    pub(crate) skew: i64,
     budget_bytes: usize,
     defect: Option<Defect>,
 }
@@ -77,7 +79,7 @@ pub(crate) struct Found {
 impl Node {
     pub(crate) fn new(budget_bytes: usize, defect: Option<Defect>) -> Self {
         let (memory, inbox, outbox) = (Slots::new(defect), VecDeque::new(), Vec::new());
-        let (endings, leases) = (BTreeMap::new(), Vec::new());
+        let (endings, leases, skew) = (BTreeMap::new(), Vec::new(), 0);
         Self {
             life: 0,
             home: None,
@@ -87,6 +89,7 @@ impl Node {
             outbox,
             endings,
             leases,
+            skew,
             budget_bytes,
             defect,
         }
@@ -146,6 +149,17 @@ impl Node {
         }
         self.home = Some(home);
         idle
+    }
+
+    /// What a home of before admission did: it prepares what is older than what it has. Its log has it, and it votes for it.
+    pub(crate) fn prepare_unseen(&mut self, request: &Request) {
+        let (Some(home), Request::Prepare { part, .. }) = (&mut self.home, request) else { return };
+        if home.store_mut().prepare(part) == Ok(true) {
+            home.log_mut().append(&Record::Prepare(part.clone()));
+            if part.is_whole() {
+                home.store_mut().commit(part.stamp);
+            }
+        }
     }
 
     /// What the home has said, and what it wants to write.

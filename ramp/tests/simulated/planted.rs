@@ -2,7 +2,7 @@
 
 use crate::{
     defect::Defect,
-    world::{Case, World},
+    world::{Case, Clocks, World},
 };
 use rackscan_fabric::sim::{Random, Seed};
 use rackscan_ramp::{algorithm::Algorithm, history::Violation};
@@ -20,6 +20,8 @@ fn kind(violation: &Violation<u32>) -> &'static str {
         Violation::Lost { .. } => "lost",
         Violation::Session { .. } => "session",
         Violation::Collision { .. } => "collision",
+        Violation::Outdated { .. } => "outdated",
+        Violation::LostUpdate { .. } => "lost update",
     }
 }
 
@@ -51,6 +53,7 @@ fn case(defect: Option<Defect>) -> Case {
         transactions,
         budget_bytes,
         crashes,
+        clocks: Clocks::Close,
         defect,
     }
 }
@@ -67,6 +70,7 @@ fn without_a_defect_the_same_runs_show_nothing() {
         for (crashes, one_sided) in [(0, true), (0, false), (5_000, true), (5_000, false)] {
             assert_eq!(noticed(Case { algorithm, crashes, one_sided, ..case(None) }), BTreeMap::new());
         }
+        assert_eq!(noticed(Case { algorithm, clocks: Clocks::Wrong, ..case(None) }), BTreeMap::new());
     }
 }
 
@@ -110,4 +114,17 @@ fn answers_before_the_log_is_durable_are_noticed() {
 #[test]
 fn without_concurrency_control_reads_are_fractured() {
     assert_noticed(Case { algorithm: Algorithm::None, ..case(None) }, "fractured");
+}
+
+#[test]
+fn clients_that_hear_only_what_is_a_minute_ahead_are_noticed() {
+    for algorithm in [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid, Algorithm::Locking] {
+        let case = Case { algorithm, clocks: Clocks::Wrong, ..case(Some(Defect::CappedClocks)) };
+        assert_noticed(case, "outdated");
+    }
+}
+
+#[test]
+fn conditions_that_nobody_looks_at_are_noticed() {
+    assert_noticed(case(Some(Defect::NoConditions)), "lost update");
 }

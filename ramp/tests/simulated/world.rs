@@ -37,8 +37,21 @@ pub(crate) struct Case {
     pub(crate) budget_bytes: usize,
     /// Crashes of nodes and clients per million events.
     pub(crate) crashes: u32,
+    pub(crate) clocks: Clocks,
     pub(crate) defect: Option<Defect>,
 }
+
+/// How wrong clocks of hosts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clocks {
+    /// A few milliseconds.
+    Close,
+    /// From ten years behind to ten years ahead, and they jump.
+    Wrong,
+}
+
+/// What the clocks say when a run begins, if they are right.
+const BEGIN_MS: u64 = 1_700_000_000_000;
 
 /// What a run met.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +70,14 @@ pub(crate) struct Tally {
     pub(crate) new_logs: usize,
     pub(crate) in_doubt: usize,
     pub(crate) operations: usize,
+    pub(crate) clock_jumps: usize,
+    pub(crate) clocks_refused: usize,
+    /// Attempts that were refused because something newer was there.
+    pub(crate) retried: usize,
+    /// Conditional writes that were acknowledged.
+    pub(crate) conditional: usize,
+    /// Conditional writes that were refused.
+    pub(crate) conflicts: usize,
 }
 
 /// Who gets an answer.
@@ -174,7 +195,10 @@ impl World {
             calm_since: None,
             tally: Tally::default(),
         };
-        (0..case.nodes).for_each(|node| world.start(node));
+        for node in 0..case.nodes {
+            world.nodes[node].skew = world.skew();
+            world.start(node);
+        }
         (0..case.clients).for_each(|_| world.add_client());
         while let Some((at, event)) = world.queue.pop_first() {
             world.now = at.0;
@@ -228,6 +252,30 @@ impl World {
             Event::GiveUp { client, transaction } => self.step(client, transaction, Happening::GiveUp),
             Event::Settle { .. } | Event::Synced { .. } | Event::Tick { .. } | Event::ClientLost { .. } => {}
         }
+    }
+
+    /// How wrong a clock is.
+    fn skew(&mut self) -> i64 {
+        const DAY_MS: u64 = 86_400_000;
+        let close = self.random.below(40).cast_signed();
+        if self.case.clocks == Clocks::Close || self.random.below(3) == 0 {
+            return close;
+        }
+        let most = [50_000, 3_600_000, 40 * DAY_MS, 3_653 * DAY_MS][self.random.index(4)];
+        let wrong = self.random.below(most).cast_signed();
+        if self.random.below(2) == 0 { wrong } else { -wrong }
+    }
+
+    /// Whether a clock jumps now.
+    fn jumps(&mut self) -> bool {
+        let jumps = self.case.clocks == Clocks::Wrong && self.random.below(12) == 0;
+        self.tally.clock_jumps += usize::from(jumps);
+        jumps
+    }
+
+    /// What a clock says that is so wrong.
+    fn wall_ms(&self, skew: i64) -> u64 {
+        (BEGIN_MS + self.now / 200).saturating_add_signed(skew)
     }
 
     fn state(&self) -> String {

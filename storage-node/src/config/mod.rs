@@ -42,7 +42,7 @@ pub use load::ConfigError;
 
 use std::{path::PathBuf, time::Duration};
 
-use rackscan_fabric::Address;
+use rackscan_fabric::{Address, WallClock};
 use rackscan_format::{
     ids::NodeId,
     message::{BridgeKind, BridgeStatus, IoKind},
@@ -135,6 +135,9 @@ pub struct Config {
     /// How nice the threads are that write logs of transactions, their copies, and to other nodes: 0 to 19. More than 0 is for hosts that run queries, too: those get the processors first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub transactions_nice: u8,
+    /// The clock with which those of clients are compared; not read from a file.
+    #[serde(skip)]
+    pub wall: WallClock,
     /// The other nodes of the cluster. A node that knows them ends transactions whose coordinator is gone; one that knows none leaves
     /// them in doubt. The next two of them in the ring of ids keep copies of its log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -263,6 +266,7 @@ impl Config {
             transactions: None,
             transactions_log: None,
             transactions_nice: 0,
+            wall: WallClock::default(),
             peers: Vec::new(),
             reactors: defaults::reactors(),
             scan_workers: defaults::scan_workers(),

@@ -94,7 +94,8 @@ impl Making {
         let (log, thread) = start_log(&setting, &found, &config, first, &lifecycle)?;
         let most_bytes = config.transactions_log.map_or(u64::MAX, |bytes| bytes.0);
         let who = (HomeId(config.node.0), peers);
-        Ok((HomeService::new(found.home, shared, lifecycle, log, most_bytes, who), thread))
+        let service = HomeService::new(found.home, shared, lifecycle, log, most_bytes, who);
+        Ok((service.with_clock(config.wall), thread))
     }
 
     /// Looks for the log, or for the rest of it, on a thread of its own, which then waits for that of the log.

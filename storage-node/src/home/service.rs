@@ -12,6 +12,7 @@ use std::{
     time::Instant,
 };
 
+use rackscan_fabric::{WallClock, host_name};
 use rackscan_ramp::{
     home::{Home, Peer},
     message::{HomeId, Reply, Request},
@@ -76,6 +77,8 @@ pub(crate) struct HomeService {
     shorten_after: Instant,
     /// Whether anything happened since the last turn.
     pub(super) touched: bool,
+    /// With which the clocks of clients are compared.
+    wall: WallClock,
 }
 
 impl HomeService {
@@ -89,6 +92,7 @@ impl HomeService {
         (id, peers): (HomeId, Option<PeerWay>),
     ) -> Self {
         let copies = peers.as_ref().map_or(0, |peers| peers.keepers().len());
+        let home = home.on_host(&host_name());
         let mut home = if copies == 0 { home } else { home.unacknowledged() };
         let durability = Durability::new(home.log_mut().sequence(), copies);
         let mut endings = Endings::new(id, Instant::now());
@@ -114,7 +118,13 @@ impl HomeService {
             stalled: VecDeque::new(),
             shorten_after: Instant::now(),
             touched: true,
+            wall: WallClock::default(),
         }
+    }
+
+    /// The same, with another clock than this host's.
+    pub(super) fn with_clock(self, wall: WallClock) -> Self {
+        Self { wall, ..self }
     }
 
     /// Does what a request asks for, or keeps it until it may.
@@ -135,6 +145,7 @@ impl HomeService {
 
     fn serve(&mut self, asked: Asked) {
         let Asked { caller, connection, messages } = asked;
+        self.home.set_wall_ms(self.wall.now_ms());
         for mut message in messages {
             if let Request::Prepare { part, .. } = &mut message
                 && !part.homes.contains(&self.id)

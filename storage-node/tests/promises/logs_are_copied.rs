@@ -91,7 +91,10 @@ fn value_of(time: u64) -> Vec<u8> {
 fn commit(client: &mut Client, stamp: Stamp, homes: Vec<HomeId>, items: &[(&str, &[u8])]) {
     let part = Part { homes, ..part(stamp, items) };
     // No other home has a vote.
-    assert_eq!(client.transact(Request::Prepare { part, settled: Vec::new() }), Reply::Committed);
+    assert_eq!(
+        client.transact(Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }),
+        Reply::Committed
+    );
 }
 
 pub(super) fn write(client: &mut Client, times: std::ops::RangeInclusive<u64>) {
@@ -132,7 +135,11 @@ fn what_was_acknowledged_is_in_two_other_nodes_and_comes_back_from_there() {
         }
         // Nobody knows how it ends: there is no such home.
         let part = Part { homes: homes(&[1, 9]), ..part(at(20, 1), &[("c", b"in doubt")]) };
-        let prepared = client.transact(Request::Prepare { part, settled: Vec::new() });
+        let prepared = client.transact(Request::Prepare {
+            part,
+            settled: Vec::new(),
+            preconditions: Default::default(),
+        });
         assert_eq!(prepared, Reply::Prepared);
         assert_eq!(client.status().home.log_copies, 2);
         assert!(!cluster.path(1, "data/copies/1.log").exists());
@@ -207,7 +214,11 @@ fn a_process_that_was_killed_with_its_disk_has_lost_nothing_that_it_acknowledged
         time += 10;
         // What is on its way may be there or not.
         let part = Part { homes: homes(&[1]), ..part(at(time + 1, 2), &[("z", &value_of(round))]) };
-        let request = client.transact_request(&[Request::Prepare { part, settled: Vec::new() }]);
+        let request = client.transact_request(&[Request::Prepare {
+            part,
+            settled: Vec::new(),
+            preconditions: Default::default(),
+        }]);
         client.send(request);
         child.kill().expect("it can be killed");
         child.wait().expect("it was killed");

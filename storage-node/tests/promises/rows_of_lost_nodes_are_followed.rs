@@ -99,7 +99,8 @@ fn a_transaction_that_is_in_doubt_at_a_lost_node_ends_as_its_other_homes_say() {
         let mut cluster = started(4, wire);
         let (committed, superseding, open, half) = (at(10, 1), at(20, 2), at(30, 3), at(40, 4));
         let (mut first, mut second) = (cluster.ready(1), cluster.ready(2));
-        let prepare = |part| Request::Prepare { part, settled: Vec::new() };
+        let prepare =
+            |part| Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() };
         // Committed at node 2, where nothing tells of it any more; at node 1 nobody has said so.
         assert_eq!(first.transact(prepare(part_of(committed, 0))), Reply::Prepared);
         assert_eq!(second.transact(prepare(part_of(committed, 1))), Reply::Prepared);

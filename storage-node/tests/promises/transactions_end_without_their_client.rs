@@ -22,7 +22,7 @@ const STAMP: Stamp = Stamp { time: 5, client: rackscan_ramp::stamp::ClientId(1) 
 /// What a transaction of nodes 1 and 2 writes in either.
 fn prepare(guard: Guard) -> Request {
     let part = Part { homes: homes(&[1, 2]), guard, ..part(STAMP, &[("a", b"value")]) };
-    Request::Prepare { part, settled: Vec::new() }
+    Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }
 }
 
 fn value(client: &mut Client) -> Option<Vec<u8>> {
@@ -170,7 +170,7 @@ fn many_are_ended_though_those_of_a_home_that_is_down_are_before_them() {
     let mut clients = [1, 2].map(|id| cluster.client(id));
     let prepare = |time, ids: &[u16]| {
         let part = Part { homes: homes(ids), ..part(at(time, 1), &[("a", &time.to_le_bytes())]) };
-        Request::Prepare { part, settled: Vec::new() }
+        Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }
     };
     // More than are ended at a time wait for node 3, which is down.
     for time in 1..=70 {

@@ -217,6 +217,10 @@ impl Workload for Changes {
         keys
     }
 
+    fn aborted(&mut self, stamp: Stamp) {
+        self.open.remove(&stamp);
+    }
+
     fn ended(&mut self, stamp: Stamp) {
         for (row, values) in self.open.remove(&stamp).unwrap() {
             let known = self.known.entry(row).or_default();

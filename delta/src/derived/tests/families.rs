@@ -112,6 +112,11 @@ impl Workload for Families {
         items
     }
 
+    fn aborted(&mut self, stamp: Stamp) {
+        // What it was to delete stays for ever.
+        self.open.remove(&stamp);
+    }
+
     fn ended(&mut self, stamp: Stamp) {
         self.there.extend(self.open.remove(&stamp).unwrap());
     }

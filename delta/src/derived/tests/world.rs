@@ -6,10 +6,10 @@
 use crate::{identity::SYSTEM_PREFIX, replica::Replica};
 use fastrand::Rng;
 use rackscan_ramp::{
-    algorithm::{Algorithm, Cluster, Coordinator, Event, Message, Outcome, Step},
+    algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome, Step},
     feed::{Feed, FeedHeader, FeedReader},
     home::{Home, Peer},
-    item::{Key, Value, Version},
+    item::{Key, Value, Version, Write},
     log::{LogWriter, Tail},
     message::{Found, HomeId, KeyRange, LeaseId, Reply, Request, home_of},
     slot::SlotVector,
@@ -30,6 +30,8 @@ pub(super) trait Workload {
     fn keys(&self, items: &[(Key, Value)]) -> Vec<Key> {
         items.iter().map(|(key, _)| key.clone()).collect()
     }
+    /// A transaction was aborted: others wrote the same keys with newer timestamps.
+    fn aborted(&mut self, stamp: Stamp);
     /// A transaction was acknowledged.
     fn ended(&mut self, stamp: Stamp);
     /// Whether what somebody sees belongs together; if not, what does not.
@@ -115,6 +117,11 @@ struct Flight {
     writes: Option<Stamp>,
 }
 
+/// Timestamps are counted here, and no clock is looked at.
+fn begun(stamp: Stamp) -> Begun<'static> {
+    Begun { stamp, wall_ms: 0, settled: &[] }
+}
+
 struct World<'w, W> {
     random: Rng,
     algorithm: Algorithm,
@@ -138,7 +145,8 @@ impl<W: Workload> World<'_, W> {
         } else {
             let items = self.workload.begin(&mut self.random, stamp);
             self.known.extend(self.workload.keys(&items));
-            self.algorithm.begin_write(stamp, items, &[], &Places(&self.nodes)).unwrap()
+            let items = items.into_iter().map(Write::from).collect();
+            self.algorithm.begin_write(begun(stamp), items, &Places(&self.nodes)).unwrap()
         };
         let writes = (!reads).then_some(stamp);
         self.flights.push(Flight { coordinator, to_send, to_hear: Vec::new(), writes });
@@ -163,6 +171,14 @@ impl<W: Workload> World<'_, W> {
         flight.to_send.extend(messages);
         if let Some(outcome) = outcome {
             let flight = self.flights.swap_remove(index);
+            if matches!(outcome, Outcome::Aborted { .. }) {
+                // What was prepared elsewhere is taken back; what was not sent never is.
+                let aborts = flight
+                    .to_send
+                    .into_iter()
+                    .filter(|message| matches!(message.request, Request::Abort { .. }));
+                aborts.for_each(|Message { to, request }| drop(self.nodes[usize::from(to.0)].ask(request)));
+            }
             self.ended(flight.writes, outcome);
         }
     }
@@ -170,6 +186,11 @@ impl<W: Workload> World<'_, W> {
     fn ended(&mut self, writes: Option<Stamp>, outcome: Outcome) {
         match (writes, outcome) {
             (Some(stamp), Outcome::Committed { .. }) => self.workload.ended(stamp),
+            // Without concurrency control: what is missing of it is older than what is there.
+            (Some(stamp), Outcome::Torn { why, .. }) if why.newest().is_some() => self.workload.ended(stamp),
+            (Some(stamp), Outcome::Aborted { why, .. }) if why.newest().is_some() => {
+                self.workload.aborted(stamp)
+            }
             (None, Outcome::Read { items, rounds }) => {
                 self.stats.reads += 1;
                 self.stats.second_rounds += usize::from(rounds > 1);
@@ -228,7 +249,8 @@ impl Homes {
     pub(super) fn write(&mut self, items: Vec<(Key, Value)>) -> bool {
         self.time += 1;
         let stamp = Stamp { time: self.time, client: ClientId(1) };
-        let begun = Algorithm::Fast.begin_write(stamp, items, &[], &Places(&self.nodes));
+        let items = items.into_iter().map(Write::from).collect();
+        let begun = Algorithm::Fast.begin_write(begun(stamp), items, &Places(&self.nodes));
         let (mut coordinator, mut to_send) = begun.unwrap();
         let mut outcome = None;
         while let Some(Message { to, request }) = to_send.pop() {

@@ -8,20 +8,23 @@ use crate::{
     memory::Copy,
 };
 use rackscan_ramp::{
-    algorithm::{Event as Happening, Message, Outcome, Step},
+    algorithm::{Abortion, Begun, Coordinator, Event as Happening, Message, Outcome, Step},
     history::{End, Read, Write},
-    item::Key,
-    message::{Found, HomeId, Reply, Request},
+    item::{Key, Write as Item},
+    message::{Found, HomeId, Refusal, Reply, Request},
     slot::decode,
     stamp::Stamp,
 };
+
+/// How often a write is begun with a newer timestamp.
+const ATTEMPTS_MAX: u32 = 8;
 
 impl World {
     pub(super) fn add_client(&mut self) {
         let session = u32::try_from(self.clients.len()).expect("few clients");
         let id = if self.case.defect == Some(Defect::CollidingStamps) { 1 } else { session + 1 };
         let mut client = Client::new(session, id, self.nodes.len());
-        client.skew = self.random.below(40);
+        client.skew = self.skew();
         client.slowness = [1, 1, 1, 12][self.random.index(4)];
         self.clients.push(client);
         let client = self.clients.len() - 1;
@@ -61,25 +64,40 @@ impl World {
     pub(super) fn reply(&mut self, client: usize, node: usize, transaction: u64, reply: Reply) {
         let this = &mut self.clients[client];
         let link = &mut this.links[node];
+        let mut heard = None;
         match &reply {
             Reply::Leased { lease, epoch, newest } => {
                 (link.lease, link.told) = (Some(*lease), *epoch);
-                // Nobody's clock is a minute ahead.
-                let _ = this.clock.hear(*newest, u64::from(u32::MAX));
+                heard = Some(*newest);
             }
             Reply::Found { items, epoch } => {
                 link.told = link.told.max(*epoch);
                 for (key, found) in items {
+                    heard = heard.max(Some(found.version.stamp));
                     let place = found.place.map(|place| (link.life, place));
                     if let Some(place) = place {
                         this.places.insert(key.clone(), place);
                     }
                 }
             }
+            Reply::Named { items } => {
+                let versions = items.iter().filter_map(|(_, version)| version.as_ref());
+                heard = versions.map(|version| version.stamp).max();
+            }
+            Reply::Refused { why } => heard = why.newest(),
             _ => {}
         }
+        heard.into_iter().for_each(|stamp| self.hear(client, stamp));
         let from = HomeId(u16::try_from(node).expect("a node"));
         self.step(client, transaction, Happening::Reply { from, reply });
+    }
+
+    fn hear(&mut self, client: usize, stamp: Stamp) {
+        let wall_ms = self.wall_ms(self.clients[client].skew);
+        let is_far = stamp.milliseconds() > wall_ms + 60_000;
+        if !(is_far && self.case.defect == Some(Defect::CappedClocks)) {
+            self.clients[client].clock.hear(stamp);
+        }
     }
 
     /// Begins a transaction.
@@ -92,8 +110,9 @@ impl World {
             return self.at(200, Event::Next { client });
         }
         self.begun += 1;
-        let wall_ms = 1000 + self.now / 200 + this.skew;
-        let stamp = this.clock.next(wall_ms);
+        if self.jumps() {
+            self.clients[client].skew = self.skew();
+        }
         let count = 1 + self.random.below(4).min(u64::from(self.case.keys) - 1);
         let mut keys: Vec<u32> = Vec::new();
         while (keys.len() as u64) < count {
@@ -102,39 +121,78 @@ impl World {
                 keys.push(key);
             }
         }
-        let writes = self.random.below(2) == 0;
-        let (coordinator, messages) = self.begin(client, stamp, &keys, writes);
-        let this = &mut self.clients[client];
-        this.numbers += 1;
-        let (number, from) = (this.numbers, self.now);
-        let writes = if writes { keys } else { Vec::new() };
-        this.running = Some(Running { number, coordinator, stamp, writes, from });
-        self.at(30_000, Event::GiveUp { client, transaction: number });
-        self.send(client, number, messages);
+        let from = self.now;
+        match self.random.below(5) {
+            0 | 1 => self.begin_write(client, keys, Vec::new(), (from, 1)),
+            // Of what is read, some is written, on the condition that it is the newest.
+            2 => {
+                let then = keys[..1 + self.random.index(keys.len())].to_vec();
+                self.begin_read(client, &keys, then);
+            }
+            _ => self.begin_read(client, &keys, Vec::new()),
+        }
         if self.begun >= self.case.transactions {
             self.calm_since = Some(self.now);
         }
     }
 
-    fn begin(
+    /// The timestamp of an attempt, and the clock reading behind it.
+    fn stamp(&self, client: usize) -> (Stamp, u64) {
+        let this = &self.clients[client];
+        let wall_ms = self.wall_ms(this.skew);
+        (this.clock.next(wall_ms).expect("clocks are less than a century wrong"), wall_ms)
+    }
+
+    fn begin_read(&mut self, client: usize, keys: &[u32], then: Vec<u32>) {
+        let (stamp, _) = self.stamp(client);
+        let keys: Vec<Key> = keys.iter().map(|key| key_of(*key)).collect();
+        let cluster = Dealt { links: &self.clients[client].links };
+        let begun = self.case.algorithm.begin_read(stamp, &keys, &cluster).expect("few keys");
+        self.set_running(client, begun, |number, coordinator, from| {
+            let (writes, expected, attempts) = (Vec::new(), Vec::new(), 1);
+            Running { number, coordinator, stamp, writes, expected, then, attempts, from }
+        });
+    }
+
+    /// Begins an attempt to write, of a transaction that began at `from`.
+    fn begin_write(
         &mut self,
         client: usize,
-        stamp: Stamp,
-        keys: &[u32],
-        writes: bool,
-    ) -> (rackscan_ramp::algorithm::Coordinator, Vec<Message>) {
+        keys: Vec<u32>,
+        expected: Vec<(u32, Stamp)>,
+        (from, attempts): (u64, u32),
+    ) {
+        let (stamp, wall_ms) = self.stamp(client);
         let copies: Vec<usize> = keys.iter().map(|_| [1, 2, 8, 40][self.random.index(4)]).collect();
+        let items = keys.iter().zip(copies).map(|(key, copies)| Item {
+            key: key_of(*key),
+            value: value_of(stamp, copies),
+            expected: expected.iter().find(|(of, _)| of == key).map(|(_, expected)| *expected),
+        });
+        let items: Vec<Item> = items.collect();
         let this = &mut self.clients[client];
         let settled = std::mem::take(&mut this.settled);
         let cluster = Dealt { links: &this.links };
-        let begun = if writes {
-            let items = keys.iter().zip(copies).map(|(key, copies)| (key_of(*key), value_of(stamp, copies)));
-            self.case.algorithm.begin_write(stamp, items.collect(), &settled, &cluster)
-        } else {
-            let keys: Vec<Key> = keys.iter().map(|key| key_of(*key)).collect();
-            self.case.algorithm.begin_read(stamp, &keys, &cluster)
-        };
-        begun.expect("few keys")
+        let begun = Begun { stamp, wall_ms, settled: &settled };
+        let begun = self.case.algorithm.begin_write(begun, items, &cluster).expect("few keys");
+        self.set_running(client, begun, |number, coordinator, _| {
+            let then = Vec::new();
+            Running { number, coordinator, stamp, writes: keys, expected, then, attempts, from }
+        });
+    }
+
+    fn set_running(
+        &mut self,
+        client: usize,
+        (coordinator, messages): (Coordinator, Vec<Message>),
+        running: impl FnOnce(u64, Coordinator, u64) -> Running,
+    ) {
+        let this = &mut self.clients[client];
+        this.numbers += 1;
+        let number = this.numbers;
+        this.running = Some(running(number, coordinator, self.now));
+        self.at(30_000, Event::GiveUp { client, transaction: number });
+        self.send(client, number, messages);
     }
 
     /// Sends what a coordinator wants to say; of what it wants to get, what it knows the places of is read from slots.
@@ -244,6 +302,12 @@ impl World {
                 let session = self.clients[client].session;
                 self.history.reads.push(Read { found, session, from: running.from, to: self.now });
                 self.move_leases(client);
+                let seen = |key: &u32| items.iter().find(|(of, _)| *of == key_of(*key));
+                let seen = |key: &u32| seen(key).map(|(_, version)| (*key, version.stamp));
+                let expected: Vec<(u32, Stamp)> = running.then.iter().filter_map(seen).collect();
+                if !expected.is_empty() {
+                    return self.begin_write(client, running.then, expected, (self.now, 1));
+                }
             }
             Outcome::Interrupted { .. } => {
                 self.tally.interrupted += 1;
@@ -252,12 +316,24 @@ impl World {
             }
             Outcome::Committed { stamp } => {
                 self.clients[client].settled.push(stamp);
+                self.tally.conditional += usize::from(!running.expected.is_empty());
                 self.record_write(client, &running, End::Committed);
             }
-            Outcome::Aborted { .. } => self.record_write(client, &running, End::Aborted),
+            Outcome::Aborted { why, .. } => {
+                self.record_write(client, &running, End::Aborted);
+                if why.newest().is_some() && running.attempts < ATTEMPTS_MAX {
+                    self.tally.retried += 1;
+                    let again = (running.from, running.attempts + 1);
+                    return self.begin_write(client, running.writes, running.expected, again);
+                }
+                if let Abortion::Refused { why, .. } = why {
+                    self.tally.conflicts += usize::from(matches!(why, Refusal::Conflict { .. }));
+                    self.tally.clocks_refused += usize::from(matches!(why, Refusal::ClockAhead { .. }));
+                }
+            }
             // Nobody lists here.
             Outcome::Listed { .. } => {}
-            Outcome::Sealed { .. } | Outcome::Unknown { .. } => {
+            Outcome::Sealed { .. } | Outcome::Unknown { .. } | Outcome::Torn { .. } => {
                 self.record_write(client, &running, End::Unknown)
             }
         }
@@ -286,7 +362,8 @@ impl World {
         }
         self.tally.operations += running.writes.len();
         let (session, stamp) = (self.clients[client].session, running.stamp);
-        let (keys, from, to) = (running.writes.clone(), running.from, self.now);
-        self.history.writes.push(Write { stamp, keys, session, from, to, end });
+        let (keys, expected) = (running.writes.clone(), running.expected.clone());
+        let (from, to) = (running.from, self.now);
+        self.history.writes.push(Write { stamp, keys, expected, session, from, to, end });
     }
 }

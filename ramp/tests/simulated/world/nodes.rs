@@ -4,7 +4,7 @@ use super::{Event, Origin, World};
 use crate::defect::Defect;
 use rackscan_ramp::{
     algorithm::Message,
-    message::{HomeId, Reply},
+    message::{HomeId, Reply, Request},
     stamp::{ClientId, Stamp},
     termination::Termination,
 };
@@ -36,9 +36,19 @@ impl World {
                 return self.at(delay, Event::Settle { node, life });
             }
             self.answer(node);
+            let wall_ms = self.wall_ms(self.nodes[node].skew);
             let this = &mut self.nodes[node];
-            let Some((peer, request)) = this.inbox.pop_front() else { return };
+            let Some((peer, mut request)) = this.inbox.pop_front() else { return };
+            if self.case.defect == Some(Defect::CappedClocks) {
+                this.prepare_unseen(&request);
+            }
+            if let (Some(Defect::NoConditions), Request::Prepare { preconditions, .. }) =
+                (self.case.defect, &mut request)
+            {
+                preconditions.expected.clear();
+            }
             if let Some(home) = this.home.as_mut() {
+                home.set_wall_ms(wall_ms);
                 home.request(peer, request);
             }
             self.collect(node);
@@ -85,6 +95,9 @@ impl World {
     pub(super) fn tick(&mut self, node: usize) {
         if self.nodes[node].home.is_none() {
             return;
+        }
+        if self.jumps() {
+            self.nodes[node].skew = self.skew();
         }
         if self.calm_since.is_none() && self.random.below(4) == 0 {
             self.tally.new_logs += usize::from(self.nodes[node].replace_log());

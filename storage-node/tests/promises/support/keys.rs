@@ -38,7 +38,7 @@ pub(crate) fn part(stamp: Stamp, items: &[(&str, &[u8])]) -> Part {
 }
 
 pub(crate) fn prepare(stamp: Stamp, items: &[(&str, &[u8])]) -> Request {
-    Request::Prepare { part: part(stamp, items), settled: Vec::new() }
+    Request::Prepare { part: part(stamp, items), settled: Vec::new(), preconditions: Default::default() }
 }
 
 impl Client {
@@ -147,6 +147,6 @@ impl Client {
     /// Writes without a vote.
     pub(crate) fn put_small(&mut self, stamp: Stamp, name: &str, bytes: &[u8]) -> Reply {
         let part = Part { homes: Vec::new(), ..part(stamp, &[(name, bytes)]) };
-        self.small(Request::Put { part })
+        self.small(Request::Put { part, preconditions: Default::default() })
     }
 }

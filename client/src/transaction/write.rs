@@ -1,0 +1,180 @@
+//! How is a transaction written whose timestamp may be too old?
+//!
+//! ```text
+//! timestamp -> PREPARE at all participants -> committed
+//!     ^                   \-- refused: a key has a newer version --> hear its timestamp, step over it
+//!     \------------------------------------------------------------/            (the attempt is aborted everywhere)
+//! ```
+//!
+//! Invariants
+//! - What is acknowledged is newer than every version that it supersedes: participants refuse anything else, and the next attempt is above all that this one
+//!   met. How far that is ahead of this host's clock does not count.
+//! - Attempts are bounded in number and by the session's time. An attempt of which it is not known how it ended is the last one.
+//! - The condition of an item is the same in all attempts.
+
+use std::time::{Duration, Instant};
+
+use rackscan_ramp::{
+    algorithm::{Abortion, Algorithm, Begun, Interruption, Outcome},
+    item::{Key, Value, Write},
+    limits::{CLOCK_SKEW_MS_MAX, LOGICAL_BITS},
+    message::{HomeId, Refusal},
+    stamp::Stamp,
+};
+
+use super::{Dealt, Session, TransactionError, Written};
+use crate::limits::WRITE_ATTEMPTS_MAX;
+
+/// How an attempt ended that is not known to be committed.
+enum Failed {
+    /// The same may be committed with a timestamp that is newer than this one.
+    Outdated(Stamp),
+    Final(TransactionError),
+}
+
+impl Session {
+    /// Writes values under keys, all or none; of what is written twice under a key the last counts. [`Value::DELETED`] deletes.
+    ///
+    /// # Errors
+    /// [`TransactionError`]; nothing was written unless it is [`TransactionError::Unknown`].
+    pub fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Written, TransactionError> {
+        self.write_if(items.into_iter().map(Write::from).collect())
+    }
+
+    /// As [`Session::write`], if the keys that have a condition still have the versions that are expected ([`Write::expected`]).
+    ///
+    /// # Errors
+    /// As [`Session::write`], and [`TransactionError::Conflict`].
+    pub fn write_if(&mut self, items: Vec<Write>) -> Result<Written, TransactionError> {
+        let begun = Instant::now();
+        self.check_sizes(&items)?;
+        self.make_ready(items.iter().map(|item| &item.key), begun + self.timeout)?;
+        self.write_with(begun, |_| Ok(items.clone()))
+    }
+
+    /// As [`Session::write_if`], for keys or values that the transaction's own timestamp is a part of: nobody else can write under such keys. `make` is
+    /// called for each attempt, with its timestamp. All homes must be there, since none is known before.
+    ///
+    /// # Errors
+    /// As [`Session::write_if`], and why there are no items to write.
+    pub fn write_stamped<W: Into<Write>, E: From<TransactionError>>(
+        &mut self,
+        mut make: impl FnMut(Stamp) -> Result<Vec<W>, E>,
+    ) -> Result<Written, E> {
+        let begun = Instant::now();
+        let ids = self.ids.clone();
+        self.make_homes_ready(&ids, begun + self.timeout)?;
+        self.write_with(begun, |stamp| Ok(make(stamp)?.into_iter().map(W::into).collect()))
+    }
+
+    /// Writes at homes that are ready, under the first timestamp that is new enough.
+    fn write_with<E: From<TransactionError>>(
+        &mut self,
+        begun: Instant,
+        mut make: impl FnMut(Stamp) -> Result<Vec<Write>, E>,
+    ) -> Result<Written, E> {
+        let deadline = begun + self.timeout;
+        for attempt in 1.. {
+            let wall_ms = self.wall.now_ms();
+            let stamp = self.clock.next(wall_ms).map_err(TransactionError::from)?;
+            let items = make(stamp)?;
+            self.check_sizes(&items)?;
+            match self.attempt(stamp, wall_ms, items, begun) {
+                Ok(written) => return Ok(written),
+                Err(Failed::Final(error)) => return Err(error.into()),
+                Err(Failed::Outdated(newest))
+                    if attempt < WRITE_ATTEMPTS_MAX && Instant::now() < deadline =>
+                {
+                    self.clock.hear(ahead(newest, begun.elapsed()));
+                }
+                Err(Failed::Outdated(newest)) => {
+                    let attempts = attempt;
+                    return Err(TransactionError::Contended { stamp, newest, attempts }.into());
+                }
+            }
+        }
+        Err(TransactionError::TimedOut { waited: self.timeout, homes: Vec::new() }.into())
+    }
+
+    /// Writes under this timestamp, at homes that are ready.
+    fn attempt(
+        &mut self,
+        stamp: Stamp,
+        wall_ms: u64,
+        items: Vec<Write>,
+        begun: Instant,
+    ) -> Result<Written, Failed> {
+        let homes = self.homes_of(items.iter().map(|item| &item.key));
+        self.begin(begun);
+        let cluster = Dealt { homes: &self.homes, ids: &self.ids };
+        let began = self.algorithm.begin_write(Begun { stamp, wall_ms, settled: &[] }, items, &cluster);
+        let (coordinator, messages) = began.map_err(|error| Failed::Final(error.into()))?;
+        let (outcome, run) = self.drive(coordinator, messages, begun + self.timeout);
+        match outcome {
+            Outcome::Committed { stamp } => {
+                if self.algorithm != Algorithm::None {
+                    self.settled(stamp, &homes);
+                }
+                Ok(Written { stamp, untold: Vec::new() })
+            }
+            Outcome::Sealed { stamp, missing } => {
+                self.go_on_telling(stamp, &homes);
+                Ok(Written { stamp, untold: missing })
+            }
+            Outcome::Unknown { stamp, missing } => Err(Failed::Final(unknown(stamp, missing))),
+            Outcome::Torn { stamp, missing, why } => {
+                Err(why.newest().map_or_else(|| Failed::Final(unknown(stamp, missing)), Failed::Outdated))
+            }
+            Outcome::Aborted { stamp, why } => match why.newest() {
+                Some(newest) => Err(Failed::Outdated(newest)),
+                None => Err(Failed::Final(self.refused_for(stamp, why, run))),
+            },
+            Outcome::Interrupted { why } => Err(Failed::Final(self.interrupted(why, run))),
+            Outcome::Read { .. } | Outcome::Listed { .. } => {
+                Err(Failed::Final(self.interrupted(Interruption::GivenUp, run)))
+            }
+        }
+    }
+
+    /// The error of a transaction that was aborted and would be again.
+    fn refused_for(&self, stamp: Stamp, why: Abortion, run: super::run::Run) -> TransactionError {
+        match why {
+            Abortion::Refused { home, why: Refusal::Conflict { key, expected, found, committed } } => {
+                TransactionError::Conflict { home, key, expected, found, committed }
+            }
+            Abortion::Refused { home, why: Refusal::ClockAhead { client_ms, host, host_ms } } => {
+                let client_host = rackscan_fabric::host_name();
+                TransactionError::ClockAhead { home, client_host, client_ms, host, host_ms }
+            }
+            why => self.aborted(stamp, why, run),
+        }
+    }
+}
+
+fn unknown(stamp: Stamp, homes: Vec<HomeId>) -> TransactionError {
+    TransactionError::Unknown { stamp, homes }
+}
+
+/// The timestamp that the next attempt must be newer than: as far ahead of what this one met as all attempts have taken. Else a client that is far away
+/// would always come behind those that write the same key from nearby.
+fn ahead(newest: Stamp, taken: Duration) -> Stamp {
+    let ms = u64::try_from(taken.as_millis()).unwrap_or(u64::MAX).min(CLOCK_SKEW_MS_MAX);
+    Stamp { time: newest.time.saturating_add(ms << LOGICAL_BITS), ..newest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_ramp::stamp::ClientId;
+
+    #[test]
+    fn the_next_attempt_is_ahead_by_what_all_have_taken_and_a_minute_at_most() {
+        let met = Stamp { time: 1000 << LOGICAL_BITS, client: ClientId(1) };
+        let ms = |taken| ahead(met, taken).milliseconds();
+        assert_eq!(ms(Duration::from_micros(300)), 1000);
+        assert_eq!(ms(Duration::from_millis(40)), 1040);
+        assert_eq!(ms(Duration::from_secs(3600)), 1000 + CLOCK_SKEW_MS_MAX);
+        let last = Stamp { time: u64::MAX - 1, client: ClientId(1) };
+        assert_eq!(ahead(last, Duration::from_secs(1)).time, u64::MAX);
+    }
+}

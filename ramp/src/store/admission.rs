@@ -1,0 +1,50 @@
+//! May a part be prepared, as far as the versions that are there are concerned?
+//!
+//! Invariants
+//! - What is admitted is newer than every version of its keys, prepared or committed. So it supersedes, when it is committed, whatever was
+//!   acknowledged before it began, whichever clocks its timestamp and theirs came from.
+//! - A part whose conditions do not hold is refused for that, and not for its timestamp: a newer one would not help.
+//! - Asked once, before a vote. A log is replayed without: what it holds was admitted, or is from before there was admission.
+
+use super::{Store, chain::Chain};
+use crate::{
+    limits::{TIME_MAX, TIME_STEP_MAX},
+    message::{Part, Refusal},
+    slot::SlotMemory,
+    stamp::Stamp,
+};
+
+impl<M: SlotMemory> Store<M> {
+    /// Whether a part may be prepared whose items have these conditions ([`crate::message::Preconditions::expected`]).
+    ///
+    /// # Errors
+    /// [`Refusal::BeyondHorizon`], [`Refusal::NoSuchItem`], [`Refusal::Conflict`] and [`Refusal::Outdated`].
+    pub fn admit(&self, part: &Part, expected: &[(u32, Stamp)]) -> Result<(), Refusal> {
+        let stamp = part.stamp;
+        let limit = TIME_MAX.max(self.newest.time.saturating_add(TIME_STEP_MAX));
+        if stamp.time > limit {
+            return Err(Refusal::BeyondHorizon { stamp, limit });
+        }
+        let (mut conditions, mut outdated) = (expected.iter().peekable(), None);
+        for (position, (key, _)) in (0_u32..).zip(&part.items) {
+            let newest = self.chains.get(key).and_then(Chain::newest);
+            let (found, committed) = newest.unwrap_or((Stamp::FIRST, true));
+            if let Some((_, expected)) = conditions.next_if(|(item, _)| *item == position)
+                && *expected != found
+            {
+                let (key, expected) = (key.clone(), *expected);
+                return Err(Refusal::Conflict { key, expected, found, committed });
+            }
+            if found >= stamp && outdated.as_ref().is_none_or(|(_, newest)| found > *newest) {
+                outdated = Some((key, found));
+            }
+        }
+        if let Some((item, _)) = conditions.next() {
+            return Err(Refusal::NoSuchItem { item: *item, items: part.items.len() as u64 });
+        }
+        match outdated {
+            Some((key, newest)) => Err(Refusal::Outdated { stamp, key: key.clone(), newest }),
+            None => Ok(()),
+        }
+    }
+}
