@@ -100,6 +100,8 @@ pub(super) struct Link {
     state: State,
     /// Why the node is away, while it is.
     reason: String,
+    /// Whether it said that it takes no further connection.
+    is_full: bool,
     backoff: Duration,
     owed: Vec<Owed>,
     /// One-sided reads that have not ended.
@@ -122,6 +124,7 @@ impl Link {
             patience,
             state: State::Dialling,
             reason: "it has not been connected to yet".to_owned(),
+            is_full: false,
             backoff: LINES_BACKOFF_MIN,
             owed: Vec::new(),
             reads: 0,
@@ -143,6 +146,11 @@ impl Link {
     /// Why it is away, if it is.
     pub(super) fn away(&self) -> Option<&str> {
         if self.up().is_some() { None } else { Some(&self.reason) }
+    }
+
+    /// Whether it is away only because it takes no further connection.
+    pub(super) fn is_full(&self) -> bool {
+        self.up().is_none() && self.is_full
     }
 
     /// Replies that somebody waits for, and reads that have not ended.
@@ -170,6 +178,7 @@ impl Link {
             }
             Err(error) => {
                 self.reason = error.to_string();
+                self.is_full = error.is_too_many_connections();
                 self.wait_to_dial();
                 Err(&self.reason)
             }
@@ -198,6 +207,7 @@ impl Link {
         let (node, address) = (self.peer.node, &self.peer.address);
         tracing::info!(%node, %address, reason, "lost a storage node");
         self.reason = reason.to_owned();
+        self.is_full = false;
         self.wait_to_dial();
         self.owed.clear();
         self.reads = 0;

@@ -68,7 +68,7 @@ pub struct LinesOptions {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LineError {
     /// The node is not there now.
-    #[error("node {node} at {address} is away: {reason}; start it, or try again later")]
+    #[error("node {node} at {address} is unavailable: {reason}; start it, or try again later")]
     Away {
         /// The node.
         node: NodeId,
@@ -329,6 +329,12 @@ impl Lines {
     #[must_use]
     pub fn away(&self, node: usize) -> Option<&str> {
         self.links.get(node)?.away()
+    }
+
+    /// Whether a node is there and takes no further connection now.
+    #[must_use]
+    pub fn is_full(&self, node: usize) -> bool {
+        self.links.get(node).is_some_and(Link::is_full)
     }
 
     /// The memory of the connection to a node, to copy in and out, and as the node names it: of another connection it is another one.

@@ -67,6 +67,7 @@ impl TransactionStore for ClusterSession {
 fn failure(error: &TransactionError) -> Failure {
     let kind = match error {
         TransactionError::NodeDown { .. } => "node down",
+        TransactionError::NodeFull { .. } => "node full",
         TransactionError::Aborted { .. } => "aborted",
         TransactionError::Unknown { .. } => "unknown",
         TransactionError::Interrupted { .. } => "interrupted",

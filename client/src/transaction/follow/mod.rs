@@ -324,7 +324,11 @@ impl Follower {
         let until = deadline.min(Instant::now() + FOLLOW_RETURN_TIME);
         loop {
             match self.session.make_homes_ready(ids, deadline) {
-                Err(TransactionError::NodeDown { .. }) if Instant::now() < until => self.session.wait(until),
+                Err(TransactionError::NodeDown { .. } | TransactionError::NodeFull { .. })
+                    if Instant::now() < until =>
+                {
+                    self.session.wait(until)
+                }
                 ready => return ready,
             }
         }
