@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - Whatever tells of a vote or an end waits until all that was recorded before it is durable. Reads never wait for the log.
+//! - Whatever tells of a vote or an end waits until all that was recorded before it is durable. Reads never wait for the log, but for that of an earlier life:
+//!   nobody gets a lease, or a value with a lock, before all that was recovered is durable. What is read then does not vanish with this node's disk.
 //! - A commit is visible before it is durable: its versions are durable in all homes, so a crash cannot undo it, only delay it.
 //! - A transaction of one home is committed when its vote is durable, and not visible before: no message and no record says so besides.
 //! - Reads of a lease that this life of the home did not give are refused: the versions that they may need are not promised to be there.
@@ -41,6 +42,8 @@ pub struct Home<M> {
     /// Whether the log takes more records.
     log_full: bool,
     durable: u64,
+    /// The last record that was recovered, of which other disks may lack the end.
+    recovered: u64,
     /// What waits for the log, in its order.
     held: VecDeque<(u64, Peer, Held)>,
     replies: Vec<(Peer, Reply)>,
@@ -83,7 +86,20 @@ impl<M: SlotMemory> Home<M> {
         let durable = log.sequence();
         let (held, replies) = (VecDeque::new(), Vec::new());
         let (lockers, leases) = (HashMap::new(), HashMap::new());
-        Self { store, locks, log, log_full: false, durable, held, replies, lockers, leases, fed: None }
+        let recovered = durable;
+        Self {
+            store,
+            locks,
+            log,
+            log_full: false,
+            durable,
+            recovered,
+            held,
+            replies,
+            lockers,
+            leases,
+            fed: None,
+        }
     }
 
     /// The same home, of whose log nothing counts as durable until [`Home::durable`] says so: where other disks than this one count, they may lack the end of what was recovered.
@@ -158,7 +174,8 @@ impl<M: SlotMemory> Home<M> {
         if waiting > 0 {
             return Err(waiting);
         }
-        self.durable = log.sequence();
+        // All that was recovered is durable, whatever number the new log ends with.
+        (self.durable, self.recovered) = (log.sequence(), log.sequence());
         self.log = log;
         Ok(())
     }
@@ -216,7 +233,7 @@ impl<M: SlotMemory> Home<M> {
             self.leases.insert(lease, client);
         }
         let reply = lease.map_or(Reply::Unleased, |lease| Reply::Leased { lease, epoch, newest });
-        self.replies.push((from, reply));
+        self.show(from, reply);
     }
 
     fn close(&mut self, lease: LeaseId) {
@@ -312,6 +329,15 @@ impl<M: SlotMemory> Home<M> {
             self.replies.push((to, reply));
         } else {
             self.held.push_back((sequence, to, Held::Reply(reply)));
+        }
+    }
+
+    /// A reply that lets somebody see what was recovered: it waits until that is durable.
+    fn show(&mut self, to: Peer, reply: Reply) {
+        if self.durable < self.recovered {
+            self.hold(to, reply);
+        } else {
+            self.replies.push((to, reply));
         }
     }
 
@@ -474,7 +500,7 @@ impl<M: SlotMemory> Home<M> {
     fn locked(&mut self, to: Peer, owner: Stamp) {
         let keys = self.locks.shared(owner).into_iter();
         let items = keys.map(|key| (key.clone(), self.store.get(&key))).collect();
-        self.replies.push((to, Reply::Locked { items }));
+        self.show(to, Reply::Locked { items });
     }
 
     /// Releases the locks of a transaction; whether it held all that it wanted.

@@ -82,6 +82,34 @@ fn a_home_that_comes_back_tells_of_nothing_before_the_other_disks_have_it() {
 }
 
 #[test]
+fn nobody_reads_what_was_recovered_before_the_other_disks_have_it() {
+    let mut before = home();
+    assert_eq!(ask(&mut before, prepare_whole(1, Guard::Open)), []);
+    let disk = before.log_mut().take_batch().unwrap().bytes.clone();
+    let lease = || Request::Lease { client: ClientId(1) };
+    let lock = || Request::Lock { owner: at(9), wanted: vec![(key(b'a'), Mode::Shared)] };
+    for (asked, told) in [(lease(), "Leased"), (lock(), "Locked")] {
+        let mut back = again(&disk).unacknowledged();
+        assert_eq!(ask(&mut back, asked.clone()), [], "{asked:?} shows what one disk has");
+        // What is recorded meanwhile is shown when it is durable, too.
+        assert_eq!(ask(&mut back, prepare(2, Guard::Open)), []);
+        let recorded = back.log_mut().sequence();
+        back.durable(recorded);
+        let replies: Vec<String> =
+            back.take_replies().iter().map(|(_, reply)| format!("{reply:?}")).collect();
+        assert!(replies.iter().any(|reply| reply.starts_with(told)), "{replies:?}");
+        assert_eq!(ask(&mut back, lease()).len(), 1, "nothing waits any more");
+        let mut shorter = LogWriter::after(Tail::START);
+        for record in snapshot_records(back.store().snapshot()) {
+            shorter.append(&record);
+        }
+        assert!(shorter.take_batch().is_some());
+        assert_eq!(back.replace_log(shorter), Ok(()));
+        assert_eq!(ask(&mut back, lease()).len(), 1, "a shorter log ends with a smaller number");
+    }
+}
+
+#[test]
 fn a_scan_is_cut_by_keys_and_by_bytes_and_says_whether_there_is_more() {
     let mut home = home();
     let items = (b'a'..=b'f').map(|name| (key(name), Value::new(&[name; 10_000]).unwrap())).collect();
