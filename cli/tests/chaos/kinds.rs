@@ -52,7 +52,8 @@ pub(crate) enum Fault {
 pub(crate) struct FaultKind {
     pub(crate) fault: Fault,
     pub(crate) name: &'static str,
-    /// What today's program does not survive yet; nothing if the fault is drawn by default.
+    /// What today's program does not survive yet, or has not been shown to survive; nothing if the
+    /// fault is drawn by default.
     pub(crate) waits_for: Option<&'static str>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) const FAULTS: &[FaultKind] = &[
     drawn(Fault::Kill, "kill"),
     drawn(Fault::Power, "power"),
     drawn(Fault::Pause, "pause"),
-    waits(Fault::Hang, "hang", "a command waits up to 21 s for a stopped node"),
+    waits(Fault::Hang, "hang", "no long run has met it since the program was mended (decision 0047)"),
     drawn(Fault::Wipe, "wipe"),
     waits(
         Fault::Unrebuilt,
@@ -83,12 +84,20 @@ pub(crate) const FAULTS: &[FaultKind] = &[
     drawn(Fault::Clients, "clients"),
     drawn(Fault::Config, "config"),
     waits(Fault::Members, "members", "an edited list of nodes moves keys without a word"),
-    waits(Fault::ClientClock, "client-clock", "a write by a clock that is ahead hides later ones"),
-    waits(Fault::NodeClock, "node-clock", "a write by a clock that is ahead hides later ones"),
+    waits(
+        Fault::ClientClock,
+        "client-clock",
+        "no long run has met it since the program was mended (decision 0041)",
+    ),
+    waits(
+        Fault::NodeClock,
+        "node-clock",
+        "no long run has met it since the program was mended (decision 0041)",
+    ),
     waits(Fault::Full, "full", "space does not return before a restart"),
     drawn(Fault::Cut, "cut"),
     waits(Fault::Increments, "increments", "an UPDATE overwrites what another one has written since it read"),
-    waits(Fault::Replace, "replace", "a write to a replaced table is acknowledged and lost"),
+    waits(Fault::Replace, "replace", "no long run has met it since the program was mended (decision 0042)"),
 ];
 
 /// What [`FAULTS_VARIABLE`] says.
