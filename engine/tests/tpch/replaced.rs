@@ -254,7 +254,8 @@ async fn no_insert_is_acknowledged_into_a_table_that_nobody_can_see_while_it_is_
         load(&client, generation, false).await.unwrap();
         // Whoever replaces the table overtakes this, and the other way round.
         let (flushed, loaded) = tokio::join!(flusher.seal("t"), async {
-            if generation % 3 == 0 { load(&client, generation, false).await } else { Ok(()) }
+            // By its own number: a row is looked for only if no load came in between.
+            if generation % 3 == 0 { load(&client, 100 + generation, false).await } else { Ok(()) }
         });
         loaded.unwrap();
         if let Err(error) = flushed {
