@@ -194,6 +194,15 @@ pub(crate) enum Command {
     Stripe(Stripe),
 }
 
+/// How transactions of SQL are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IsolationArgument {
+    /// Each sees one moment, and no change of a row is lost
+    Snapshot,
+    /// Each sees one moment; of two that change a row the later one stays
+    ReadAtomic,
+}
+
 /// How to run queries and print their rows.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Running {
@@ -274,6 +283,9 @@ pub(crate) struct Sql {
     /// Read the statements from a file
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// What transactions do to each other that change the same row: with `snapshot` the first one commits, and the second one is told or, a statement alone, done again
+    #[arg(long, value_enum, default_value = "snapshot")]
+    pub(crate) isolation: IsolationArgument,
     /// Run it under every placement, by turns, and print what each took instead of the rows
     #[arg(long, conflicts_with_all = ["placement", "trace"])]
     pub(crate) compare_placements: bool,
@@ -289,6 +301,9 @@ pub(crate) struct Sql {
     after_help = "In the shell, statements end with `;` and may span lines. \\? lists the shell's own commands."
 )]
 pub(crate) struct Shell {
+    /// What transactions do to each other that change the same row: with `snapshot` the first one commits, and the second one is told or, a statement alone, done again
+    #[arg(long, value_enum, default_value = "snapshot")]
+    pub(crate) isolation: IsolationArgument,
     #[command(flatten)]
     pub(crate) running: Running,
 }

@@ -7,7 +7,7 @@
 //!   others before it stops them. Two that begin at the same time do not both start them.
 
 use crate::{
-    args::{Global, PlacementArgument, Wire},
+    args::{Global, IsolationArgument, PlacementArgument, Wire},
     cluster::{
         ClusterFile, Lifelines,
         otherwise::{check_page_cache, page_cache, start_otherwise},
@@ -301,6 +301,15 @@ impl From<PlacementArgument> for Policy {
             PlacementArgument::RemoteFetch => Self::RemoteFetch,
             PlacementArgument::RemoteProcess => Self::RemoteProcess,
             PlacementArgument::Auto => Self::Auto,
+        }
+    }
+}
+
+impl From<IsolationArgument> for rackscan_engine::Isolation {
+    fn from(isolation: IsolationArgument) -> Self {
+        match isolation {
+            IsolationArgument::Snapshot => Self::Snapshot,
+            IsolationArgument::ReadAtomic => Self::ReadAtomic,
         }
     }
 }

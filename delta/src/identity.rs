@@ -73,6 +73,10 @@ pub fn table_of(prefix: &[u8]) -> Option<TableId> {
 }
 
 impl RowIdentity {
+    /// The row of a table that nobody has inserted: it is deleted from the beginning. Whoever inserts what he has read of the same table writes it, too, so that of two
+    /// who do that at the same time the second one is in conflict.
+    pub const GUARD: Self = Self::Inserted { by: Stamp::FIRST, number: u32::MAX };
+
     /// The key of the row in its table. `None` never happens: keys may be longer.
     #[must_use]
     pub fn key(self, table: TableId) -> Option<Key> {

@@ -23,6 +23,7 @@ use rackscan_format::{
     schema::TableDefinition,
     withheld::{WithheldError, WithheldRows},
 };
+use rackscan_ramp::stamp::Stamp;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -61,14 +62,13 @@ pub struct LayerView {
 }
 
 impl LayerView {
-    /// Which row of a run, or of a segment, has this place.
+    /// Which row of a run, or of a segment, has this place, and the timestamp of its version; [`Stamp::FIRST`] in a segment.
     #[must_use]
-    pub fn identity(&self, segment: SegmentId, row: u32) -> Option<RowIdentity> {
+    pub fn version(&self, segment: SegmentId, row: u32) -> Option<(RowIdentity, Stamp)> {
         if segment < RUNS_FROM {
-            return Some(RowIdentity::Stored { segment, row });
+            return Some((RowIdentity::Stored { segment, row }, Stamp::FIRST));
         }
-        let run = self.runs.iter().find(|run| run.segment() == segment)?;
-        run.rows().get(usize::try_from(row).ok()?).copied()
+        self.runs.iter().find(|run| run.segment() == segment)?.version(row)
     }
 }
 
@@ -167,27 +167,29 @@ impl Layer {
 
     /// New runs of these rows.
     fn lay_out(&mut self, rows: &TableRows, fresh: &[RowIdentity]) -> Result<(), LayerFault> {
-        let (mut run, mut bytes) = (Vec::new(), 0);
+        let (mut run, mut stamps, mut bytes) = (Vec::new(), Vec::new(), 0);
         for identity in fresh {
-            let Some(value) = rows.row(*identity).and_then(|version| version.value.bytes()) else { continue };
+            let Some(version) = rows.row(*identity) else { continue };
+            let Some(value) = version.value.bytes() else { continue };
             if run.len() == RUN_ROWS_MAX || bytes + value.len() > RUN_BYTES_MAX {
-                self.add(&std::mem::take(&mut run))?;
+                self.add(&std::mem::take(&mut run), std::mem::take(&mut stamps))?;
                 bytes = 0;
             }
             let datums = row::decode(&self.definition, value)
                 .map_err(|source| RunFault::Row { row: *identity, source })?;
             bytes += value.len();
             run.push((*identity, datums));
+            stamps.push(version.stamp);
         }
-        self.add(&run)
+        self.add(&run, stamps)
     }
 
-    fn add(&mut self, rows: &[(RowIdentity, Vec<Datum>)]) -> Result<(), LayerFault> {
+    fn add(&mut self, rows: &[(RowIdentity, Vec<Datum>)], stamps: Vec<Stamp>) -> Result<(), LayerFault> {
         if rows.is_empty() {
             return Ok(());
         }
         let segment = self.number();
-        let run = Run::encode(&self.definition, segment, rows, Effort::Quick)?;
+        let run = Run::encode(&self.definition, segment, rows, Effort::Quick)?.with_stamps(stamps);
         self.places.extend(rows.iter().zip(0..).map(|((row, _), place)| (*row, (segment, place))));
         self.runs.push(Arc::new(run));
         Ok(())

@@ -61,6 +61,14 @@ pub enum EngineError {
     /// A table moves into another one.
     #[error("the table was sealed since the transaction began; nothing of it was written: begin it again")]
     Sealed,
+    /// Another transaction has changed a row that this one has read and writes.
+    #[error(
+        "conflict: another transaction has changed rows of table {table:?} that this one has read and changes; nothing of it was written: run it again"
+    )]
+    Conflict {
+        /// The table's name.
+        table: String,
+    },
     /// A table of the transaction is not published any more.
     #[error(
         "table {table:?} was dropped after the transaction began; nothing of the transaction was written: load the table, or leave it out"
@@ -129,7 +137,7 @@ impl EngineError {
             Self::Statement { .. } => "0A000",
             Self::Plan(_) => "42000",
             Self::UnknownTable { .. } | Self::Dropped { .. } => "42P01",
-            Self::Sealed | Self::Replaced { .. } => "40001",
+            Self::Sealed | Self::Replaced { .. } | Self::Conflict { .. } => "40001",
             Self::Memory(_) => "53200",
             Self::TooMuchChanged { .. } | Self::TooMuchDerived { .. } => "54000",
             Self::InTransaction => "25001",
@@ -238,6 +246,7 @@ mod tests {
     fn an_error_that_goes_away_by_running_a_transaction_again_says_so_by_its_code() {
         let table = || "t".to_owned();
         assert_eq!(EngineError::Replaced { table: table() }.sqlstate(), "40001");
+        assert_eq!(EngineError::Conflict { table: table() }.sqlstate(), "40001");
         assert_eq!(EngineError::Sealed.sqlstate(), "40001");
         for gone in [
             EngineError::Dropped { table: table() },

@@ -37,7 +37,7 @@ mod sql_text;
 mod table;
 mod trace;
 
-pub use changes::{FoundRow, RowChange, RowWriter};
+pub use changes::{FoundRow, Isolation, RowChange, RowWriter};
 pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};

@@ -97,6 +97,12 @@ pub(crate) const SUCCESSOR_POLL_TIME: Duration = Duration::from_millis(20);
 pub(crate) const SUCCESSOR_WAIT: Duration = Duration::from_secs(3);
 /// How often a query is begun whose tables become others while it runs.
 pub(crate) const QUERY_ATTEMPTS_MAX: usize = 3;
+/// How often a statement is begun again because another transaction has changed its rows.
+pub(crate) const CONFLICT_ATTEMPTS_MAX: u32 = 256;
+/// The longest pause before that. It is drawn, so that two do not meet again and again.
+pub(crate) const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(64);
+/// Rows of segments that were written since a transaction began, among which its rows are looked for.
+pub(crate) const FOLLOWED_ROWS_MAX: u64 = COMPACTED_ROWS_MAX;
 /// How often a statement is begun again because its table was sealed.
 pub(crate) const SEALED_ATTEMPTS_MAX: usize = 16;
 

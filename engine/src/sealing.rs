@@ -23,9 +23,9 @@ mod work;
 
 use crate::{
     catalog::{Known, Tables},
-    changes::Changes,
+    changes::{Changes, new_segments},
     error::EngineError,
-    limits::{ENDINGS_WAIT_MAX, SUCCESSOR_POLL_TIME, SUCCESSOR_WAIT},
+    limits::{ENDINGS_WAIT_MAX, FOLLOWED_ROWS_MAX, SUCCESSOR_POLL_TIME, SUCCESSOR_WAIT},
     table::Table,
 };
 use background::Background;
@@ -233,6 +233,22 @@ impl Sealer {
             }
         }
         Ok((all, rewritten))
+    }
+
+    /// The rows of segments that a table has and did not have `before`, where nobody has changed them.
+    ///
+    /// # Errors
+    /// [`EngineError::Conflict`] if those are too many to be looked through.
+    pub(crate) async fn rows_since(&self, before: &Table, now: &Table) -> Result<TableRows, EngineError> {
+        let new = new_segments(&before.snapshot, &now.snapshot);
+        if new.is_empty() {
+            return Ok(TableRows::default());
+        }
+        let rows: u64 = new.iter().map(|segment| u64::from(now.snapshot.rows_left(*segment))).sum();
+        if rows > FOLLOWED_ROWS_MAX {
+            return Err(EngineError::Conflict { table: now.definition().name.clone() });
+        }
+        compaction::rows_of(&self.reading, now, &new).await
     }
 
     /// There is no successor by us: perhaps because there is another one.

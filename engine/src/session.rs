@@ -12,6 +12,7 @@
 
 mod answers;
 mod changing;
+mod committing;
 mod deriving;
 mod sealed;
 mod seen;

@@ -33,6 +33,7 @@ use rackscan_format::{
     row_place::RowPlace,
     schema::{ColumnDefinition, TableDefinition},
 };
+use rackscan_ramp::stamp::Stamp;
 use std::sync::Arc;
 
 /// A published table, in one line.
@@ -154,9 +155,9 @@ impl Table {
         &self.snapshot.schema
     }
 
-    /// Which row has this place.
-    pub(crate) fn identity(&self, place: RowPlace) -> Option<RowIdentity> {
-        self.layer.identity(place.segment, place.row)
+    /// Which row has this place, and the timestamp of its version.
+    pub(crate) fn version(&self, place: RowPlace) -> Option<(RowIdentity, Stamp)> {
+        self.layer.version(place.segment, place.row)
     }
 
     /// Whether this is a place in a segment, and not beside them.

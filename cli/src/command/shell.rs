@@ -27,7 +27,7 @@ pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
     if prompt.is_interactive() {
         eprintln!("rackscan {}: \\? for help, \\q to leave", env!("CARGO_PKG_VERSION"));
     }
-    let mut sql_session = SqlSession::default();
+    let mut sql_session = SqlSession::with_isolation(shell.isolation.into());
     while let Some(typed) = prompt.read()? {
         match act(session, &mut sql_session, &mut running, typed) {
             Ok(ControlFlow::Continue(())) => {}

@@ -1,75 +1,6 @@
 //! Shells that are open while other commands load, drop, flush and derive: what is acknowledged is in the table that everybody sees.
 
-use super::support::Data;
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    process::{Child, ChildStdout, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
-    time::Duration,
-};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A shell that waits for the next statement.
-struct OpenShell {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl OpenShell {
-    fn start(data: &Data) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rackscan"));
-        command.arg("--data").arg(data.path().join("data")).args(["shell", "--format", "csv"]);
-        command.env_remove("RUST_LOG").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
-        let stdout: ChildStdout = child.stdout.take().expect("it has a standard output");
-        let (told, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if told.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        Self { child, lines }
-    }
-
-    fn say(&mut self, sql: &str) {
-        let stdin = self.child.stdin.as_mut().expect("it listens");
-        // A shell that has ended says why on its standard error.
-        let _ = writeln!(stdin, "{sql};").and_then(|()| stdin.flush());
-    }
-
-    /// The next line of an answer that contains this.
-    #[track_caller]
-    fn answers(&self, part: &str) {
-        loop {
-            let line = self.lines.recv_timeout(PATIENCE);
-            if line.unwrap_or_else(|error| panic!("{part:?}: {error}")).contains(part) {
-                return;
-            }
-        }
-    }
-
-    /// Ends it; what it failed with, or nothing.
-    fn end(mut self) -> Option<String> {
-        drop(self.child.stdin.take());
-        let mut text = String::new();
-        let read = self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
-        read.expect("it has a standard error").expect("text");
-        let status = self.child.wait().expect("it ends");
-        assert!(!text.contains("panicked"), "{text}");
-        (!status.success()).then_some(text)
-    }
-}
-
-impl Drop for OpenShell {
-    fn drop(&mut self) {
-        // It has ended already, unless the test has failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use super::{shells::OpenShell, support::Data};
 
 const STATEMENTS: [&str; 3] =
     ["insert into t values (50, 50)", "update t set v = 50 where k = 5", "delete from t where k = 5"];
@@ -110,7 +41,7 @@ fn an_open_shell_writes_to_the_table_that_others_have_loaded_dropped_or_flushed_
     for statement in STATEMENTS {
         for done in ["load", "drop", "seal", "view"] {
             load(&data, 1);
-            let mut shell = OpenShell::start(&data);
+            let mut shell = OpenShell::start(&data, &[]);
             shell.say("select sum(v) as s from t");
             shell.answers("10");
             match done {
@@ -145,7 +76,7 @@ fn a_transaction_of_an_open_shell_is_refused_when_its_table_is_loaded_anew_or_dr
     for statement in STATEMENTS {
         for done in ["load", "drop"] {
             load(&data, 1);
-            let mut shell = OpenShell::start(&data);
+            let mut shell = OpenShell::start(&data, &[]);
             shell.say("begin");
             shell.say(statement);
             shell.answers("rows");

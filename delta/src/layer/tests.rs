@@ -108,7 +108,7 @@ fn texts(view: &LayerView, found: &ScanBatch) -> Vec<(RowIdentity, String)> {
     };
     let row = |row: usize| {
         let place = RowPlace::of_number(cell(3, row).parse().unwrap());
-        let identity = view.identity(place.segment, place.row).unwrap();
+        let (identity, _) = view.version(place.segment, place.row).unwrap();
         (identity, format!("{} {} {}", cell(0, row), cell(1, row), cell(2, row)))
     };
     (0..found.batch.num_rows()).map(row).collect()

@@ -12,8 +12,8 @@
 //! - Tables and the rows that belong to them change together: a catalog is used only with rows that were heard after it was read, and rows only with a catalog that
 //!   knows their tables ([`catalogs`]).
 //! - A transaction is visible wholly or not at all, and knows before it commits of nothing that happened after it began but its own writes.
-//! - Two transactions that update a row at the same time do not wait for each other: the later stamp stays. RAMP keeps what is read
-//!   together together; it does not count for a writer that what it has read is still so.
+//! - Two transactions that update a row at the same time do not wait for each other. The first one commits; the second one is in conflict, unless it is
+//!   [`Isolation::ReadAtomic`]: then the later timestamp stays.
 
 mod catalogs;
 mod derive;
@@ -34,19 +34,19 @@ use rackscan_client::{
 };
 use rackscan_delta::{
     derived,
-    identity::table_prefix,
+    identity::{RowIdentity, table_prefix},
     replica::{Replica, TableRows, note_of_successor},
 };
 use rackscan_format::{ids::TableId, schema::TableDefinition};
 use rackscan_ramp::{
     algorithm::{Abortion, Algorithm},
     closing::Closing,
-    item::{Key, SYSTEM_PREFIX, Value},
+    item::{Key, SYSTEM_PREFIX, Value, Write},
     message::{HomeId, Refusal},
     stamp::Stamp,
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -55,7 +55,8 @@ use std::{
 use catalogs::{CatalogRead, Catalogs};
 pub(crate) use derive::has_sums;
 pub(crate) use statement::{ChangeStatement, Verb, old_columns, quoted};
-pub(crate) use transaction::{Row, Transaction};
+pub use transaction::Isolation;
+pub(crate) use transaction::{Care, Row, Transaction, new_segments};
 pub(crate) use values::{encoded, rows_of};
 pub use writer::{FoundRow, RowChange, RowWriter};
 
@@ -291,6 +292,13 @@ impl Changes {
         Ok(Some((moment, Arc::new(sums))))
     }
 
+    /// The newest versions of [`RowIdentity::GUARD`] that are known here, by table.
+    pub(crate) fn guards(&self) -> BTreeMap<TableId, Stamp> {
+        let replica = &lock(&self.followed).replica;
+        let guard = |id: TableId| Some((id, replica.table(id)?.row(RowIdentity::GUARD)?.stamp));
+        replica.tables().filter_map(guard).collect()
+    }
+
     /// Whether a table takes no writes any more, as far as is known here.
     pub(crate) fn is_closed(&self, table: TableId) -> bool {
         lock(&self.followed).replica.is_closed(table)
@@ -349,13 +357,16 @@ impl Changes {
     }
 
     /// Writes what a transaction has.
-    pub(crate) async fn commit(self: &Arc<Self>, transaction: Transaction) -> Result<Written, EngineError> {
-        let changes = Arc::clone(self);
+    pub(crate) async fn commit(
+        self: &Arc<Self>,
+        transaction: &Arc<Transaction>,
+    ) -> Result<Written, EngineError> {
+        let (changes, transaction) = (Arc::clone(self), Arc::clone(transaction));
         self.write(move |stamp| changes.items_of(&transaction, stamp)).await
     }
 
     /// The items of a transaction: rows, and what is derived from them.
-    fn items_of(&self, transaction: &Transaction, stamp: Stamp) -> Result<Vec<(Key, Value)>, EngineError> {
+    fn items_of(&self, transaction: &Transaction, stamp: Stamp) -> Result<Vec<Write>, EngineError> {
         if transaction.needs_what_was_heard() {
             let followed = lock(&self.followed);
             if let Agreement::Unheard(why) = &followed.agreement {
@@ -370,9 +381,9 @@ impl Changes {
     }
 
     /// Writes items in one transaction; they are made for its stamp, again for each attempt.
-    pub(crate) async fn write(
+    pub(crate) async fn write<W: Into<Write> + 'static>(
         self: &Arc<Self>,
-        items: impl FnMut(Stamp) -> Result<Vec<(Key, Value)>, EngineError> + Send + 'static,
+        items: impl FnMut(Stamp) -> Result<Vec<W>, EngineError> + Send + 'static,
     ) -> Result<Written, EngineError> {
         let changes = Arc::clone(self);
         apart(move || {
@@ -447,6 +458,10 @@ impl From<TransactionError> for EngineError {
         } = error
         {
             return Self::Sealed;
+        }
+        if let TransactionError::Conflict { key, .. } = &error {
+            let table = RowIdentity::of(key).ok().flatten().map(|(table, _)| table.to_string());
+            return Self::Conflict { table: table.unwrap_or_default() };
         }
         Self::Transaction(Box::new(error))
     }

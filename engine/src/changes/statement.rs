@@ -7,7 +7,6 @@
 //! - Nothing is changed here: a query comes out.
 //! - No clause of a statement is passed over: those that are not understood are refused.
 
-use super::derive::has_sums;
 use crate::{error::EngineError, table::PLACE_COLUMN};
 use datafusion::sql::{
     parser::Statement,
@@ -121,6 +120,18 @@ impl ChangeStatement {
         names
     }
 
+    /// Whether it inserts what it reads of the same table.
+    pub(crate) fn inserts_what_it_reads(&self) -> bool {
+        let Kind::Insert(statement) = &self.kind else { return false };
+        let Statement::Statement(inner) = statement.as_ref() else { return false };
+        let SqlStatement::Insert(Insert { source: Some(source), .. }) = inner.as_ref() else { return false };
+        let is_it = |name: &ObjectName| match last(name) {
+            Ok(name) if name == self.table => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        visit_relations(source.as_ref(), is_it).is_break()
+    }
+
     pub(crate) fn verb(&self) -> Verb {
         match &self.kind {
             Kind::Insert(_) => Verb::Insert,
@@ -138,17 +149,17 @@ impl ChangeStatement {
     }
 
     /// Of an UPDATE or DELETE, a query over its table with places: the places of the rows, behind them for an UPDATE all columns of
-    /// the table, as they are to be, and if sums need that ([`has_sums`]) all columns as they are.
+    /// the table, as they are to be, and if `with_old` all columns as they are.
     ///
     /// # Errors
     /// A column that the table does not have, or that is set twice.
-    pub(crate) fn select(&self, definition: &TableDefinition) -> Result<String, EngineError> {
+    pub(crate) fn select(&self, definition: &TableDefinition, with_old: bool) -> Result<String, EngineError> {
         match &self.kind {
             Kind::Insert(_) => Ok(String::new()),
             Kind::Update(update) => {
                 let (_, name) = changed(&update.table)?;
                 let mut columns = new_columns(definition, &name, &update.assignments)?;
-                columns.push_str(&old_columns(definition, &name));
+                columns.push_str(&old_columns(definition, &name, with_old));
                 let others = match &update.from {
                     None => &[][..],
                     Some(UpdateTableFromKind::BeforeSet(others) | UpdateTableFromKind::AfterSet(others)) => {
@@ -161,7 +172,7 @@ impl ChangeStatement {
                 let from = deleted_from(delete)?;
                 let (_, name) = changed(from)?;
                 let others = delete.using.as_deref().unwrap_or_default();
-                let columns = old_columns(definition, &name);
+                let columns = old_columns(definition, &name, with_old);
                 Ok(query(&name, &columns, (from, others), delete.selection.as_ref()))
             }
         }
@@ -226,9 +237,9 @@ fn new_columns(
     Ok(columns.enumerate().map(|(at, column)| format!(", {column} AS \"new {at}\"")).collect())
 }
 
-/// All columns of the table, as they are, if sums need them.
-pub(crate) fn old_columns(definition: &TableDefinition, name: &str) -> String {
-    if !has_sums(definition) {
+/// All columns of the table, as they are, if they are wanted.
+pub(crate) fn old_columns(definition: &TableDefinition, name: &str, are_wanted: bool) -> String {
+    if !are_wanted {
         return String::new();
     }
     let columns = definition.columns.iter().enumerate();

@@ -10,7 +10,12 @@
 //! - All statements see the moment at which it began, and its own writes over that.
 //! - Nothing leaves this value before it commits; dropping it is a rollback.
 
-use super::{derive::add_derived, statement::Verb};
+mod moved;
+
+use super::{
+    derive::{add_derived, has_sums},
+    statement::Verb,
+};
 use crate::{
     catalog::{Known, Moment, View},
     deriving::Sums,
@@ -25,7 +30,7 @@ use rackscan_delta::{
 };
 use rackscan_format::{ids::TableId, schema::TableDefinition};
 use rackscan_ramp::{
-    item::{Key, Value},
+    item::{Value, Write},
     stamp::{ClientId, Stamp},
 };
 use std::{
@@ -33,29 +38,60 @@ use std::{
     sync::Arc,
 };
 
+pub(crate) use moved::new_segments;
+
+/// What transactions at the same time may not do to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Each sees one moment; of two that change the same row the first one commits, the second one is told of a conflict.
+    #[default]
+    Snapshot,
+    /// Each sees one moment; of two that change the same row the later timestamp stays.
+    ReadAtomic,
+}
+
+/// What a transaction needs to know of what it changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Care {
+    pub(crate) isolation: Isolation,
+    /// Its rows are found again after a flush; it keeps what they were.
+    pub(crate) outlives_flushes: bool,
+    /// The newest versions of [`RowIdentity::GUARD`], by table, that are not newer than its moment.
+    pub(crate) guards: BTreeMap<TableId, Stamp>,
+}
+
 /// Who inserts rows that have no stamp yet. No clock comes there.
 const PENDING: Stamp = Stamp { time: u64::MAX, client: ClientId(u32::MAX) };
 
 /// A transaction that is not committed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Transaction {
+    care: Care,
     moment: Arc<Moment>,
     /// Tables as its statements see them.
     view: Arc<View>,
     /// What changed rows add to views at its moment.
     sums: Arc<Sums>,
     written: BTreeMap<TableId, Written>,
+    /// Tables to which its writes have followed its rows.
+    followed: BTreeMap<TableId, Table>,
     rows: usize,
     bytes: usize,
 }
 
 /// What was written to one table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Written {
     definition: Arc<TableDefinition>,
     rows: BTreeMap<RowIdentity, Value>,
     /// What segments have of rows that were found there, if that is needed.
     stored: BTreeMap<RowIdentity, Vec<u8>>,
+    /// What was read of rows that were there.
+    read: BTreeMap<RowIdentity, Read>,
+    /// Whether they are written only if they are still what was read.
+    is_conditional: bool,
+    /// The version of [`RowIdentity::GUARD`] that was there, if that is to be so still.
+    guard: Option<Stamp>,
     /// Rows that were inserted.
     inserted: u32,
     /// Rows that do not lie over the table yet.
@@ -64,6 +100,15 @@ struct Written {
     over: Option<Layer>,
     /// How many values were written; later ones are newer.
     writes: u64,
+}
+
+/// A version that was read.
+#[derive(Clone, Debug)]
+struct Read {
+    /// [`Stamp::FIRST`] of one in a segment.
+    stamp: Stamp,
+    /// Its values, if they are kept.
+    values: Option<Vec<u8>>,
 }
 
 /// A row that a statement changes.
@@ -77,16 +122,42 @@ pub(crate) enum Row {
         row: RowIdentity,
         /// Its values; `None` to delete it.
         value: Option<Vec<u8>>,
-        /// What its segment has of it, if it was found there and is needed ([`super::has_sums`]).
-        stored: Option<Vec<u8>>,
+        /// The timestamp of the version that was found; [`Stamp::FIRST`] in a segment.
+        stamp: Stamp,
+        /// The values that were found, if they are needed.
+        old: Option<Vec<u8>>,
     },
 }
 
 impl Transaction {
     /// One that begins at this moment.
-    pub(crate) fn at(moment: Arc<Moment>, sums: Arc<Sums>) -> Self {
+    pub(crate) fn at(moment: Arc<Moment>, sums: Arc<Sums>, care: Care) -> Self {
         let view = Arc::clone(&moment.view);
-        Self { moment, view, sums, written: BTreeMap::new(), rows: 0, bytes: 0 }
+        Self {
+            care,
+            moment,
+            view,
+            sums,
+            written: BTreeMap::new(),
+            followed: BTreeMap::new(),
+            rows: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Whether statements have to say what the rows were that they change.
+    pub(crate) fn needs_old(&self, table: &TableDefinition) -> bool {
+        self.care.outlives_flushes || has_sums(table)
+    }
+
+    /// From now on it is in conflict with others that insert what they read of this table.
+    pub(crate) fn guard(&mut self, table: &Table) {
+        if self.care.isolation == Isolation::Snapshot {
+            let definition = table.definition();
+            let guard = self.care.guards.get(&definition.id).copied().unwrap_or(Stamp::FIRST);
+            let written = self.written.entry(definition.id).or_insert_with(|| Written::of(definition));
+            written.guard = Some(guard);
+        }
     }
 
     /// What changed rows add to views, as it sees them.
@@ -109,7 +180,8 @@ impl Transaction {
     /// # Errors
     /// More than a transaction may write; then nothing of them is.
     pub(crate) fn write(&mut self, table: &Table, rows: Vec<Row>) -> Result<(), EngineError> {
-        let bytes: usize = rows.iter().map(Row::bytes).sum();
+        let has_sums = has_sums(table.definition());
+        let bytes: usize = rows.iter().map(|row| row.bytes(has_sums)).sum();
         let (rows_after, bytes_after) = (self.rows + rows.len(), self.bytes + bytes);
         if rows_after > TRANSACTION_ROWS_MAX || bytes_after > TRANSACTION_BYTES_MAX {
             return Err(EngineError::TooMuchChanged { rows: rows_after, bytes: bytes_after });
@@ -117,6 +189,7 @@ impl Transaction {
         (self.rows, self.bytes) = (rows_after, bytes_after);
         let definition = table.definition();
         let written = self.written.entry(definition.id).or_insert_with(|| Written::of(definition));
+        written.is_conditional = self.care.isolation == Isolation::Snapshot;
         for row in rows {
             let (identity, value) = match row {
                 Row::New(value) => {
@@ -124,9 +197,14 @@ impl Transaction {
                     written.inserted += 1;
                     (identity, Some(value))
                 }
-                Row::Known { row, value, stored } => {
-                    if let Some(stored) = stored {
-                        written.stored.insert(row, stored);
+                Row::Known { row, value, stamp, old } => {
+                    let is_own = written.rows.contains_key(&row);
+                    if has_sums && stamp == Stamp::FIRST && !is_own {
+                        written.stored.extend(old.clone().map(|old| (row, old)));
+                    }
+                    if !is_own {
+                        let values = old.filter(|_| self.care.outlives_flushes);
+                        written.read.insert(row, Read { stamp, values });
                     }
                     (row, value)
                 }
@@ -196,9 +274,10 @@ impl Transaction {
     ///
     /// # Errors
     /// What cannot be derived ([`add_derived`]), and more items than a transaction may write.
-    pub(crate) fn items(&self, stamp: Stamp, replica: &Replica) -> Result<Vec<(Key, Value)>, EngineError> {
-        let mut items = Vec::with_capacity(self.rows);
-        for (table, Written { definition, rows, stored, .. }) in &self.written {
+    pub(crate) fn items(&self, stamp: Stamp, replica: &Replica) -> Result<Vec<Write>, EngineError> {
+        let mut items: Vec<Write> = Vec::with_capacity(self.rows);
+        for (table, written) in &self.written {
+            let Written { definition, rows, stored, read, .. } = written;
             let rows = rows.iter().map(|(identity, value)| (*identity, value.clone()));
             let rows = rows.filter_map(|(identity, value)| match identity {
                 // It was never there for anybody else.
@@ -210,9 +289,18 @@ impl Transaction {
             });
             let rows: Vec<(RowIdentity, Value)> = rows.collect();
             if !definition.derived.is_empty() {
-                add_derived(definition, &rows, stored, replica, &mut items)?;
+                let mut derived = Vec::new();
+                add_derived(definition, &rows, stored, replica, &mut derived)?;
+                items.extend(derived.into_iter().map(Write::from));
             }
-            items.extend(rows.into_iter().filter_map(|(row, value)| Some((row.key(*table)?, value))));
+            items.extend(rows.into_iter().filter_map(|(row, value)| {
+                let read = read.get(&row).filter(|_| written.is_conditional);
+                Some(Write { key: row.key(*table)?, value, expected: read.map(|read| read.stamp) })
+            }));
+            items.extend(written.guard.and_then(|guard| {
+                let key = RowIdentity::GUARD.key(*table)?;
+                Some(Write { key, value: Value::DELETED, expected: Some(guard) })
+            }));
         }
         if items.len() > TRANSACTION_ITEMS_MAX {
             return Err(EngineError::TooMuchDerived { rows: self.rows, items: items.len() });
@@ -227,6 +315,9 @@ impl Written {
             definition: Arc::clone(definition),
             rows: BTreeMap::new(),
             stored: BTreeMap::new(),
+            read: BTreeMap::new(),
+            is_conditional: false,
+            guard: None,
             inserted: 0,
             fresh: Vec::new(),
             over: None,
@@ -236,12 +327,13 @@ impl Written {
 }
 
 impl Row {
-    fn bytes(&self) -> usize {
+    fn bytes(&self, has_sums: bool) -> usize {
         match self {
             Self::New(value) => value.len(),
-            Self::Known { value, stored, .. } => {
+            Self::Known { value, stamp, old, .. } => {
                 let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
-                bytes(value) + bytes(stored)
+                let is_kept = has_sums && *stamp == Stamp::FIRST;
+                bytes(value) + if is_kept { bytes(old) } else { 0 }
             }
         }
     }
@@ -249,14 +341,16 @@ impl Row {
     /// What becomes of rows, by their identities or new.
     pub(crate) fn of(
         verb: Verb,
-        identity: Option<RowIdentity>,
+        version: Option<(RowIdentity, Stamp)>,
         value: Option<Vec<u8>>,
-        stored: Option<Vec<u8>>,
+        old: Option<Vec<u8>>,
     ) -> Option<Self> {
-        match (verb, identity) {
+        match (verb, version) {
             (Verb::Insert, _) => value.map(Self::New),
-            (Verb::Update, Some(row)) if value.is_some() => Some(Self::Known { row, value, stored }),
-            (Verb::Delete, Some(row)) => Some(Self::Known { row, value: None, stored }),
+            (Verb::Update, Some((row, stamp))) if value.is_some() => {
+                Some(Self::Known { row, value, stamp, old })
+            }
+            (Verb::Delete, Some((row, stamp))) => Some(Self::Known { row, value: None, stamp, old }),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@
 
 use super::{
     Changes,
-    transaction::{Row, Transaction},
+    transaction::{Care, Isolation, Row, Transaction},
 };
 use crate::{
     catalog::{Known, View},
@@ -18,6 +18,7 @@ use rackscan_delta::{
     row::{Datum, encode},
 };
 use rackscan_format::ids::TableId;
+use rackscan_ramp::stamp::Stamp;
 use std::sync::Arc;
 
 /// A row that was found ([`crate::Engine::rows_with_keys`]).
@@ -80,7 +81,9 @@ impl RowWriter {
     /// A row that does not fit its table, too many of them, and why it could not be committed. After [`EngineError::Sealed`] nothing was written, and rows
     /// that were found before have other identities: [`crate::Engine::renew_writer`].
     pub fn write(&mut self, changes: Vec<(&str, Vec<RowChange>)>) -> Result<Written, EngineError> {
-        let mut transaction = Transaction::at(Arc::default(), Arc::default());
+        // Rows were found long before: whoever deletes one that has changed since deletes what it has become.
+        let blind = Care { isolation: Isolation::ReadAtomic, ..Care::default() };
+        let mut transaction = Transaction::at(Arc::default(), Arc::default(), blind);
         for (name, changes) in changes {
             let table = self.table(name)?;
             let row = |change| match change {
@@ -88,7 +91,8 @@ impl RowWriter {
                     .map(Row::New)
                     .map_err(|fault| EngineError::Execution(fault.to_string())),
                 RowChange::Delete(FoundRow { identity, stored }) => {
-                    Ok(Row::Known { row: identity, value: None, stored })
+                    let stamp = Stamp::FIRST;
+                    Ok(Row::Known { row: identity, value: None, stamp, old: stored })
                 }
             };
             let rows = changes.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;

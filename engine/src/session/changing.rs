@@ -13,15 +13,17 @@
 use super::{
     Engine, QueryOutcome, Seen,
     answers::{counted, formatted, lines, said},
+    committing::pause_after,
     statement::{Parsed, classify},
 };
 use crate::{
     catalog::{Known, View},
     changes::{
-        ChangeStatement, FoundRow, Row, RowWriter, Transaction, Verb, encoded, has_sums, old_columns, quoted,
+        Care, ChangeStatement, FoundRow, Isolation, Row, RowWriter, Transaction, Verb, encoded, has_sums,
+        old_columns, quoted,
     },
     error::EngineError,
-    limits::{QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
+    limits::{CONFLICT_ATTEMPTS_MAX, QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
@@ -32,7 +34,7 @@ use datafusion::{
     },
     sql::parser::{DFParserBuilder, Statement},
 };
-use rackscan_format::{ids::TableId, row_place::RowPlace};
+use rackscan_format::row_place::RowPlace;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -43,9 +45,16 @@ use std::{
 #[derive(Debug, Default)]
 pub struct SqlSession {
     open: Option<Transaction>,
+    isolation: Isolation,
 }
 
 impl SqlSession {
+    /// One whose transactions are kept apart so.
+    #[must_use]
+    pub fn with_isolation(isolation: Isolation) -> Self {
+        Self { open: None, isolation }
+    }
+
     /// Whether a transaction has begun that is neither committed nor given up.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -109,7 +118,7 @@ impl Engine {
             }
             Parsed::Change(change) => match &mut session.open {
                 Some(open) => self.change(open, &change, started).await,
-                None => self.change_alone(&change, started).await,
+                None => self.change_alone(&change, session.isolation, started).await,
             },
             Parsed::Begin if session.is_open() => Err(EngineError::InTransaction),
             Parsed::Derive(_) if session.is_open() => Err(EngineError::Statement {
@@ -119,17 +128,15 @@ impl Engine {
             Parsed::Derive(statement) => self.derive(&statement, started).await,
             Parsed::Begin => {
                 self.now().await?;
+                let (isolation, guards) = (session.isolation, self.changes.guards());
+                let care = Care { isolation, outlives_flushes: true, guards };
                 let (moment, sums) = self.changes.sums(&self.tables, None).await?;
-                session.open = Some(Transaction::at(moment, sums));
+                session.open = Some(Transaction::at(moment, sums, care));
                 Ok(said("begun", started))
             }
             Parsed::Commit => {
                 let open = session.open.take().ok_or(EngineError::NoTransaction)?;
-                let tables = open.named();
-                match self.commit(open).await {
-                    Err(EngineError::Sealed) => Err(self.what_became(&tables).await?),
-                    done => Ok(said(&done?, started)),
-                }
+                Ok(said(&self.commit_through_flushes(open).await?, started))
             }
             Parsed::Rollback => {
                 session.open.take().ok_or(EngineError::NoTransaction)?;
@@ -180,7 +187,7 @@ impl Engine {
         let mut text = format!(
             "SELECT {}, CAST({column} AS BIGINT) AS \"key\"{} FROM {name} WHERE {column} IN ({})",
             quoted(PLACE_COLUMN),
-            old_columns(known.definition(), &name),
+            old_columns(known.definition(), &name, has_sums(known.definition())),
             keys.join(", ")
         );
         if let (Some(first), Some(last)) = (first, last) {
@@ -194,7 +201,7 @@ impl Engine {
             for ((place, key), stored) in numbers(0).iter().zip(numbers(1)).zip(stored) {
                 let place = RowPlace::of_number(*place);
                 let stored = stored.filter(|_| known.is_in_segment(place));
-                let row = known.identity(place).map(|identity| FoundRow { identity, stored });
+                let row = known.version(place).map(|(identity, _)| FoundRow { identity, stored });
                 found.entry(*key).or_default().extend(row);
             }
         }
@@ -250,45 +257,6 @@ impl Engine {
         self.collect(statement, started, seen).await
     }
 
-    /// Why participants take no writes to one of these tables any more.
-    async fn what_became(&self, tables: &[(String, TableId)]) -> Result<EngineError, EngineError> {
-        for (name, id) in tables {
-            self.refresh().await?;
-            if self.changes.is_closed(*id) {
-                self.sealer.wait_for_successor(name, Some(*id)).await?;
-            }
-            if let Some(why) = self.is_gone(name, *id) {
-                return Ok(why);
-            }
-        }
-        Ok(EngineError::Sealed)
-    }
-
-    /// Why a table that was there is not, under any id; `None` if it is, or has only been flushed.
-    fn is_gone(&self, name: &str, id: TableId) -> Option<EngineError> {
-        let (moment, table) = (self.tables.moment(), name.to_owned());
-        match moment.stored(name) {
-            Some(Known::Whole(now) | Known::Unreadable(now, _)) => {
-                (!self.changes.descends(now.definition(), id)).then_some(EngineError::Replaced { table })
-            }
-            // Nobody knows until its nodes are back.
-            Some(Known::Broken(_)) => None,
-            Some(Known::View(_)) => Some(EngineError::Replaced { table }),
-            None => Some(EngineError::Dropped { table }),
-        }
-    }
-
-    /// Why a query of a transaction cannot be answered any more over the tables that it sees.
-    fn why_not(&self, statement: &Statement, seen: &View) -> EngineError {
-        let references = self.state.resolve_table_references(statement).unwrap_or_default();
-        let ids = references.iter().filter_map(|reference| {
-            let name = reference.table();
-            let known = seen.get(name).filter(|known| !matches!(known, Known::View(_)))?;
-            Some((name, known.id()?))
-        });
-        ids.into_iter().find_map(|(name, id)| self.is_gone(name, id)).unwrap_or(EngineError::Sealed)
-    }
-
     /// Whether a table is another one by now.
     async fn has_moved(&self, before: &View) -> bool {
         let is_known = self.refresh().await.is_ok();
@@ -308,27 +276,41 @@ impl Engine {
     async fn change_alone(
         &self,
         change: &ChangeStatement,
+        isolation: Isolation,
         started: Instant,
     ) -> Result<QueryOutcome, EngineError> {
-        for _ in 0..SEALED_ATTEMPTS_MAX {
+        let (mut flushes, mut conflicts) = (0, 0);
+        while flushes < SEALED_ATTEMPTS_MAX {
             if !self.now().await?.view.contains_key(&change.table) {
                 // It may have been loaded since the catalog was read.
                 self.refresh().await?;
             }
             // Those that it does not refer to would be added up for nobody.
             let relations = change.relations();
+            let guards = if change.inserts_what_it_reads() { self.changes.guards() } else { BTreeMap::new() };
+            let care = Care { isolation, outlives_flushes: false, guards };
             let (moment, sums) = self.changes.sums(&self.tables, Some(relations)).await?;
-            let mut alone = Transaction::at(Arc::clone(&moment), sums);
+            let mut alone = Transaction::at(Arc::clone(&moment), sums, care);
             let outcome = match self.change(&mut alone, change, started).await {
                 Err(error) if error.may_be_of_another_time() && self.has_moved(&moment.view).await => {
+                    flushes += 1;
                     continue;
                 }
                 outcome => outcome?,
             };
-            match self.commit(alone).await {
+            match self.commit(&Arc::new(alone)).await {
                 // What the statement says is done again over the successor: its rows have other identities.
                 Err(EngineError::Sealed) => {
+                    flushes += 1;
                     self.sealer.wait_for_successor(&change.table, moment.id(&change.table)).await?;
+                }
+                // Over what is there now.
+                Err(EngineError::Conflict { .. }) if conflicts < CONFLICT_ATTEMPTS_MAX => {
+                    conflicts += 1;
+                    pause_after(conflicts).await;
+                }
+                Err(EngineError::Conflict { .. }) => {
+                    return Err(EngineError::Conflict { table: change.table.clone() });
                 }
                 done => return done.map(|_| outcome),
             }
@@ -348,13 +330,17 @@ impl Engine {
             Some(known) => Arc::clone(known.whole()?),
             None => return Err(self.unknown_table(&change.table)),
         };
+        let with_old = transaction.needs_old(table.definition());
         let statement = match change.insert() {
             Some(insert) => insert.clone(),
-            None => self.parse(&change.select(table.definition())?)?,
+            None => self.parse(&change.select(table.definition(), with_old)?)?,
         };
+        if change.inserts_what_it_reads() {
+            transaction.guard(&table);
+        }
         seen.placed = change.insert().is_none().then(|| change.table.clone());
         let outcome = self.collect(statement, started, seen).await?;
-        let rows = rows_of(change.verb(), &table, &outcome.batches)?;
+        let rows = rows_of(change.verb(), &table, with_old, &outcome.batches)?;
         let count = rows.len() as u64;
         transaction.write(&table, rows)?;
         let elapsed = started.elapsed();
@@ -362,16 +348,6 @@ impl Engine {
             report: QueryReport { elapsed, ..outcome.report },
             ..counted(change.verb(), count, started)
         })
-    }
-
-    /// Writes what a transaction has; says as which one.
-    async fn commit(&self, transaction: Transaction) -> Result<String, EngineError> {
-        if transaction.is_empty() {
-            return Ok("committed; nothing was written".to_owned());
-        }
-        let written = self.changes.commit(transaction).await?;
-        self.seal_what_is_due();
-        Ok(format!("committed by {}", written.stamp))
     }
 }
 
@@ -382,7 +358,12 @@ fn seen_by(transaction: &mut Transaction) -> Seen {
 }
 
 /// What becomes of the rows that a statement's query has found.
-fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row>, EngineError> {
+fn rows_of(
+    verb: Verb,
+    table: &Table,
+    with_old: bool,
+    batches: &[RecordBatch],
+) -> Result<Vec<Row>, EngineError> {
     let definition = table.definition();
     let width = definition.columns.len();
     let (mut rows, mut places) = (Vec::new(), BTreeSet::new());
@@ -394,8 +375,8 @@ fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row
             Verb::Insert | Verb::Update => (width, first + width),
         };
         let values = values_of(table, batch, first, new > 0)?;
-        let stored = values_of(table, batch, old, placed.is_some() && has_sums(definition))?;
-        for (row, (value, stored)) in values.into_iter().zip(stored).enumerate() {
+        let olds = values_of(table, batch, old, placed.is_some() && with_old)?;
+        for (row, (value, old)) in values.into_iter().zip(olds).enumerate() {
             let place = placed.map(|places| places.value(row));
             if place.is_some_and(|place| !places.insert(place)) && verb == Verb::Update {
                 let name = &definition.name;
@@ -403,10 +384,8 @@ fn rows_of(verb: Verb, table: &Table, batches: &[RecordBatch]) -> Result<Vec<Row
                     "a row of {name} would be updated twice by one statement: join it with one row of each other table"
                 )));
             }
-            let place = place.map(RowPlace::of_number);
-            let stored = stored.filter(|_| place.is_some_and(|place| table.is_in_segment(place)));
-            let identity = place.and_then(|place| table.identity(place));
-            rows.extend(Row::of(verb, identity, value, stored));
+            let version = place.and_then(|place| table.version(RowPlace::of_number(place)));
+            rows.extend(Row::of(verb, version, value, old));
         }
     }
     Ok(rows)

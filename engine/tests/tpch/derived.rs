@@ -342,7 +342,7 @@ async fn a_transaction_sees_views_as_of_its_beginning_until_it_changes_their_tab
     // What a view says may be written, too.
     let copied = "insert into region select 10 + n_regionkey, 'copied', cast(rows as varchar) from n";
     assert_eq!(engine.sql_in(&mut mine, copied).await.unwrap().rows(), 1);
-    engine.sql_in(&mut mine, "delete from nation where n_nationkey = 3").await.unwrap();
+    engine.sql_in(&mut mine, "delete from nation where n_nationkey = 0").await.unwrap();
     let error = engine.sql_in(&mut mine, rows).await.map(|outcome| outcome.rows()).unwrap_err();
     assert!(error.to_string().contains("n after its table was changed in this transaction"), "{error}");
     assert_eq!(one(&engine, &mut mine, "select count(*) from nation").await.unwrap(), 24);

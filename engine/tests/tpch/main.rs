@@ -5,6 +5,7 @@ mod bounced;
 mod changed;
 mod clocks;
 mod cluster;
+mod conflicts;
 mod derived;
 mod every_query;
 mod explained;

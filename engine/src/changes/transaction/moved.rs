@@ -1,0 +1,104 @@
+//! Where do the rows lie that a transaction has read, after their tables were flushed?
+//!
+//! ```text
+//! in a segment that the successor has, and nobody changed it  -> where it lay
+//! else                                                        -> in a segment that was written since, by its values
+//! ```
+//!
+//! A row that nobody has changed since has the values that the transaction has read. Rows with the same values are all the same to a statement, so any of them will do,
+//! each once.
+//!
+//! Invariants
+//! - A row that another transaction has changed or deleted since is not found: that is a conflict.
+//! - What is found is written on the condition that nobody has changed it where it lies now.
+
+use super::{PENDING, Read, Transaction, Written};
+use crate::{changes::has_sums, error::EngineError, snapshot::TableSnapshot, table::Table};
+use rackscan_delta::{identity::RowIdentity, replica::TableRows};
+use rackscan_format::ids::{SegmentId, TableId};
+use rackscan_ramp::stamp::Stamp;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// Segments that a table has and did not have before. Numbers alone may have been given twice.
+pub(crate) fn new_segments(before: &TableSnapshot, now: &TableSnapshot) -> BTreeSet<SegmentId> {
+    let old: BTreeSet<(TableId, SegmentId)> =
+        before.stored().map(|(_, directory)| (directory.table, directory.segment)).collect();
+    let segments = now.stored().map(|(_, directory)| (directory.table, directory.segment));
+    segments.filter(|segment| !old.contains(segment)).map(|(_, segment)| segment).collect()
+}
+
+impl Transaction {
+    /// The table `id` as it was when the transaction began, or when its writes followed its rows there.
+    pub(crate) fn seen(&self, id: TableId) -> Option<&Table> {
+        if let Some(table) = self.followed.get(&id) {
+            return Some(table);
+        }
+        let known = self.moment.stored(self.moment.name(id)?)?;
+        known.whole().ok().map(|table| &**table)
+    }
+
+    /// Writes to `now` what was written to the table `id`, of which it has come by flushes. `rows` are those of its new segments that nobody has changed.
+    ///
+    /// # Errors
+    /// [`EngineError::Conflict`].
+    pub(crate) fn follow(&mut self, id: TableId, now: &Table, rows: &TableRows) -> Result<(), EngineError> {
+        let Some(written) = self.written.get(&id) else { return Ok(()) };
+        let conflict = || EngineError::Conflict { table: now.definition().name.clone() };
+        // What was inserted under this condition before the flush is not known any more.
+        if written.guard.is_some() {
+            return Err(conflict());
+        }
+        let before = self.seen(id).map(|table| &*table.snapshot).ok_or_else(conflict)?;
+        let mut places: HashMap<&[u8], VecDeque<RowIdentity>> = HashMap::new();
+        for (row, version) in rows.rows() {
+            if let Some(bytes) = version.value.bytes() {
+                places.entry(bytes).or_default().push_back(row);
+            }
+        }
+        let mut moved = Written::of(now.definition());
+        (moved.inserted, moved.is_conditional) = (written.inserted, written.is_conditional);
+        for (row, value) in &written.rows {
+            if matches!(row, RowIdentity::Inserted { by: PENDING, .. }) {
+                moved.rows.insert(*row, value.clone());
+                continue;
+            }
+            let read = written.read.get(row).ok_or_else(conflict)?;
+            let stays = stays(*row, read, (before, &now.snapshot), written.is_conditional);
+            let to = if stays {
+                *row
+            } else {
+                let found = read.values.as_deref().and_then(|values| places.get_mut(values)?.pop_front());
+                found.ok_or_else(conflict)?
+            };
+            if has_sums(now.definition()) {
+                moved.stored.insert(to, read.values.clone().ok_or_else(conflict)?);
+            }
+            moved.rows.insert(to, value.clone());
+            moved.read.insert(to, Read { stamp: Stamp::FIRST, values: read.values.clone() });
+        }
+        self.written.remove(&id);
+        self.followed.insert(now.definition().id, now.clone());
+        self.written.insert(now.definition().id, moved);
+        Ok(())
+    }
+}
+
+/// Whether a row lies where it lay: in a segment, as nobody has changed it. Who writes without conditions takes it also if it has changed beside the segments.
+fn stays(
+    row: RowIdentity,
+    read: &Read,
+    (before, now): (&TableSnapshot, &TableSnapshot),
+    is_conditional: bool,
+) -> bool {
+    let RowIdentity::Stored { segment, row } = row else { return false };
+    let written_under = |snapshot: &TableSnapshot| {
+        snapshot
+            .stored()
+            .find(|(_, directory)| directory.segment == segment)
+            .map(|(_, directory)| directory.table)
+    };
+    let gone = if is_conditional { &now.withheld } else { &*now.sealed };
+    read.stamp == Stamp::FIRST
+        && written_under(now).is_some_and(|table| written_under(before) == Some(table))
+        && gone.get(&segment).is_none_or(|rows| !rows.contains(row))
+}

@@ -1,0 +1,121 @@
+//! How does a transaction commit while others change its rows, or flush, replace and drop its tables?
+//!
+//! ```text
+//! PREPARE -> committed
+//!        \-> closed: flushed  -> the same writes, to where the rows lie now -> PREPARE
+//!        |           replaced, dropped -> refused
+//!        \-> conflict -> refused; a statement alone is done again
+//! ```
+//!
+//! Invariant: a transaction that is refused has written nothing.
+
+use super::Engine;
+use crate::{
+    catalog::{Known, View},
+    changes::Transaction,
+    error::EngineError,
+    limits::{CONFLICT_PAUSE_MAX, SEALED_ATTEMPTS_MAX},
+};
+use datafusion::sql::parser::Statement;
+use rackscan_format::ids::TableId;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+impl Engine {
+    /// Writes what a transaction has; says as which one.
+    pub(super) async fn commit(&self, transaction: &Arc<Transaction>) -> Result<String, EngineError> {
+        if transaction.is_empty() {
+            return Ok("committed; nothing was written".to_owned());
+        }
+        let written = self.changes.commit(transaction).await?;
+        self.seal_what_is_due();
+        Ok(format!("committed by {}", written.stamp))
+    }
+
+    /// The same for the transaction of a session: its writes follow its rows through flushes.
+    pub(super) async fn commit_through_flushes(&self, open: Transaction) -> Result<String, EngineError> {
+        let mut open = Arc::new(open);
+        for attempt in 1.. {
+            let error = match self.commit(&open).await {
+                Err(error @ (EngineError::Sealed | EngineError::Conflict { .. })) => error,
+                done => return done,
+            };
+            let is_conflict = matches!(error, EngineError::Conflict { .. });
+            let mut next = Transaction::clone(&open);
+            let has_moved = self.follow_flushes(&mut next).await?;
+            if attempt >= SEALED_ATTEMPTS_MAX || (is_conflict && !has_moved) {
+                return Err(match (error, open.named().as_slice()) {
+                    (EngineError::Conflict { .. }, [(table, _)]) => {
+                        EngineError::Conflict { table: table.clone() }
+                    }
+                    (error, _) => error,
+                });
+            }
+            open = Arc::new(next);
+        }
+        Err(EngineError::Sealed)
+    }
+
+    /// Lets a transaction write to what has come by flushes of the tables that it has written to; whether there is any such.
+    async fn follow_flushes(&self, open: &mut Transaction) -> Result<bool, EngineError> {
+        let mut has_moved = false;
+        for (name, id) in open.named() {
+            self.refresh().await?;
+            if self.changes.is_closed(id) {
+                self.sealer.wait_for_successor(&name, Some(id)).await?;
+            }
+            if let Some(why) = self.is_gone(&name, id) {
+                return Err(why);
+            }
+            let view = self.tables.view();
+            let Some(now) = view.get(&name).map(Known::whole).transpose()? else { continue };
+            let Some(before) = open.seen(id).cloned() else { continue };
+            if now.definition().id == id {
+                continue;
+            }
+            match self.sealer.rows_since(&before, now).await {
+                Ok(rows) => open.follow(id, now, &rows)?,
+                // It was flushed again meanwhile.
+                Err(error) if error.may_be_of_another_time() => {}
+                Err(error) => return Err(error),
+            }
+            has_moved = true;
+        }
+        Ok(has_moved)
+    }
+
+    /// Why a table that was there is not, under any id; `None` if it is, or has only been flushed.
+    fn is_gone(&self, name: &str, id: TableId) -> Option<EngineError> {
+        let (moment, table) = (self.tables.moment(), name.to_owned());
+        match moment.stored(name) {
+            Some(Known::Whole(now) | Known::Unreadable(now, _)) => {
+                (!self.changes.descends(now.definition(), id)).then_some(EngineError::Replaced { table })
+            }
+            // Nobody knows until its nodes are back.
+            Some(Known::Broken(_)) => None,
+            Some(Known::View(_)) => Some(EngineError::Replaced { table }),
+            None => Some(EngineError::Dropped { table }),
+        }
+    }
+
+    /// Why a query of a transaction cannot be answered any more over the tables that it sees.
+    pub(super) fn why_not(&self, statement: &Statement, seen: &View) -> EngineError {
+        let references = self.state.resolve_table_references(statement).unwrap_or_default();
+        let ids = references.iter().filter_map(|reference| {
+            let name = reference.table();
+            let known = seen.get(name).filter(|known| !matches!(known, Known::View(_)))?;
+            Some((name, known.id()?))
+        });
+        ids.into_iter().find_map(|(name, id)| self.is_gone(name, id)).unwrap_or(EngineError::Sealed)
+    }
+}
+
+/// A pause that grows with the number of conflicts and is drawn, so that two do not meet again.
+pub(super) async fn pause_after(conflicts: u32) {
+    let longest = CONFLICT_PAUSE_MAX.min(Duration::from_millis(1 << conflicts.min(16)));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // The clock's last digits are as good as any, and differ from process to process.
+    tokio::time::sleep(longest * (now.subsec_nanos() / 64 % 1024) / 1024).await;
+}
