@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rackscan_fabric::{Address, ClusterKey, WallClock, Wire};
+use rackscan_fabric::{Address, ClusterKey, WallClock, Wire, raise_descriptor_limit};
 use rackscan_format::{
     ids::NodeId,
     limits::CLUSTER_NODES_MAX,
@@ -156,6 +156,8 @@ impl Cluster {
     /// # Errors
     /// The first node that cannot be reached or is not who it should be, with its address and what to do.
     pub async fn connect(options: ClusterOptions) -> Result<Self, ClientError> {
+        // Each connection takes some, and a query opens files beside them.
+        raise_descriptor_limit();
         let endpoints = checked(&options)?;
         let memory = TargetPool::new(options.memory_bytes)?;
         let (begun, mut dialling) = (Instant::now(), Vec::new());

@@ -89,14 +89,25 @@ impl Dial {
 
     /// What is asked of every node before anything else.
     fn greet(&self, mut connection: Connection, deadline: Instant) -> Result<Line, ClientError> {
-        let target = self.register(&mut connection, deadline)?;
-        let status = self.ask_status(&mut connection, deadline)?;
+        let target = self.register(&mut connection, deadline);
+        let asked = target.and_then(|target| Ok((target, self.ask_status(&mut connection, deadline)?)));
+        let (target, status) = asked.map_err(|error| self.farewell(&mut connection).unwrap_or(error))?;
         self.check(&status)?;
         let has_cache = self.reads_cache && status.cache.budget_bytes > 0;
         let cache = if has_cache { self.open_cache(&mut connection, deadline)? } else { None };
         let posts = if self.posts { self.open_posts(&mut connection, deadline)? } else { None };
         tracing::debug!(node = %self.node, address = %self.address, version = status.version, "connected");
         Ok(Line { connection, target, status, cache, posts })
+    }
+
+    /// Why the node has ended a connection on which nothing was answered, if it has said so.
+    fn farewell(&self, connection: &mut Connection) -> Option<ClientError> {
+        let mut events = Vec::new();
+        connection.poll(&mut events);
+        events.into_iter().find_map(|event| match event {
+            Event::Message { bytes } => self.read_answer("status", &bytes).err(),
+            _ => None,
+        })
     }
 
     fn register(&self, connection: &mut Connection, deadline: Instant) -> Result<RemoteRegion, ClientError> {

@@ -376,6 +376,12 @@ impl ClientError {
         matches!(self, Self::Unresponsive { .. })
     }
 
+    /// Whether the node has as many connections as it may have. It is there, and another one may find room later.
+    #[must_use]
+    pub fn is_too_many_connections(&self) -> bool {
+        matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::TooManyConnections)
+    }
+
     /// The node that the error is about, if it is about one.
     #[must_use]
     pub fn node(&self) -> Option<NodeId> {

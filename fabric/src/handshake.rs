@@ -29,7 +29,7 @@ use crate::{
 pub const FABRIC_MAGIC: [u8; 8] = *b"RSFABRIC";
 
 /// Version of everything that this crate says to a peer; peers of different versions do not connect.
-pub const FABRIC_VERSION: u32 = 2;
+pub const FABRIC_VERSION: u32 = 3;
 
 const PREFIX_BYTES: usize = 16;
 const NONCE_BYTES: usize = 32;

@@ -87,6 +87,7 @@ mod address;
 mod completion;
 mod connection;
 mod counters;
+mod descriptors;
 mod doorbell;
 mod error;
 mod guarded;
@@ -118,6 +119,7 @@ pub use address::{Address, Wire};
 pub use completion::{Done, Event};
 pub use connection::Connection;
 pub use counters::Counters;
+pub use descriptors::{CONNECTION_DESCRIPTORS, raise_descriptor_limit};
 pub use error::{
     AddressError, BatchError, ClusterKeyError, ConnectError, DeviceError, Ending, ListenError,
     OperationError, OutOfBounds, PostError, RegionError, RegisterError,

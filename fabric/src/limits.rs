@@ -35,8 +35,9 @@ pub const REGISTRATIONS_MAX: usize = 1024;
 /// Events that one call of `poll` hands out at most.
 pub const EVENTS_PER_POLL_MAX: usize = 256;
 
-/// The data part of a `shm` message ring, in bytes; a power of two so that positions wrap by masking.
-pub const SHM_RING_BYTES: usize = 256 * 1024;
+/// The data part of a `shm` message ring, in bytes; a power of two so that positions wrap by masking. Each client of a node has
+/// one for replies, so it is short: longer messages pass through it in parts.
+pub const SHM_RING_BYTES: usize = 64 * 1024;
 
 /// How long `wait` polls a `shm` connection before it sleeps, in microseconds. Every poll that finds nothing yields the
 /// processor.
@@ -44,7 +45,7 @@ pub const SHM_SPIN_US: u64 = 20;
 
 /// The longest record of a `shm` message ring, in bytes; longer messages are cut, so that the receiver copies one part while the
 /// sender writes the next.
-pub const SHM_RECORD_BYTES_MAX: usize = 32 * 1024;
+pub const SHM_RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// The smallest part of an inbox's ring that a packet takes, in bytes.
 pub const INBOX_GRANULE_BYTES: usize = 512;
@@ -214,9 +215,8 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 // A class of callers that is pushed to its least still holds some of several origins, and all threads can be told.
 const _: () = assert!(STRANGERS_PER_CLASS_MIN > 1 && STRANGERS_PER_CLASS_MIN <= STRANGERS_PER_CLASS_MAX);
 const _: () = assert!(SETUPS_MAX <= SETUPS_WAITING_MAX && SETUPS_WAITING_MAX <= ACCEPT_QUEUE_MAX);
-// A message must fit in every place that holds messages, next to one more.
+// A record of a message must fit next to one more.
 const _: () = assert!(SHM_RING_BYTES.is_power_of_two());
-const _: () = assert!(2 * (SEND_BYTES_MAX + 64) <= SHM_RING_BYTES);
 const _: () = assert!(2 * (SHM_RECORD_BYTES_MAX + 64) <= SHM_RING_BYTES);
 // A claim counts granules in 15 bits, and names its sender in 16.
 const _: () = assert!(INBOX_RING_BYTES_MAX / INBOX_GRANULE_BYTES < 1 << 15);

@@ -64,12 +64,26 @@ pub const IO_DEPTH_MAX: u32 = 1024;
 pub const DEVICE_BYTES_MIN: u64 = 8 << 20;
 
 /// Connections of one reactor.
-pub const CONNECTIONS_PER_REACTOR_MAX: usize = 256;
+pub const CONNECTIONS_PER_REACTOR_MAX: usize = 3840;
+/// Connections of a node unless the configuration says otherwise: of 1,100 clients three each, and other nodes.
+pub const CONNECTIONS_DEFAULT: u32 = 3600;
 /// Senders that the inbox of a reactor can tell apart: its connections, and those that come or go at the moment.
-pub const SENDERS_PER_REACTOR_MAX: u16 = 320;
-/// Memory that one connection takes outside of our pools and the inbox, in bytes: a request that is being put together, and
-/// the staging, answers and stack of a `tcp` responder or the scratch memory of a `verbs` queue pair, rounded up.
-pub const CONNECTION_BYTES: u64 = 384 << 10;
+pub const SENDERS_PER_REACTOR_MAX: u16 = 4096;
+/// Memory that one connection takes at most outside of our pools and the inbox, in bytes: the ring for replies of a `shm`
+/// connection, or the staging, answers and stack of a `tcp` responder, and what is known of it, rounded up. It is taken when
+/// it is used: an idle connection takes a small part of it.
+pub const CONNECTION_BYTES: u64 = 96 << 10;
+/// The same where a listener is of the wire `verbs`, with the scratch memory of a queue pair, which is taken at once; also what a
+/// relay counts for each of its links.
+pub const ADAPTER_CONNECTION_BYTES: u64 = 384 << 10;
+/// Descriptors that are left to files, devices, relays and other nodes, beside those of connections and strangers.
+pub const DESCRIPTORS_RESERVED: u64 = 256;
+/// Connections that were refused and are being told so.
+pub const REFUSALS_UNDER_WAY_MAX: usize = 64;
+/// The log tells of refused connections once in so much time.
+pub const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(10);
+/// Turns of a reactor in which nothing happens on a connection before it is watched by the kernel and not looked at any more.
+pub const TURNS_UNTIL_WATCHED: u32 = 4096;
 /// Boxes of one connection at either end; a client that asks for more is refused.
 pub const POSTS_MAX: usize = 16;
 /// The longest message in a box, in bytes. A value of some KiB fits.
@@ -264,8 +278,12 @@ const _: () = assert!(
         && RELAY_BYTES_DEFAULT * rackscan_format::limits::NODE_RELAYS_MAX as u64 <= RELAY_BYTES_MAX
         && RELAY_DEPTH <= IO_DEPTH_MAX
 );
-// A connection is a connection, whoever it belongs to.
-const _: () = assert!(rackscan_relay::limits::LINK_BYTES == CONNECTION_BYTES);
+// A relay keeps no fewer bytes for a link than a node for a connection.
+const _: () = assert!(CONNECTION_BYTES <= ADAPTER_CONNECTION_BYTES);
+const _: () = assert!(CONNECTIONS_DEFAULT as usize <= CONNECTIONS_PER_REACTOR_MAX);
+// A ring for replies, and what is known of the connection, fit what is counted for it.
+const _: () = assert!(rackscan_fabric::limits::SHM_RING_BYTES as u64 + (16 << 10) <= CONNECTION_BYTES);
+const _: () = assert!(rackscan_relay::limits::LINK_BYTES == ADAPTER_CONNECTION_BYTES);
 // A reactor watches its connections, its bell and the listeners.
 const _: () = assert!(
     CONNECTIONS_PER_REACTOR_MAX + LISTENERS_MAX < rackscan_device::limits::WATCHES_PER_RING_MAX as usize

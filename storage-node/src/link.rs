@@ -24,7 +24,10 @@ use rackscan_fabric::{
 use rackscan_format::message::Target;
 
 pub(crate) use self::posts::Posts;
-use crate::{limits::HELD_BYTES_MAX, store::ConnectionId};
+use crate::{
+    limits::{HELD_BYTES_MAX, TURNS_UNTIL_WATCHED},
+    store::ConnectionId,
+};
 
 /// The name of a reply's send operation, whose completion nobody waits for.
 pub(crate) const REPLY: u64 = u64::MAX;
@@ -66,6 +69,11 @@ pub(crate) struct Link {
     pub(crate) requests: usize,
     /// Staging memory in use by them.
     pub(crate) staged_bytes: usize,
+    /// Whether it is in its reactor's lists of those that were used, and that are looked at.
+    pub(crate) is_used: bool,
+    pub(crate) is_awake: bool,
+    /// Turns in which it was looked at in vain, since there was something.
+    idle_turns: u32,
 }
 
 /// The peer's memory that a target names.
@@ -111,6 +119,9 @@ impl Link {
             gone,
             requests: 0,
             staged_bytes: 0,
+            is_used: false,
+            is_awake: false,
+            idle_turns: 0,
         }
     }
 
@@ -145,6 +156,24 @@ impl Link {
     /// Nobody waits for answers any more.
     pub(crate) fn forget(&self) {
         self.gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something was posted and not handed over.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.held_bytes.is_some()
+    }
+
+    /// Counts a turn in which there was something, or nothing.
+    pub(crate) fn count_turn(&mut self, happened: bool) {
+        self.idle_turns = if happened { 0 } else { self.idle_turns.saturating_add(1) };
+    }
+
+    /// Whether nothing has happened on it for a while, and nothing is in progress.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle_turns >= TURNS_UNTIL_WATCHED
+            && self.requests == 0
+            && self.waiting.is_empty()
+            && self.under_way.is_empty()
     }
 
     /// Whether the peer's memory can be mapped here.

@@ -7,10 +7,13 @@
 //! scans      6/16   half of it pages being scanned, half the scan's own memory     (a pool per worker)
 //! appends    1/16   pages being checked and written                                (a pool per reactor or poller)
 //! metadata   2/16   directories of the tables, twice: parsed and as the catalog
-//! wires      1/16   the inboxes of the reactors, and what each connection has of its own
+//! wires      1/16   the inboxes of the reactors, and boxes of connections that ask for some
 //!
 //! relays     as configured, for stripes that pass: rings, sums, checksums and links of their sessions; beside it links that belong to no session
 //!            yet, as many for each address as there may be; nothing without relays
+//!
+//! connections       as many as configured, each with what it may come to have of its own: beside the budget, because it is only taken
+//!                   by connections that are used
 //!
 //! transactions      as configured, or a sixteenth of the budget (likewise) if cache and rest can spare it, taken before the rest is divided:
 //!   copies   1/8    where nodes know each other: pieces of logs on their way to copies and from homes, at most 4 MiB; of what is left:
@@ -21,12 +24,12 @@
 //! ```
 //!
 //! Invariants
-//! - The parts never exceed the budget; each is taken at start or admitted against its bound.
+//! - The parts never exceed the budget and what connections have beside it; each is taken at start or admitted against its bound.
 //! - Every part is large enough that any single request can make progress alone.
 
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::{
-    Wire,
+    CONNECTION_DESCRIPTORS, Wire,
     inbox::{InboxConfig, WhenFull},
     limits::{REGION_ALIGNMENT_BYTES, SEND_BYTES_MAX},
 };
@@ -34,8 +37,9 @@ use rackscan_fabric::{
 use crate::{
     config::Config,
     limits::{
-        BUFFER_BYTES_MAX, CONNECTION_BYTES, COPIES_BYTES_MAX, COPIES_SHARE, ECHO_BYTES, FEED_BYTES_MAX,
-        FEED_BYTES_MIN, FEED_SHARE, INBOX_RING_BYTES, SENDERS_PER_REACTOR_MAX, TRANSACTIONS_BYTES_MAX,
+        ADAPTER_CONNECTION_BYTES, BUFFER_BYTES_MAX, CONNECTION_BYTES, CONNECTIONS_PER_REACTOR_MAX,
+        COPIES_BYTES_MAX, COPIES_SHARE, DESCRIPTORS_RESERVED, ECHO_BYTES, FEED_BYTES_MAX, FEED_BYTES_MIN,
+        FEED_SHARE, INBOX_RING_BYTES, POSTS_BYTES, SENDERS_PER_REACTOR_MAX, TRANSACTIONS_BYTES_MAX,
         TRANSACTIONS_BYTES_MIN, TRANSIT_BYTES_WANTED, TRANSIT_SHARE,
     },
 };
@@ -55,7 +59,7 @@ const _: () = assert!(STAGING_PARTS + SCAN_PARTS + APPEND_PARTS + METADATA_PARTS
 /// Bytes for each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
-    /// Everything.
+    /// Everything, connections included.
     pub(crate) budget_bytes: u64,
     /// The page cache of the node, its book-keeping included; 0 if there is none.
     pub(crate) cache_bytes: u64,
@@ -75,6 +79,10 @@ pub(crate) struct MemoryPlan {
     pub(crate) metadata_bytes: u64,
     /// Connections of the whole node.
     pub(crate) connections: u64,
+    /// What each of them may take.
+    pub(crate) connection_bytes: u64,
+    /// Those of them that may have boxes.
+    pub(crate) boxes: u64,
 }
 
 /// A budget that is too small for its threads.
@@ -135,13 +143,14 @@ impl MemoryPlan {
         let (reactors, workers) = (u64::from(config.pollers().max(1)), u64::from(config.scan_workers.max(1)));
         let buffer = BUFFER_BYTES_MAX as u64;
         let budget_bytes = config.memory_budget.0;
+        let (connections, connection_bytes) = (connections(config), connection_bytes(config));
         let inbox_bytes = inbox_config(config).memory_bytes() * reactors;
         // Two of the largest buffers are the least that lets one be filled while another is sent.
         let least = [
             (2 * buffer + ECHO_BYTES as u64) * reactors * PARTS / STAGING_PARTS,
             2 * 2 * buffer * workers * PARTS / SCAN_PARTS,
             buffer * reactors * PARTS / APPEND_PARTS,
-            (inbox_bytes + 4 * CONNECTION_BYTES) * PARTS / WIRE_PARTS,
+            (inbox_bytes + 4 * POSTS_BYTES) * PARTS / WIRE_PARTS,
         ];
         // Rounding down to whole buffers below must not fall under the least.
         let least_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
@@ -169,7 +178,7 @@ impl MemoryPlan {
         let scan_worker = part(SCAN_PARTS) / workers;
         let staging_bytes = whole_buffers(part(STAGING_PARTS) / reactors - ECHO_BYTES as u64);
         Ok(Self {
-            budget_bytes,
+            budget_bytes: budget_bytes.saturating_add(connections * connection_bytes),
             cache_bytes,
             relay_bytes,
             home: (home_bytes > 0).then(|| HomePlan::of(home_bytes, !config.peers.is_empty())),
@@ -178,14 +187,37 @@ impl MemoryPlan {
             scan_page_bytes: whole_buffers(scan_worker / 2),
             scan_work_bytes: usize::try_from(scan_worker / 2).unwrap_or(usize::MAX),
             metadata_bytes: part(METADATA_PARTS),
-            connections: (part(WIRE_PARTS) - inbox_bytes) / CONNECTION_BYTES,
+            connections,
+            connection_bytes,
+            boxes: ((part(WIRE_PARTS) - inbox_bytes) / POSTS_BYTES).min(connections),
         })
     }
+
+    /// The same with no more connections than so many descriptors are enough for.
+    pub(crate) fn within(self, descriptors: u64) -> Self {
+        let most =
+            descriptors.saturating_sub(DESCRIPTORS_RESERVED + descriptors / 4) / CONNECTION_DESCRIPTORS;
+        let connections = self.connections.min(most.max(1));
+        let budget_bytes = self.budget_bytes - (self.connections - connections) * self.connection_bytes;
+        Self { connections, budget_bytes, boxes: self.boxes.min(connections), ..self }
+    }
+}
+
+/// As many connections as are asked for, where reactors can tell them apart.
+fn connections(config: &Config) -> u64 {
+    let most = u64::from(config.pollers().max(1)) * CONNECTIONS_PER_REACTOR_MAX as u64;
+    u64::from(config.connections).min(most)
+}
+
+/// What a connection takes over the wires that the node listens on.
+fn connection_bytes(config: &Config) -> u64 {
+    let has_adapter = config.listen.iter().any(|address| address.wire() == Wire::Verbs);
+    if has_adapter { ADAPTER_CONNECTION_BYTES } else { CONNECTION_BYTES }
 }
 
 /// Links to relays that belong to no session.
 fn relay_links_bytes(config: &Config) -> u64 {
-    (config.relay.len() * config.relay_links()) as u64 * CONNECTION_BYTES
+    (config.relay.len() * config.relay_links()) as u64 * ADAPTER_CONNECTION_BYTES
 }
 
 /// What the page cache takes.
@@ -215,10 +247,11 @@ pub(crate) fn inbox_config(config: &Config) -> InboxConfig {
         private_rings: config.private_rings,
         shared_rings: 1,
         senders_max: SENDERS_PER_REACTOR_MAX,
-        // Requests are sent from plain memory, so no honest one is longer.
+        // Requests are sent from plain memory, so no honest one is longer. None is cut, so none has to be put together in memory
+        // that grows with the number of clients.
         message_bytes_max: SEND_BYTES_MAX,
+        packet_bytes: SEND_BYTES_MAX,
         when_full: WhenFull::Stall,
-        ..InboxConfig::default()
     }
 }
 
@@ -302,12 +335,32 @@ mod tests {
                     + per_worker as u64 * u64::from(workers)
                     + plan.metadata_bytes
                     + inbox_config(&config(budget, reactors, workers)).memory_bytes() * u64::from(reactors)
-                    + plan.connections * CONNECTION_BYTES;
+                    + plan.boxes * POSTS_BYTES;
                 assert!(total <= budget, "{plan:?}");
+                assert_eq!(plan.budget_bytes, budget + plan.connections * plan.connection_bytes);
                 assert!(plan.staging_bytes >= 2 * BUFFER_BYTES_MAX && plan.append_bytes >= BUFFER_BYTES_MAX);
-                assert!(plan.scan_page_bytes >= 2 * BUFFER_BYTES_MAX && plan.connections >= 4);
+                assert!(plan.scan_page_bytes >= 2 * BUFFER_BYTES_MAX && plan.boxes >= 4);
             }
         }
+    }
+
+    #[test]
+    fn a_default_node_has_connections_for_a_thousand_idle_and_a_hundred_busy_clients() {
+        let plan = MemoryPlan::of(&config(512 << 20, 1, 1)).unwrap();
+        assert!(plan.connections >= 3 * 1100, "{plan:?}");
+        assert!(plan.connections * plan.connection_bytes < 400 << 20, "{plan:?}");
+        assert!(plan.boxes >= 100, "{plan:?}");
+    }
+
+    #[test]
+    fn few_descriptors_are_enough_for_few_connections() {
+        let plan = MemoryPlan::of(&config(512 << 20, 1, 1)).unwrap();
+        assert_eq!(plan.within(u64::MAX), plan);
+        assert_eq!(plan.within(1 << 20), plan);
+        let few = plan.within(4096);
+        assert_eq!(few.connections, (4096 - 256 - 1024) / CONNECTION_DESCRIPTORS);
+        assert_eq!(few.budget_bytes, (512 << 20) + few.connections * CONNECTION_BYTES);
+        assert_eq!(plan.within(100).connections, 1);
     }
 
     #[test]
@@ -339,7 +392,7 @@ mod tests {
         relaying.relay_memory = Some(ByteSize(100 << 20));
         let plan = MemoryPlan::of(&relaying).unwrap();
         assert_eq!(alone.relay_bytes, 0);
-        assert_eq!(plan.relay_bytes, (100 << 20) + 2 * 16 * CONNECTION_BYTES);
+        assert_eq!(plan.relay_bytes, (100 << 20) + 2 * 16 * ADAPTER_CONNECTION_BYTES);
         assert_eq!(plan.metadata_bytes, ((512 << 20) - plan.relay_bytes) / PARTS * METADATA_PARTS);
         // With as much more memory, everything else is as without relays.
         let relaying = Config {

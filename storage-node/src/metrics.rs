@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rackscan_format::message::NodeCounters;
 
-use crate::limits::{CONNECTION_BYTES, POSTS_BYTES};
-
 macro_rules! metrics {
     ($($name:ident),* $(,)?) => {
         /// See [`NodeCounters`], whose fields these become.
@@ -66,12 +64,6 @@ impl Metrics {
     pub(crate) fn memory_taken(&self, bytes: u64) {
         let used = self.memory_used_bytes.fetch_add(bytes, Relaxed) + bytes;
         self.memory_peak_bytes.fetch_max(used, Relaxed);
-    }
-
-    /// What connections take of their part of the budget now.
-    pub(crate) fn connection_bytes(&self) -> u64 {
-        self.connections_open.load(Relaxed) * CONNECTION_BYTES
-            + self.connections_with_boxes.load(Relaxed) * POSTS_BYTES
     }
 
     /// Memory of the budget was returned.

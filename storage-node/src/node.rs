@@ -9,7 +9,7 @@
 //! - A node that has started has taken all its memory and made all its threads; a start that fails leaves no thread behind.
 
 use std::{
-    sync::{Arc, OnceLock, mpsc},
+    sync::{Arc, OnceLock, atomic::AtomicUsize, mpsc},
     thread::JoinHandle,
     time::Instant,
 };
@@ -19,12 +19,13 @@ use rackscan_device::{BufferPool, BufferRegistration, pin_current_thread};
 use rackscan_fabric::{
     Address, ClusterKey, Listener, Region,
     inbox::{Inbox, InboxHandle},
+    raise_descriptor_limit,
 };
 
 use rackscan_format::ids::NodeId;
 
 use crate::{
-    bridge::{BridgeIo, Core, Intake, NodeParts, Reactor, ReactorParts},
+    bridge::{BridgeIo, Core, Intake, Links, NodeParts, Reactor, ReactorParts},
     cache::NodeCache,
     config::Config,
     copies::Keeping,
@@ -64,8 +65,7 @@ impl Node {
     pub fn start(config: Config) -> Result<NodeHandle, StartError> {
         config.check()?;
         let key = read_key(&config)?;
-        let plan =
-            MemoryPlan::of(&config).map_err(|small| StartError::Memory { reason: small.to_string() })?;
+        let plan = plan_of(&config)?;
         let metrics = Arc::new(Metrics::default());
         let lifecycle = Arc::new(Lifecycle::default());
         let (store, files) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
@@ -99,6 +99,7 @@ impl Node {
         let node = Arc::new(NodeParts {
             cpu_share: CpuShare::new(),
             programs: Programs::default(),
+            refusals_under_way: AtomicUsize::new(0),
             plan,
             started: Instant::now(),
             host: boot_id()?,
@@ -185,6 +186,21 @@ impl Drop for NodeHandle {
         self.stop();
         self.join();
     }
+}
+
+/// How the memory of a node is divided, with as many connections as its descriptors are enough for.
+fn plan_of(config: &Config) -> Result<MemoryPlan, StartError> {
+    let plan = MemoryPlan::of(config).map_err(|small| StartError::Memory { reason: small.to_string() })?;
+    let descriptors = raise_descriptor_limit();
+    let (wanted, plan) = (plan.connections, plan.within(descriptors));
+    if plan.connections < wanted {
+        tracing::warn!(
+            "the node may have {descriptors} descriptors, which is enough for {} connections of {wanted}; raise the limit \
+             (`ulimit -Hn`, or LimitNOFILE) or lower `connections` in its configuration",
+            plan.connections
+        );
+    }
+    Ok(plan)
 }
 
 fn read_key(config: &Config) -> Result<ClusterKey, StartError> {
@@ -379,7 +395,7 @@ impl ReactorStart {
         let report = io.registration();
         let staging = Staging::new(node.plan.staging_bytes, Arc::clone(&node.metrics))?;
         let echo = Region::allocate(ECHO_BYTES)?;
-        let (reserved, links) = (0, Vec::new());
+        let (reserved, links) = (0, Links::default());
         let core = Core { node, publisher, mailbox, io, reserved, pool, staging, echo, home, links };
         let reactor = Reactor::new(core, intake, parts, number)
             .map_err(|source| StartError::Os { action: "watch the reactor's descriptors", source })?;

@@ -8,7 +8,7 @@
 use super::ClusterFile;
 use crate::failure::{Failure, at_path};
 use rackscan_fabric::{ClusterKey, limits::SOCKET_PATH_BYTES_MAX};
-use rackscan_storage_node::limits::{CONNECTION_BYTES, RELAY_BYTES_DEFAULT, RELAY_LINKS_SPARE};
+use rackscan_storage_node::limits::{ADAPTER_CONNECTION_BYTES, RELAY_BYTES_DEFAULT, RELAY_LINKS_SPARE};
 use std::{
     fmt::Write as _,
     fs::{self, File},
@@ -91,7 +91,7 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
     // Of a relay, links that have not said what they are for are planned beside its sessions.
     let links = u64::from(shape.nodes) + RELAY_LINKS_SPARE as u64;
     let relay_memory = WIRES * RELAY_BYTES_DEFAULT;
-    let budget = (MEMORY_BYTES + relay_memory + WIRES * links * CONNECTION_BYTES).div_ceil(1 << 20);
+    let budget = (MEMORY_BYTES + relay_memory + WIRES * links * ADAPTER_CONNECTION_BYTES).div_ceil(1 << 20);
     let mut ports = free_ports("127.0.0.1", 2 * usize::from(shape.nodes))?.into_iter();
     let mut port = || ports.next().unwrap_or_default();
     for node in 0..shape.nodes {

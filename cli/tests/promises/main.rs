@@ -4,6 +4,7 @@ mod a_trace_runs_again;
 mod bad_words_and_files_end_in_one_clear_message;
 mod filters_run_near_and_far;
 mod kernels_are_measured_beside_a_copy;
+mod more_clients_than_fit_are_told_so;
 mod nodes_are_rebuilt;
 mod placements_are_compared_with_the_best;
 mod queries_survive_lost_nodes;

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-const PROCESSES: i64 = 5;
+const PROCESSES: i64 = 8;
 const UPDATES: i64 = 4;
 const BLOCKS: i64 = 8;
 

@@ -114,6 +114,8 @@ pub(super) struct Link {
     was_silent: bool,
     /// Why the node is away, while it is.
     reason: String,
+    /// Whether it said that it takes no further connection.
+    is_full: bool,
     backoff: Duration,
     owed: Vec<Owed>,
     /// One-sided reads that have not ended.
@@ -140,6 +142,7 @@ impl Link {
             first_dialled: Some(now),
             was_silent: false,
             reason: "it has not been connected to yet".to_owned(),
+            is_full: false,
             backoff: LINES_BACKOFF_MIN,
             owed: Vec::new(),
             reads: 0,
@@ -161,6 +164,11 @@ impl Link {
     /// Why it is away, if it is.
     pub(super) fn away(&self) -> Option<&str> {
         if self.up().is_some() { None } else { Some(&self.reason) }
+    }
+
+    /// Whether it is away only because it takes no further connection.
+    pub(super) fn is_full(&self) -> bool {
+        self.up().is_none() && self.is_full
     }
 
     /// Replies that somebody waits for, and reads that have not ended.
@@ -192,6 +200,7 @@ impl Link {
             Err(error) => {
                 self.reason = error.to_string();
                 self.was_silent = error.is_unresponsive();
+                self.is_full = error.is_too_many_connections();
                 self.wait_to_dial();
                 Err(&self.reason)
             }
@@ -220,6 +229,7 @@ impl Link {
         let (node, address) = (self.peer.node, &self.peer.address);
         tracing::info!(%node, %address, reason, "lost a storage node");
         self.reason = reason.to_owned();
+        self.is_full = false;
         self.wait_to_dial();
         self.owed.clear();
         self.reads = 0;

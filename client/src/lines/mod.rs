@@ -72,7 +72,7 @@ pub struct LinesOptions {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LineError {
     /// The node is not there now.
-    #[error("node {node} at {address} is away: {reason}; start it, or try again later")]
+    #[error("node {node} at {address} is unavailable: {reason}; start it, or try again later")]
     Away {
         /// The node.
         node: NodeId,
@@ -366,6 +366,12 @@ impl Lines {
     /// How long a node may take to answer a keep-alive before it is lost, unless this process is late itself.
     pub fn set_keepalive_time(&mut self, time: Duration) {
         self.links.iter_mut().for_each(|link| link.keepalive_time = time);
+    }
+
+    /// Whether a node is there and takes no further connection now.
+    #[must_use]
+    pub fn is_full(&self, node: usize) -> bool {
+        self.links.get(node).is_some_and(Link::is_full)
     }
 
     /// The memory of the connection to a node, to copy in and out, and as the node names it: of another connection it is another one.

@@ -25,6 +25,14 @@ pub enum TransactionError {
         /// What happened to it.
         reason: String,
     },
+    /// A node has as many connections as it may have. Nothing was written, and nothing ever will be.
+    #[error("nothing was done, because {home} takes no further connection: {reason}")]
+    NodeFull {
+        /// The home that keeps some of the keys.
+        home: HomeId,
+        /// What its node said.
+        reason: String,
+    },
     /// Nothing was written, and nothing ever will be.
     #[error("the transaction {stamp} was aborted, and nothing of it is visible: {why}")]
     Aborted {

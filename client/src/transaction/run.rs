@@ -251,7 +251,7 @@ impl Session {
                         missing.push(*home);
                         continue;
                     }
-                    return Err(TransactionError::NodeDown { home: *home, reason: reason.to_owned() });
+                    return Err(self.unavailable(*home, reason.to_owned()));
                 }
                 if let Some(reason) = self.homes[at].refusal.take() {
                     return Err(TransactionError::NoHome { home: *home, reason });
@@ -279,6 +279,14 @@ impl Session {
         }
     }
 
+    /// The error of a home that cannot be asked, for this reason.
+    fn unavailable(&self, home: HomeId, reason: String) -> TransactionError {
+        if self.position(home).is_some_and(|at| self.lines.is_full(at)) {
+            return TransactionError::NodeFull { home, reason };
+        }
+        TransactionError::NodeDown { home, reason }
+    }
+
     /// The error of a transaction that nothing came of.
     pub(super) fn interrupted(&self, why: Interruption, run: Run) -> TransactionError {
         if let Some(error) = run.failure {
@@ -288,7 +296,7 @@ impl Session {
             (Interruption::Lost { home }, away) => {
                 let reason = away.filter(|(of, _)| *of == home).map(|(_, reason)| reason);
                 let reason = reason.unwrap_or_else(|| "it was lost meanwhile".to_owned());
-                TransactionError::NodeDown { home, reason }
+                self.unavailable(home, reason)
             }
             (Interruption::GivenUp, _) => {
                 let homes = self.homes.iter().filter(|home| !home.asked.is_empty()).map(|home| home.id);
@@ -305,7 +313,7 @@ impl Session {
         }
         match (why, run) {
             (Abortion::Refused { home, .. }, Run { away: Some((of, reason)), .. }) if home == of => {
-                TransactionError::NodeDown { home, reason }
+                self.unavailable(home, reason)
             }
             (Abortion::NotLocked(why @ (Interruption::Lost { .. } | Interruption::GivenUp)), run) => {
                 self.interrupted(why, run)

@@ -34,6 +34,8 @@ pub enum RefusalCode {
     Stopping,
     /// The table that a load succeeds was replaced or dropped meanwhile: begin anew with the one that is there.
     Replaced,
+    /// The node has as many connections as it may have, and the one that this is said on ends: try again later.
+    TooManyConnections,
 }
 
 /// Why a node gives a scan back to the engine.

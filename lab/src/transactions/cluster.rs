@@ -69,6 +69,7 @@ impl TransactionStore for ClusterSession {
 fn failure(error: &TransactionError) -> Failure {
     let kind = match error {
         TransactionError::NodeDown { .. } => "node down",
+        TransactionError::NodeFull { .. } => "node full",
         TransactionError::Aborted { .. } => "aborted",
         TransactionError::Contended { .. } => "contended",
         TransactionError::Conflict { .. } => "conflict",

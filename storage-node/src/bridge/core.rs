@@ -7,7 +7,11 @@
 //! - Every device operation and wire transfer carries the place of its task and reports to it.
 //! - Nothing here waits.
 
-use std::{os::fd::BorrowedFd, sync::Arc, time::Instant};
+use std::{
+    os::fd::BorrowedFd,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Instant,
+};
 
 use rackscan_device::{
     Buffer, BufferPool, DeviceIndex, DeviceIo, Fsync, Interest, IoFault, IoMemory, Read, Repeat, SubmitError,
@@ -21,7 +25,7 @@ use rackscan_format::{
 };
 use rustix::io::Errno;
 
-use super::io::BridgeIo;
+use super::{io::BridgeIo, links::Links};
 use crate::{
     cache::NodeCache,
     config::Config,
@@ -61,6 +65,8 @@ pub(crate) struct NodeParts {
     pub(crate) scans: Arc<ScanQueue>,
     pub(crate) cpu_share: CpuShare,
     pub(crate) programs: Programs,
+    /// Connections that are being told that they are refused.
+    pub(crate) refusals_under_way: AtomicUsize,
     pub(crate) lifecycle: Arc<Lifecycle>,
     /// Whether every ring could register its buffers; set when all threads are there.
     pub(crate) registered_buffers: std::sync::OnceLock<Result<(), String>>,
@@ -92,34 +98,23 @@ pub(crate) struct Core {
     pub(crate) echo: Region,
     /// The way to the home of transactions.
     pub(crate) home: HomeAccess,
-    pub(crate) links: Vec<Option<Link>>,
+    pub(crate) links: Links,
 }
 
 impl Core {
     /// The connection of a task, if it is still there.
     pub(crate) fn link(&mut self, place: Place) -> Option<&mut Link> {
-        self.links.get_mut(place.link)?.as_mut()
+        self.links.use_at(place.link)
     }
 
     /// Hands over everything that was posted and held back.
     pub(crate) fn release(&mut self) {
-        self.links.iter_mut().flatten().for_each(Link::release);
+        self.links.release();
     }
 
     /// The same over wires where announcing takes no system call while the peer is awake.
     pub(crate) fn release_mapped(&mut self) {
-        self.links.iter_mut().flatten().filter(|link| link.maps_memory()).for_each(Link::release);
-    }
-
-    /// Gives a connection a place in the table.
-    pub(crate) fn add_link(&mut self, link: Link) -> usize {
-        let free = self.links.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.links.len());
-        match free {
-            Some(free) => self.links[free] = Some(link),
-            None => self.links.push(Some(link)),
-        }
-        index
+        self.links.release_mapped();
     }
 
     /// Wakes the reactor's sleep when `fd` becomes readable.

@@ -12,10 +12,12 @@ mod admission;
 mod core;
 mod intake;
 mod io;
+mod links;
 mod outcome;
 mod reactor;
 
 pub(crate) use self::core::{Core, NodeParts, Submitted};
 pub(crate) use intake::Intake;
 pub(crate) use io::BridgeIo;
+pub(crate) use links::Links;
 pub(crate) use reactor::{Reactor, ReactorParts};

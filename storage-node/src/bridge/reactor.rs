@@ -12,6 +12,7 @@
 //!   whose own connection has what it waits for.
 //! - An idle reactor costs nothing: it is asleep, and never with an ended operation that it has not looked at.
 
+mod connect;
 mod mail;
 mod posts;
 mod sleep;
@@ -19,7 +20,7 @@ mod sleep;
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
 use rackscan_device::{Completion, DeviceIo, Wait};
-use rackscan_fabric::{Connection, Ending, Event, Listener, OperationError, Spin};
+use rackscan_fabric::{Ending, Event, Listener, OperationError, Spin};
 use rackscan_format::message::{Answer, Refusal, ReplyMessage, RequestMessage};
 
 use super::{
@@ -30,14 +31,13 @@ use super::{
 };
 use crate::{
     limits::{
-        ARRIVALS_PER_TURN_MAX, COMPLETIONS_PER_TURN_MAX, CONNECTION_BYTES, CONNECTIONS_PER_REACTOR_MAX,
-        POSTS_BYTES, REACTOR_SPIN, REPLIES_WAITING_MAX, STOP_TIME_MAX,
+        ARRIVALS_PER_TURN_MAX, COMPLETIONS_PER_TURN_MAX, POSTS_BYTES, REACTOR_SPIN, REPLIES_WAITING_MAX,
+        STOP_TIME_MAX, TURNS_UNTIL_WATCHED,
     },
     link::{Link, REPLY},
     mailbox::{Mail, Mailbox, TaskIndex},
     metrics::add,
     serve,
-    store::ConnectionId,
     task::{Place, Progress, Task, Tasks},
 };
 
@@ -67,6 +67,9 @@ pub(crate) struct Reactor {
     /// Tasks that wait for memory or room.
     starved: VecDeque<TaskIndex>,
     next_connection: u64,
+    turns: u32,
+    /// When refused connections were logged last.
+    refusals_logged: Option<Instant>,
     stop_deadline: Option<Instant>,
 }
 
@@ -94,6 +97,8 @@ impl Reactor {
             ended: VecDeque::new(),
             starved: VecDeque::new(),
             next_connection: u64::from(number) << 48,
+            turns: 0,
+            refusals_logged: None,
             stop_deadline: None,
         })
     }
@@ -118,7 +123,7 @@ impl Reactor {
             }
             last_work = Instant::now();
         }
-        for link in self.core.links.iter_mut().filter_map(Option::take) {
+        for link in self.core.links.take_all() {
             add(&self.core.node.metrics.connections_open, 0_u64.wrapping_sub(1));
             drop(link);
         }
@@ -130,6 +135,7 @@ impl Reactor {
         happened |= self.accept();
         // First the connections: over `tcp` it is polling them that brings requests into the inbox.
         happened |= self.poll_links();
+        self.watch_idle();
         happened |= self.poll_inbox();
         happened |= self.see_to_home();
         happened |= self.reap();
@@ -184,58 +190,6 @@ impl Reactor {
         self.advance(index);
     }
 
-    /// Takes new connections from the listeners and hands each to the reactor whose inbox it was dealt to.
-    fn accept(&mut self) -> bool {
-        let mut happened = false;
-        for listener in &mut self.parts.listeners {
-            loop {
-                match listener.accept() {
-                    Ok(Some(connection)) => {
-                        let inbox = connection.inbox().map_or(0, |(inbox, _)| inbox);
-                        let reactor = &self.parts.reactors[inbox % self.parts.reactors.len()];
-                        if let Err(connection) = reactor.hand_over(Box::new(connection)) {
-                            tracing::warn!(
-                                peer = connection.peer(),
-                                "a connection was refused: its reactor is busy"
-                            );
-                            add(&self.core.node.metrics.connections_refused, 1);
-                        }
-                    }
-                    Ok(None) => break,
-                    // The listener has logged it, if there was not too much of that.
-                    Err(_) => add(&self.core.node.metrics.connections_refused, 1),
-                }
-                happened = true;
-            }
-        }
-        happened
-    }
-
-    fn connected(&mut self, connection: Connection) {
-        let metrics = Arc::clone(&self.core.node.metrics);
-        let open = self.core.links.iter().flatten().count();
-        let all_open = metrics.counters().connections_open;
-        let most = self.core.node.plan.connections;
-        let has_room = metrics.connection_bytes() + CONNECTION_BYTES <= most * CONNECTION_BYTES;
-        if open >= CONNECTIONS_PER_REACTOR_MAX || !has_room || self.core.node.lifecycle.is_stopping() {
-            tracing::warn!(peer = connection.peer(), all_open, most, "a connection was refused: too many");
-            add(&metrics.connections_refused, 1);
-            return;
-        }
-        add(&metrics.connections_accepted, 1);
-        add(&metrics.connections_open, 1);
-        metrics.memory_taken(CONNECTION_BYTES);
-        self.next_connection += 1;
-        tracing::debug!(peer = connection.peer(), "connected");
-        let sender = connection.inbox().map(|(_, sender)| sender);
-        let index = self.core.add_link(Link::new(connection, ConnectionId(self.next_connection)));
-        let Some(sender) = sender else { return };
-        match self.intake.connected(sender, index) {
-            Some(early) => early.iter().for_each(|bytes| self.request(index, None, bytes)),
-            None => self.hang_up(index, "more requests than may arrive before their connection"),
-        }
-    }
-
     /// Takes what has arrived in the inbox.
     fn poll_inbox(&mut self) -> bool {
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -257,12 +211,22 @@ impl Reactor {
     fn poll_links(&mut self) -> bool {
         let mut happened = false;
         let mut events = Vec::new();
-        for index in 0..self.core.links.len() {
-            let Some(link) = &mut self.core.links[index] else { continue };
-            happened |= link.poll(&mut events);
-            happened |= self.take_posts(index);
+        let mut at = 0;
+        while let Some(index) = self.core.links.awake_at(at) {
+            at += 1;
+            let Some(link) = self.core.links.get_mut(index) else { continue };
+            let mut moved = link.poll(&mut events);
+            if link.holds_back() {
+                // What had waited was posted.
+                self.core.links.use_at(index);
+            }
+            moved |= self.take_posts(index);
+            if let Some(link) = self.core.links.get_mut(index) {
+                link.count_turn(moved);
+            }
+            happened |= moved;
             for event in events.drain(..) {
-                if self.core.links[index].is_none() {
+                if self.core.links.get_mut(index).is_none() {
                     // The node hung up in the middle of the events; closing reports the transfers among the rest.
                     break;
                 }
@@ -272,11 +236,20 @@ impl Reactor {
         happened
     }
 
+    /// From time to time, leaves connections on which nothing happens to the kernel.
+    fn watch_idle(&mut self) {
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS_UNTIL_WATCHED) {
+            let Core { links, io, .. } = &mut self.core;
+            links.arm(io, Link::is_idle);
+        }
+    }
+
     fn handle(&mut self, link: usize, event: Event) {
         match event {
             Event::Completed { id: REPLY, .. } | Event::Immediate { .. } => {}
             Event::Completed { id, outcome } => {
-                if let Some(link) = self.core.links[link].as_mut() {
+                if let Some(link) = self.core.links.get_mut(link) {
                     link.reported(id);
                 }
                 self.transferred(id, outcome.map(drop));
@@ -318,7 +291,7 @@ impl Reactor {
 
     /// Takes a connection out of the table. Its requests end as soon as nothing they started is under way.
     fn forget(&mut self, index: usize) -> Option<Link> {
-        let link = self.core.links.get_mut(index)?.take()?;
+        let link = self.core.links.take(index)?;
         link.forget();
         if let Some(sender) = link.sender() {
             self.intake.gone(sender);
@@ -331,7 +304,7 @@ impl Reactor {
         }
         let metrics = &self.core.node.metrics;
         add(&metrics.connections_open, 0_u64.wrapping_sub(1));
-        metrics.memory_returned(CONNECTION_BYTES);
+        metrics.memory_returned(self.core.node.plan.connection_bytes);
         if link.has_posts() {
             add(&metrics.connections_with_boxes, 0_u64.wrapping_sub(1));
             metrics.memory_returned(POSTS_BYTES);
@@ -361,7 +334,7 @@ impl Reactor {
 
     /// A message has arrived, in this box if in one: a request, or nonsense, which ends the connection.
     fn request(&mut self, link_index: usize, post: Option<usize>, bytes: &[u8]) {
-        let Some(link) = self.core.links[link_index].as_mut() else { return };
+        let Some(link) = self.core.links.get_mut(link_index) else { return };
         let message = match RequestMessage::decode(bytes) {
             Ok(message) => message,
             Err(error) => {

@@ -130,6 +130,9 @@ impl Config {
                 return fault(key, found.to_string(), format!("1 to {most}"));
             }
         }
+        if self.connections == 0 {
+            return fault("connections", "0".to_owned(), "1 or more".to_owned());
+        }
         if self.scan_queue == 0 || self.scan_queue > limits::SCAN_QUEUE_MAX {
             return fault(
                 "scan_queue",

@@ -23,6 +23,7 @@
 //! relay = ["shm:node0/relay"]       # where stripes are relayed, each with a thread of its own; nowhere by default. Without them loads are protected by their clients
 //! relay_memory = "64MiB"            # of the memory budget, for stripes that pass; by default so much for each address
 //! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this one ends nothing, and its log has no copies
+//! connections = 3600                # clients and nodes that may be connected, with 96 KiB each beside the memory budget, taken as they use it
 //! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
 //! scan_cpu_ms = 5000                # processor time of one scan; one that takes more is bounced, and the engine scans the segment
 //! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; likewise
@@ -168,6 +169,9 @@ pub struct Config {
     /// by poller; in turn. None are pinned if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pin_cores: Vec<usize>,
+    /// Connections at a time. Each takes up to [`limits::CONNECTION_BYTES`] beside the memory budget.
+    #[serde(default = "defaults::connections")]
+    pub connections: u32,
     /// Receive rings of each reactor for clients that ask often; all others share one.
     #[serde(default = "defaults::private_rings")]
     pub private_rings: u16,
@@ -215,6 +219,10 @@ mod defaults {
 
     pub(super) fn pollers() -> u16 {
         4
+    }
+
+    pub(super) fn connections() -> u32 {
+        super::limits::CONNECTIONS_DEFAULT
     }
 
     pub(super) fn private_rings() -> u16 {
@@ -276,6 +284,7 @@ impl Config {
             pollers: defaults::pollers(),
             scratch: None,
             pin_cores: Vec::new(),
+            connections: defaults::connections(),
             private_rings: defaults::private_rings(),
             reactor_depth: defaults::reactor_depth(),
             scan_depth: defaults::scan_depth(),

@@ -8,7 +8,7 @@ use rackscan_format::message::{Answer, Refusal, RefusalCode, Target};
 
 use crate::{
     bridge::Core,
-    limits::{CONNECTION_BYTES, POST_BODY_BYTES_MAX, POSTS_BYTES, POSTS_MAX, POSTS_REGION_BYTES_MAX},
+    limits::{POST_BODY_BYTES_MAX, POSTS_BYTES, POSTS_MAX, POSTS_REGION_BYTES_MAX},
     link::Posts,
     metrics::add,
     task::{Place, Progress, Work, bad_memory, malformed},
@@ -25,13 +25,12 @@ pub(crate) fn open(
     replies: &Target,
 ) -> Result<Box<dyn Work>, Refusal> {
     let shape = shape(boxes, body_bytes_max)?;
-    let most_bytes = core.node.plan.connections * CONNECTION_BYTES;
-    let taken_bytes = core.node.metrics.connection_bytes();
-    if taken_bytes + POSTS_BYTES > most_bytes {
+    let (found, most) = (core.node.metrics.counters().connections_with_boxes, core.node.plan.boxes);
+    if found >= most {
         return Err(Refusal::new(
             RefusalCode::Busy,
             format!(
-                "no memory for boxes: connections take {taken_bytes} of {most_bytes} bytes; send messages, or give the node more memory"
+                "no memory for boxes: {found} connections have some, at most {most} may; send messages, or give the node more memory"
             ),
         ));
     }

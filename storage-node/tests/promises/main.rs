@@ -18,6 +18,7 @@ mod keys_outlive_a_crash;
 mod logs_are_copied;
 mod lost_clients_leave_nothing;
 mod many_call_at_once;
+mod many_clients;
 mod memory_of_requests_is_counted;
 mod misuse_is_refused;
 mod nodes_sleep_and_wake;

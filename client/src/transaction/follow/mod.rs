@@ -335,7 +335,7 @@ impl Follower {
         let until = deadline.min(Instant::now() + FOLLOW_RETURN_TIME);
         loop {
             match self.session.make_homes_ready(ids, deadline) {
-                Err(TransactionError::NodeDown { home, .. })
+                Err(TransactionError::NodeDown { home, .. } | TransactionError::NodeFull { home, .. })
                     if Instant::now() < until && !self.is_unresponsive(home) =>
                 {
                     self.session.wait(until);

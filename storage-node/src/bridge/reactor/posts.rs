@@ -15,7 +15,7 @@ impl Reactor {
         let mut bytes = std::mem::take(&mut self.posted);
         let mut happened = false;
         for _ in 0..POSTS_MAX {
-            let link = self.core.links.get_mut(index).and_then(Option::as_mut);
+            let link = self.core.links.get_mut(index);
             let Some(post) = link.and_then(|link| link.next_post(&mut bytes)) else { break };
             happened = true;
             add(&self.core.node.metrics.posted_messages, 1);

@@ -18,7 +18,7 @@ impl Reactor {
             return None;
         }
         let Core { links, io, .. } = &mut self.core;
-        let armed = self.intake.arm() && links.iter_mut().flatten().all(|link| link.arm(io));
+        let armed = self.intake.arm() && links.arm(io, |_| true);
         if !armed || self.core.mailbox.has_mail() {
             return None;
         }
@@ -44,8 +44,6 @@ impl Reactor {
     /// A watch has fired: everything is looked at anyway, but a connection's watch is gone then.
     pub(super) fn fired(&mut self, token: Token) {
         let id = ConnectionId(token.0 & !WATCH);
-        if let Some(link) = self.core.links.iter_mut().flatten().find(|link| link.id() == id) {
-            link.unwatched();
-        }
+        self.core.links.fired(id);
     }
 }

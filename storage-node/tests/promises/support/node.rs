@@ -146,7 +146,7 @@ impl Home {
 /// A node of this process.
 pub(crate) struct Running {
     pub(crate) handle: NodeHandle,
-    key: ClusterKey,
+    pub(crate) key: ClusterKey,
 }
 
 impl Running {
