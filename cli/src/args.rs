@@ -30,7 +30,7 @@ pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use bench_xor::BenchXor;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
-pub(crate) use mend::{BenchRebuild, Fsck, Rebuild, Scrub};
+pub(crate) use mend::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
 pub(crate) use refresh::{
     BenchDegraded, BenchRefresh, BenchRefreshStreams, Refresh, RefreshFunction, StreamsInArgument,
 };
@@ -173,6 +173,8 @@ pub(crate) enum Command {
     Fsck(Fsck),
     /// Give a node back what it has lost, from what the others have
     Rebuild(Rebuild),
+    /// Let a node that has lost its log of transactions go on without acknowledged records that may be missing
+    Recover(Recover),
     /// Run the refresh functions of TPC-H: insert or delete orders with their lines, each in a transaction
     Refresh(Refresh),
     /// Keys and values, read and written in read-atomic transactions

@@ -65,6 +65,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Scrub(scrub) => command::scrub::run(&Reach::open(global)?, scrub),
         Command::Fsck(fsck) => command::scrub::check(&Reach::open(global)?, fsck),
         Command::Rebuild(rebuild) => command::rebuild::run(global, rebuild),
+        Command::Recover(recover) => command::recover::run(global, recover),
         Command::Refresh(refresh) => command::refresh::run(global, refresh),
         Command::Kv(kv) => command::kv::run(global, kv),
         Command::Node(node) => command::node::run(node),

@@ -396,6 +396,7 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::OpenPosts { .. } => "open posts",
         Request::Transact { .. } => "transact",
         Request::KeepLog(_) => "keep log",
+        Request::AcceptLoss => "accept loss",
         Request::CopyOfLog(_) => "copy of log",
         Request::Stop => "stop",
     }

@@ -56,6 +56,7 @@ mod protected;
 mod pulse;
 mod race;
 mod reach;
+mod replicas;
 mod status;
 mod target;
 mod transaction;
@@ -73,6 +74,7 @@ pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};
 pub use protected::{
     Findings, MendListener, MendProgress, RebuildReport, RebuiltTable, RottenPages, ScrubOptions, ScrubReport,
 };
+pub use replicas::{ReplicaDoubt, ReplicaReport, newest_replicas};
 pub use status::Echoed;
 pub use transaction::{
     CaughtUp, FollowError, Follower, FollowerOptions, NoSuchOperations, Operations, ReadOutcome, ScanOutcome,

@@ -53,6 +53,14 @@ impl Cluster {
         }
     }
 
+    /// Tells a node that a person has decided: its log of transactions goes on with the best replica there is, though acknowledged records may be missing.
+    ///
+    /// # Errors
+    /// A lost node, or one that waits for no such decision.
+    pub async fn accept_loss(&self, node: NodeId) -> Result<(), ClientError> {
+        self.ask_done(node, Request::AcceptLoss).await.map(drop)
+    }
+
     /// Tells a node to stop in good order.
     ///
     /// # Errors

@@ -74,6 +74,7 @@ fn status(path: &Path, host: &str) -> NodeStatus {
         cache: CacheStatus::default(),
         home: Default::default(),
         relays: Vec::new(),
+        home_refuses: None,
     }
 }
 

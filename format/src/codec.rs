@@ -38,6 +38,8 @@ pub enum Envelope {
     Map = 9,
     /// What a node holds of a load, on its way to whoever loads.
     LoadHeld = 10,
+    /// The newest generation of a log that a node knows, the log's origin included.
+    LogGeneration = 11,
 }
 
 /// Why bytes are not the structure they should be.

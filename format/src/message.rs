@@ -25,7 +25,7 @@ mod status;
 mod transact;
 
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
-pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogKept, LogPoint};
+pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogGeneration, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
 pub use mend::{Adopt, Mend, Verified, Verify};
 pub use page_read::PageRead;
@@ -54,7 +54,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 14;
+pub const PROTOCOL_VERSION: u16 = 15;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,6 +257,8 @@ pub enum Request {
         /// The table whose place it takes; absent if there is none of its name.
         of: Option<TableId>,
     },
+    /// A person lets the node go on with its log's newest replica that can be reached, whatever is missing. [`Answer::Done`]; else [`RefusalCode::NotFound`].
+    AcceptLoss,
 }
 
 /// What a node answers.
@@ -338,6 +340,8 @@ pub enum Answer {
         held: Option<CopyHeld>,
         /// Bytes written into the target.
         written_bytes: u64,
+        /// The newest generation of the log that the node knows.
+        generation: Option<LogGeneration>,
     },
     /// To requests that only succeed or fail.
     Done,

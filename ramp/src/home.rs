@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - Whatever tells of a vote or an end waits until all that was recorded before it is durable. Reads never wait for the log.
+//! - Whatever tells of a vote or an end waits until all that was recorded before it is durable. Reads never wait for the log, but for that of an earlier life:
+//!   nobody gets a lease, or a value with a lock, before all that was recovered is durable. What is read then does not vanish with this node's disk.
 //! - A commit is visible before it is durable: its versions are durable in all homes, so a crash cannot undo it, only delay it.
 //! - A transaction of one home is committed when its vote is durable, and not visible before: no message and no record says so besides.
 //! - Reads of a lease that this life of the home did not give are refused: the versions that they may need are not promised to be there.
@@ -15,14 +16,15 @@
 
 mod admission;
 mod parts;
+mod reading;
 
 use crate::{
     feed::Feed,
-    item::{Key, Metadata, Value, Version},
-    limits::{FEED_PIECE_BYTES, REPLY_BYTES_MAX, SCAN_KEYS_MAX},
+    item::{Key, Metadata, Value},
+    limits::FEED_PIECE_BYTES,
     locks::{Acquired, Locks},
     log::{LogWriter, Record},
-    message::{Guard, HomeId, KeyRange, LeaseId, Mode, Part, Preconditions, Refusal, Reply, Request, Vote},
+    message::{Guard, HomeId, LeaseId, Mode, Part, Preconditions, Refusal, Reply, Request, Vote},
     slot::SlotMemory,
     stamp::{ClientId, Stamp},
     store::{Commit, Store},
@@ -41,9 +43,11 @@ pub struct Home<M> {
     store: Store<M>,
     locks: Locks,
     log: LogWriter,
-    /// Whether the log takes more records.
-    log_full: bool,
+    /// Why nothing new is recorded, if nothing is.
+    refuses_new: Option<Refusal>,
     durable: u64,
+    /// The last record that was recovered, of which other disks may lack the end.
+    recovered: u64,
     /// What waits for the log, in its order.
     held: VecDeque<(u64, Peer, Held)>,
     replies: Vec<(Peer, Reply)>,
@@ -87,8 +91,22 @@ impl<M: SlotMemory> Home<M> {
         let durable = log.sequence();
         let (held, replies) = (VecDeque::new(), Vec::new());
         let (lockers, leases) = (HashMap::new(), HashMap::new());
-        let (log_full, fed, present) = (false, None, Present::default());
-        Self { store, locks, log, log_full, durable, held, replies, lockers, leases, fed, present }
+        let (refuses_new, fed, present) = (None, None, Present::default());
+        let recovered = durable;
+        Self {
+            store,
+            locks,
+            log,
+            refuses_new,
+            durable,
+            recovered,
+            held,
+            replies,
+            lockers,
+            leases,
+            fed,
+            present,
+        }
     }
 
     /// The same home, of whose log nothing counts as durable until [`Home::durable`] says so: where other disks than this one count, they may lack the end of what was recovered.
@@ -132,9 +150,10 @@ impl<M: SlotMemory> Home<M> {
         &mut self.log
     }
 
-    /// Whether the log takes more records. If not, nothing new is prepared; what is prepared still ends.
-    pub fn set_log_full(&mut self, full: bool) {
-        self.log_full = full;
+    /// Why nothing new is recorded from now on, if nothing is; what is prepared still ends. Who is refused for that is told at once, and nothing of what was recorded.
+    pub fn refuse_new(&mut self, why: Option<Refusal>) {
+        self.refuses_new = why;
+        self.refuse_readers();
     }
 
     /// All records up to this one are durable.
@@ -163,7 +182,8 @@ impl<M: SlotMemory> Home<M> {
         if waiting > 0 {
             return Err(waiting);
         }
-        self.durable = log.sequence();
+        // All that was recovered is durable, whatever number the new log ends with.
+        (self.durable, self.recovered) = (log.sequence(), log.sequence());
         self.log = log;
         Ok(())
     }
@@ -216,65 +236,6 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    fn lease(&mut self, from: Peer, client: ClientId) {
-        let epoch = self.store.epoch();
-        let newest = self.store.newest();
-        let lease = self.store.open_lease();
-        if let Some(lease) = lease {
-            self.leases.insert(lease, client);
-        }
-        let reply = lease.map_or(Reply::Unleased, |lease| Reply::Leased { lease, epoch, newest });
-        self.replies.push((from, reply));
-    }
-
-    fn close(&mut self, lease: LeaseId) {
-        self.leases.remove(&lease);
-        self.store.close_lease(lease);
-    }
-
-    fn get(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
-        let items = keys.into_iter().map(|key| (self.store.get(&key), key));
-        let items = items.map(|(found, key)| (key.bytes().len() + found.bytes(), (key, found)));
-        let parts = in_parts(items, REPLY_BYTES_MAX);
-        let epoch = self.store.epoch();
-        self.read(from, lease, parts, |items| Reply::Found { items, epoch });
-    }
-
-    fn stamps(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
-        let stamp =
-            |key: Key| (key.bytes().len() + Stamp::ENCODED_BYTES, (key.clone(), self.store.latest(&key)));
-        let parts = in_parts(keys.into_iter().map(stamp), REPLY_BYTES_MAX);
-        self.read(from, lease, parts, |stamps| Reply::Latest { stamps });
-    }
-
-    fn among(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>, stamps: &[Stamp]) {
-        let items = keys.into_iter().map(|key| (self.store.among(&key, stamps), key));
-        let bytes = |version: &Option<Version>| version.as_ref().map_or(0, Version::bytes);
-        let items = items.map(|(version, key)| (key.bytes().len() + bytes(&version), (key, version)));
-        let parts = in_parts(items, REPLY_BYTES_MAX);
-        self.read(from, lease, parts, |items| Reply::Named { items });
-    }
-
-    fn scan(&mut self, from: Peer, lease: LeaseId, range: &KeyRange) {
-        if !self.store.has_lease(lease) {
-            return self.replies.push((from, Reply::Unleased));
-        }
-        let most = usize::try_from(range.most).unwrap_or(usize::MAX).clamp(1, SCAN_KEYS_MAX);
-        let (mut items, mut bytes, mut more) = (Vec::new(), 0, false);
-        for (key, mut found) in self.store.scan(&range.prefix, range.after.as_ref()) {
-            if !range.values {
-                found.beside.iter_mut().chain([&mut found.version]).for_each(Version::empty);
-            }
-            bytes += key.bytes().len() + found.bytes();
-            more = items.len() == most || (bytes > REPLY_BYTES_MAX && !items.is_empty());
-            if more {
-                break;
-            }
-            items.push((key, found));
-        }
-        self.replies.push((from, Reply::Scanned { items, more }));
-    }
-
     fn mark(&mut self, from: Peer) {
         let reply = match &mut self.fed {
             Some(fed) => Reply::Marked { tail: fed.feed.mark() },
@@ -305,14 +266,6 @@ impl<M: SlotMemory> Home<M> {
         self.fed.is_some() && self.store.transaction(stamp).is_some_and(|of| self.feeds(of.keys.iter()))
     }
 
-    fn read<T>(&mut self, from: Peer, lease: LeaseId, parts: Vec<Vec<T>>, reply: impl Fn(Vec<T>) -> Reply) {
-        if self.store.has_lease(lease) {
-            self.replies.extend(parts.into_iter().map(|items| (from, reply(items))));
-        } else {
-            self.replies.push((from, Reply::Unleased));
-        }
-    }
-
     /// A reply that waits until all that is recorded so far is durable.
     fn hold(&mut self, to: Peer, reply: Reply) {
         let sequence = self.log.sequence();
@@ -333,16 +286,19 @@ impl<M: SlotMemory> Home<M> {
             // Of what was prepared before, the end waits in front of this.
             Ok(_) if is_whole => self.hold(from, Reply::Committed),
             Ok(_) => self.hold(from, Reply::Prepared),
+            Err(why) if self.refuses_new.as_ref() == Some(&why) => {
+                self.replies.push((from, Reply::Refused { why }));
+            }
             Err(why) => self.hold(from, Reply::Refused { why }),
         }
     }
 
     /// Votes for it; the part, unless that was done before.
     fn prepared(&mut self, part: Part, preconditions: &Preconditions) -> Result<Option<Part>, Refusal> {
-        if self.log_full {
-            return Err(Refusal::LogFull);
-        }
         let stamp = part.stamp;
+        if let Some(why) = self.refuses_new.as_ref().filter(|_| self.store.vote(stamp).is_none()) {
+            return Err(why.clone());
+        }
         let keys = || part.items.iter().map(|(key, _)| key);
         if part.guard == Guard::Locked
             && self.store.vote(stamp).is_none()
@@ -443,10 +399,10 @@ impl<M: SlotMemory> Home<M> {
     }
 
     fn put(&mut self, from: Peer, part: Part, preconditions: &Preconditions) {
-        let done = match self.log_full {
-            true => Err(Refusal::LogFull),
-            false => self.admit(&part, preconditions).and_then(|()| self.store.put(&part)),
-        };
+        if let Some(why) = self.refuses_new.clone() {
+            return self.replies.push((from, Reply::Refused { why }));
+        }
+        let done = self.admit(&part, preconditions).and_then(|()| self.store.put(&part));
         let reply = match done {
             Ok(()) => {
                 let is_fed = self.feeds(part.items.iter().map(|(key, _)| key));
@@ -467,12 +423,6 @@ impl<M: SlotMemory> Home<M> {
                 self.replies.push((from, Reply::Busy { found, most }));
             }
         }
-    }
-
-    fn locked(&mut self, to: Peer, owner: Stamp) {
-        let keys = self.locks.shared(owner).into_iter();
-        let items = keys.map(|key| (key.clone(), self.store.get(&key))).collect();
-        self.replies.push((to, Reply::Locked { items }));
     }
 
     /// Releases the locks of a transaction; whether it held all that it wanted.

@@ -204,6 +204,10 @@ pub const PEER_MEMORY_BYTES: usize = KEPT_BYTES_MAX + rackscan_client::limits::L
 pub const LOG_COPIES: usize = 2;
 /// How long an acknowledgement waits for a copy; then it goes without, until the copy has caught up.
 pub const COPY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a node that has just started waits for a replica of its log, before any set of replicas counts: others start at the same time.
+pub const FIRST_COPY_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a generation of a log waits to be known to enough nodes, until new writes are refused and not only waited for.
+pub const GENERATION_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a shorter log waits until the copies have it. Then it takes the longer one's place all the same.
 pub const COPY_AHEAD_TIME: Duration = Duration::from_secs(60);
 /// How often a node that has lost its log looks whether those that may have it are there.
@@ -221,8 +225,8 @@ pub const KEEPING_QUEUE_MAX: usize = 64;
 pub const COPIES_SHARE: u64 = 8;
 /// .. but no more than this.
 pub const COPIES_BYTES_MAX: u64 = 4 << 20;
-/// Commands that wait for the thread of the log: a batch under way, the one before a snapshot, the snapshot, the switch.
-pub const LOG_QUEUE_MAX: usize = 4;
+/// Commands that wait for the thread of the log: a batch under way, the one before a snapshot, the snapshot, the switch, a generation.
+pub const LOG_QUEUE_MAX: usize = 5;
 /// Bytes of a log below which it is not replaced by a shorter one.
 pub const LOG_COMPACT_BYTES: u64 = 64 << 20;
 /// A log is replaced when it is so many times as long as the new one will be.

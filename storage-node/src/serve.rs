@@ -94,6 +94,7 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::KeepLog(request) => keep_log::start(core, request),
         Request::CopyOfLog(request) => copy_of_log::start(core, request),
         Request::Stop => stop::start(),
+        Request::AcceptLoss => home::accept_loss(core),
     }
 }
 
@@ -131,6 +132,7 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::KeepLog(_) => ("keep log", None, None),
         Request::CopyOfLog(_) => ("copy of log", None, None),
         Request::Stop => ("stop", None, None),
+        Request::AcceptLoss => ("accept loss", None, None),
     };
     let counter: fn(&Metrics) -> &AtomicU64 = match request {
         Request::Fetch { .. } => |metrics| &metrics.fetch_requests,

@@ -1,4 +1,4 @@
-//! Which words do `rackscan scrub`, `rackscan fsck`, `rackscan rebuild` and `rackscan bench rebuild` understand?
+//! Which words do `rackscan scrub`, `rackscan fsck`, `rackscan rebuild`, `rackscan recover` and `rackscan bench rebuild` understand?
 
 use super::{Format, ScheduleArgument};
 use clap::Args;
@@ -74,6 +74,23 @@ pub(crate) struct Rebuild {
     /// How to print what was done
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
+}
+
+/// `rackscan recover`
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "A node that has lost its log of transactions gets it from its replicas in other nodes, by itself, if one is proved to have every acknowledged record. If none is, the node\n\
+                  refuses what needs its keys, and `rackscan cluster status` says which records may be missing. Start the nodes that it names, with the folders that they had. If those are\n\
+                  lost, too, this command has the node go on with the best replica that can be reached. What that one lacks is lost then.\n\n\
+                  Example:\n  rackscan recover --node 2 --accept-loss"
+)]
+pub(crate) struct Recover {
+    /// The node
+    #[arg(long, value_name = "N")]
+    pub(crate) node: u16,
+    /// Go on without records that may be missing
+    #[arg(long, required = true)]
+    pub(crate) accept_loss: bool,
 }
 
 /// `rackscan bench rebuild`

@@ -22,7 +22,7 @@ pub(crate) fn run(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
     }
 }
 
-fn existing(global: &Global) -> Result<ClusterFile, Failure> {
+pub(super) fn existing(global: &Global) -> Result<ClusterFile, Failure> {
     ClusterFile::find(global)?.ok_or_else(|| {
         let data = global.data.display();
         Failure::Runtime(format!(
@@ -76,7 +76,7 @@ fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn connect_one(
+pub(super) async fn connect_one(
     file: &ClusterFile,
     member: &Member,
     global: &Global,
@@ -94,49 +94,17 @@ async fn connect_one(
 fn status(global: &Global, format: Format) -> Result<(), Failure> {
     let file = existing(global)?;
     let runtime = runtime(global)?;
-    let mut table = TextTable::new(&[
-        "node",
-        "state",
-        "address",
-        "pid",
-        "uptime s",
-        "bridge",
-        "threads",
-        "devices",
-        "used",
-        "capacity",
-        "memory",
-        "peak",
-        "budget",
-        "fetches",
-        "scans",
-        "bounced",
-        "refused",
-        "pages read",
-        "from disk",
-        "on wire",
-        "cache",
-        "cached",
-        "hits",
-        "one-sided",
-        "misses",
-        "evictions",
-        "keys",
-        "of keys",
-        "for keys",
-        "committed",
-        "in doubt",
-        "log",
-        "log copies",
-        "log cut",
-        "connections",
-        "registered",
-    ]);
+    let mut table = TextTable::new(&COLUMNS);
     let mut down = 0;
     for (member, asked) in file.members.iter().zip(ask_all(&file, &runtime, global)) {
         let address = member.config.listen.first().map(ToString::to_string).unwrap_or_default();
         match asked {
-            Ok(status) => table.push(row(&status, address)),
+            Ok(status) => {
+                if let Some(refuses) = &status.home_refuses {
+                    eprintln!("node {}: transactions: {refuses}", member.config.node);
+                }
+                table.push(row(&status, address));
+            }
             Err(failure) => {
                 down += 1;
                 let mut cells =
@@ -176,6 +144,47 @@ fn ask_all(
         answers.map(|answer| answer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
+
+/// What is said of each node.
+const COLUMNS: [&str; 37] = [
+    "node",
+    "state",
+    "address",
+    "pid",
+    "uptime s",
+    "bridge",
+    "threads",
+    "devices",
+    "used",
+    "capacity",
+    "memory",
+    "peak",
+    "budget",
+    "fetches",
+    "scans",
+    "bounced",
+    "refused",
+    "pages read",
+    "from disk",
+    "on wire",
+    "cache",
+    "cached",
+    "hits",
+    "one-sided",
+    "misses",
+    "evictions",
+    "keys",
+    "of keys",
+    "for keys",
+    "committed",
+    "in doubt",
+    "log",
+    "log copies",
+    "log replicas",
+    "log cut",
+    "connections",
+    "registered",
+];
 
 fn row(status: &NodeStatus, address: String) -> Vec<Cell> {
     let counters = &status.counters;
@@ -217,8 +226,28 @@ fn row(status: &NodeStatus, address: String) -> Vec<Cell> {
         Cell::from(status.home.in_doubt),
         Cell::Bytes(status.home.log_bytes),
         Cell::from(usize::from(status.home.log_copies)),
+        Cell::from(replicas(status)),
         Cell::Bytes(status.home.log_cut_bytes),
         Cell::from(counters.connections_open),
         Cell::from(registered),
     ]
+}
+
+/// Which replicas the node's log has, and how many of them it needs.
+fn replicas(status: &NodeStatus) -> String {
+    let home = &status.home;
+    if home.budget_bytes == 0 || home.log_replicas == 0 {
+        return if status.home_refuses.is_some() { "refuses" } else { "none" }.to_owned();
+    }
+    let (found, all, least) = (home.log_copies, home.log_replicas, home.log_replicas_min);
+    let state = match (&status.home_refuses, least) {
+        (Some(_), _) => "; refuses".to_owned(),
+        (None, 0) => "; may go on alone".to_owned(),
+        (None, _) if home.log_generation_unaware > 0 => {
+            let (number, unaware) = (home.log_generation, home.log_generation_unaware);
+            format!("; generation {number}, not known to {unaware} nodes yet")
+        }
+        (None, _) => format!("; generation {}", home.log_generation),
+    };
+    format!("{found} of {all}, min {least}{state}")
 }

@@ -22,6 +22,7 @@ pub(crate) mod load;
 pub(crate) mod node;
 pub(crate) mod query;
 pub(crate) mod rebuild;
+pub(crate) mod recover;
 pub(crate) mod refresh;
 pub(crate) mod replay;
 pub(crate) mod scrub;

@@ -77,7 +77,7 @@ pub(crate) const FAULTS: &[FaultKind] = &[
         "unrebuilt",
         "a node that was not rebuilt takes new tables where its lost ones lay, which cannot come back then",
     ),
-    waits(Fault::Alone, "alone", "log replicas that are silent for 2 s are left out, down to none"),
+    drawn(Fault::Alone, "alone"),
     drawn(Fault::Restore, "restore"),
     waits(Fault::Stale, "stale", "a node that was restored from an older snapshot is not noticed"),
     drawn(Fault::Flip, "flip"),

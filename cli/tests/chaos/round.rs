@@ -148,8 +148,17 @@ fn until_quiet(status: impl Fn() -> String, nodes: usize) -> Result<(), String> 
         let out = status();
         let rows: Vec<serde_json::Value> =
             out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let is_quiet =
-            |row: &serde_json::Value| row["state"] == "up" && row["in doubt"] == 0 && row["log copies"] == 2;
+        // Two nodes may lose everything when all others know which replicas count.
+        let is_known = |row: &serde_json::Value| {
+            row["log replicas"].as_str().is_some_and(|state| {
+                state.contains("generation ")
+                    && !state.contains("generation 0")
+                    && !state.contains("not known")
+            })
+        };
+        let is_quiet = |row: &serde_json::Value| {
+            row["state"] == "up" && row["in doubt"] == 0 && row["log copies"] == 2 && is_known(row)
+        };
         if rows.len() == nodes && rows.iter().all(is_quiet) {
             return Ok(());
         }

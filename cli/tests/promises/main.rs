@@ -1,6 +1,7 @@
 //! What does a user of the command rely on? Each file a promise, kept by running the real program.
 
 mod a_trace_runs_again;
+mod acknowledged_writes_survive_their_node;
 mod bad_words_and_files_end_in_one_clear_message;
 mod filters_run_near_and_far;
 mod kernels_are_measured_beside_a_copy;

@@ -445,6 +445,7 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
             (Some(source), None, &mut [])
         }
         Request::Status
+        | Request::AcceptLoss
         | Request::OpenHome
         | Request::OpenPosts { .. }
         | Request::OpenCache

@@ -150,6 +150,7 @@ impl Session {
                 let versions = items.iter().filter_map(|(_, version)| version.as_ref());
                 versions.for_each(|version| self.hear(version.stamp));
             }
+            Reply::Refused { why } if purpose == Purpose::Lease => self.no_home(at, &why.to_string()),
             Reply::Refused { why } => {
                 if let Some(newest) = why.newest() {
                     self.hear(newest);

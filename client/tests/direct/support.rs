@@ -139,6 +139,7 @@ fn say_who(mut connection: Connection, over: &AtomicBool) {
                 cache: rackscan_format::message::CacheStatus::default(),
                 home: rackscan_format::message::HomeStatus::default(),
                 relays: Vec::new(),
+                home_refuses: None,
             };
             let outcome = Ok(Answer::Status(Box::new(status)));
             let reply = ReplyMessage { id: message.id, outcome, load: LoadReport::default() };

@@ -78,6 +78,7 @@ pub(crate) fn status(node: u16) -> NodeStatus {
         cache: CacheStatus::default(),
         home: Default::default(),
         relays: Vec::new(),
+        home_refuses: None,
     }
 }
 

@@ -439,6 +439,7 @@ impl Serving {
             cache: CacheStatus::default(),
             home: HomeStatus::default(),
             relays: Vec::new(),
+            home_refuses: None,
         }
     }
 }

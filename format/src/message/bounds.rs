@@ -4,8 +4,8 @@ use super::{AppendParity, KeepLog, KeepMap, Mend, Parcel, Request, ReserveParity
 use crate::{
     codec::CodecError,
     limits::{
-        CACHE_USED_MAX, FETCH_PAGES_MAX, KEPT_BYTES_MAX, MAP_PIECE_BYTES_MAX, MEND_PLACES_MAX,
-        PARITY_CELLS_MAX, RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
+        CACHE_USED_MAX, CLUSTER_NODES_MAX, FETCH_PAGES_MAX, KEPT_BYTES_MAX, MAP_PIECE_BYTES_MAX,
+        MEND_PLACES_MAX, PARITY_CELLS_MAX, RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
     },
 };
 
@@ -19,6 +19,14 @@ pub(super) fn check(request: &Request) -> Result<(), CodecError> {
         true => Ok(()),
         false => malformed(format!("{bytes} bytes of {what}, expected at most {most}")),
     };
+    if let Request::KeepLog(KeepLog { generation: Some(generation), .. }) = request
+        && generation.members.len() > CLUSTER_NODES_MAX
+    {
+        let found = generation.members.len();
+        return malformed(format!(
+            "{found} replicas in a log's generation, expected at most {CLUSTER_NODES_MAX}"
+        ));
+    }
     match request {
         Request::Fetch { pages, .. } => parts("a fetch", pages.len(), FETCH_PAGES_MAX),
         Request::ReadRaw { reads, .. } => parts("a raw read", reads.len(), RAW_TRANSFERS_MAX),

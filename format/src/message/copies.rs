@@ -19,6 +19,23 @@ pub struct LogPoint {
     pub checksum: u32,
 }
 
+/// Which replicas of a log have every acknowledged record: the log's generation.
+///
+/// The number grows whenever the set of these replicas changes, and whenever the log starts anew. A set counts once its origin and all of its
+/// members know its generation durably, and so many other nodes in all as `quorum` says. Its upper half counts decisions of persons
+/// who accepted a loss, so that a generation after such a decision is above every earlier one.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogGeneration {
+    /// Its number; 0 for none.
+    pub number: u64,
+    /// The replicas beside the origin's own log, ascending.
+    pub members: Vec<NodeId>,
+    /// How many nodes beside the origin know every later generation before a record is acknowledged in it. With 0 only the origin may know.
+    pub quorum: u16,
+    /// The last record that was acknowledged when this generation was proposed.
+    pub began_after: u64,
+}
+
 /// A part of a log, to be kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepLog {
@@ -34,6 +51,8 @@ pub struct KeepLog {
     pub is_whole: bool,
     /// The bytes: at most `TRANSACT_BYTES_MAX` here, at most `KEPT_BYTES_MAX` beside.
     pub bytes: Parcel,
+    /// The log's present generation, to be known durably before this is answered. Nodes that keep no replica are told as well, without bytes.
+    pub generation: Option<LogGeneration>,
 }
 
 /// What a node has of a log. What it says is on its disk.
@@ -45,6 +64,8 @@ pub struct LogKept {
     pub end: LogPoint,
     /// Whether this copy is the one that counts, and not one that is only being made.
     pub is_whole: bool,
+    /// The number of the newest generation of the log that the node knows durably; 0 if it knows none. If it is above the one it was told, nothing was kept.
+    pub generation: u64,
 }
 
 /// Which part of a copy is wanted.

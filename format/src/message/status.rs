@@ -118,4 +118,6 @@ pub struct NodeStatus {
     pub home: HomeStatus,
     /// Its relays of stripes, at most `NODE_RELAYS_MAX`.
     pub relays: Vec<RelayStatus>,
+    /// Why its home of transactions takes no requests, or no writes, if it does not.
+    pub home_refuses: Option<String>,
 }

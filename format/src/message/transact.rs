@@ -81,6 +81,14 @@ pub struct HomeStatus {
     pub ended_by_asking: u64,
     /// Batches of the log that were made durable, each with one flush.
     pub log_batches: u64,
+    /// Other nodes that are to have a replica of its log.
+    pub log_replicas: u16,
+    /// How many of them must have a record before it is acknowledged.
+    pub log_replicas_min: u16,
+    /// The number of its log's generation that counts; 0 before one does, and where there are no replicas.
+    pub log_generation: u64,
+    /// How many other nodes do not know the last generation of its log yet. Where it is 0, two of four nodes may lose everything.
+    pub log_generation_unaware: u16,
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use super::*;
 use crate::{
     item::{Metadata, Value},
+    limits::REPLY_BYTES_MAX,
     log::{Tail, read, recover, snapshot_records},
-    message::Epoch,
+    message::{Epoch, KeyRange},
     slot::SlotVector,
     store::StoreOptions,
 };
@@ -83,6 +84,53 @@ fn a_home_that_comes_back_tells_of_nothing_before_the_other_disks_have_it() {
             "where other disks do not count there is nothing to wait for"
         );
     }
+}
+
+#[test]
+fn nobody_reads_what_was_recovered_before_the_other_disks_have_it() {
+    let mut before = home();
+    assert_eq!(ask(&mut before, prepare_whole(1, Guard::Open)), []);
+    let disk = before.log_mut().take_batch().unwrap().bytes.clone();
+    let lease = || Request::Lease { client: ClientId(1) };
+    let lock = || Request::Lock { owner: at(9), wanted: vec![(key(b'a'), Mode::Shared)] };
+    for (asked, told) in [(lease(), "Leased"), (lock(), "Locked")] {
+        let mut back = again(&disk).unacknowledged();
+        assert_eq!(ask(&mut back, asked.clone()), [], "{asked:?} shows what one disk has");
+        // What is recorded meanwhile is shown when it is durable, too.
+        assert_eq!(ask(&mut back, prepare(2, Guard::Open)), []);
+        let recorded = back.log_mut().sequence();
+        back.durable(recorded);
+        let replies: Vec<String> =
+            back.take_replies().iter().map(|(_, reply)| format!("{reply:?}")).collect();
+        assert!(replies.iter().any(|reply| reply.starts_with(told)), "{replies:?}");
+        assert_eq!(ask(&mut back, lease()).len(), 1, "nothing waits any more");
+        let mut shorter = LogWriter::after(Tail::START);
+        for record in snapshot_records(back.store().snapshot()) {
+            shorter.append(&record);
+        }
+        assert!(shorter.take_batch().is_some());
+        assert_eq!(back.replace_log(shorter), Ok(()));
+        assert_eq!(ask(&mut back, lease()).len(), 1, "a shorter log ends with a smaller number");
+    }
+}
+
+#[test]
+fn who_wants_to_read_what_may_never_be_durable_is_told_why_not() {
+    let mut before = home();
+    assert_eq!(ask(&mut before, prepare_whole(1, Guard::Open)), []);
+    let disk = before.log_mut().take_batch().unwrap().bytes.clone();
+    let lease = || Request::Lease { client: ClientId(1) };
+    let mut back = again(&disk).unacknowledged();
+    assert_eq!(ask(&mut back, lease()), []);
+    let why = Refusal::Unrecorded { why: "no replica".to_owned() };
+    back.refuse_new(Some(why.clone()));
+    let refused = Reply::Refused { why };
+    assert_eq!(back.take_replies(), [(Peer(1), refused.clone())], "who has waited");
+    assert_eq!(ask(&mut back, lease()), [refused], "who comes");
+    back.durable(back.log.sequence());
+    assert!(matches!(ask(&mut back, lease())[..], [Reply::Leased { .. }]), "reads need no replica then");
+    back.client_lost(ClientId(1));
+    assert_eq!(back.leases.len(), 0);
 }
 
 #[test]
@@ -382,10 +430,16 @@ fn a_log_that_is_full_stops_new_transactions_only() {
     ask(&mut home, prepare(1, Guard::Open));
     home.durable(1);
     home.take_replies();
-    home.set_log_full(true);
+    ask(&mut home, prepare(7, Guard::Open));
+    home.refuse_new(Some(Refusal::LogFull));
+    // At once, though what was recorded before is not durable, and may never be.
     assert_eq!(ask(&mut home, prepare(2, Guard::Open)), [Reply::Refused { why: Refusal::LogFull }]);
     ask(&mut home, Request::Commit { stamp: at(1) });
     assert_eq!(home.store().latest(&key(b'a')), at(1));
+    // Who asks again about what is prepared is told, when it is durable.
+    assert_eq!(ask(&mut home, prepare(7, Guard::Open)), []);
+    home.durable(9);
+    assert_eq!(home.take_replies().last().map(|(_, reply)| reply.clone()), Some(Reply::Prepared));
 }
 
 #[test]

@@ -164,6 +164,12 @@ pub enum Refusal {
         /// How many items there are.
         items: u64,
     },
+    /// What would be recorded now could not be acknowledged, or not be kept. Nothing of it was done.
+    #[error("{why}")]
+    Unrecorded {
+        /// What is missing, and what to do.
+        why: String,
+    },
 }
 
 impl Refusal {

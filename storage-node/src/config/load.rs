@@ -248,6 +248,12 @@ impl Config {
                 return fault("peers.addresses", "empty".to_owned(), expected);
             }
         }
+        let others = self.peers.iter().filter(|peer| peer.node != self.node).count();
+        let (found, most) = (self.log_replicas_min(), others.min(limits::LOG_COPIES));
+        if found > most {
+            let expected = format!("at most {most}: so many other nodes have a replica of the log");
+            return fault("log_replicas_min", found.to_string(), expected);
+        }
         Ok(())
     }
 

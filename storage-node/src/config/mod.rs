@@ -11,6 +11,7 @@
 //! cache = "64MiB"                   # of the memory budget, for pages that are wanted often; "0" for none
 //! transactions = "32MiB"            # of the memory budget, for keys and their versions; "0" keeps no keys
 //! transactions_log = "1GiB"         # the most that their log takes of the disk; without it, all there is
+//! log_replicas_min = 1              # replicas in other nodes that have a record before it is acknowledged; below it writes are refused. Without it 1 where there are three nodes or more, else 0
 //! transactions_nice = 0             # how nice the threads are that write transactions down, here and as copies: up to 19, where queries of the same host come first
 //! reactors = 1
 //! scan_workers = 2
@@ -133,6 +134,11 @@ pub struct Config {
     /// disk has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions_log: Option<ByteSize>,
+    /// Replicas of the log in other nodes that must have a record before it is acknowledged; while fewer are available, writes are refused. At most as many as the log
+    /// has: two, or one of two nodes. By default 1 where there are two other nodes or more, else 0: then the loss of this node's disk may lose acknowledged records, and
+    /// a person decides whether the node goes on without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_replicas_min: Option<u8>,
     /// How nice the threads are that write logs of transactions, their copies, and to other nodes: 0 to 19. More than 0 is for hosts that run queries, too: those get the processors first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub transactions_nice: u8,
@@ -273,6 +279,7 @@ impl Config {
             cache: None,
             transactions: None,
             transactions_log: None,
+            log_replicas_min: None,
             transactions_nice: 0,
             wall: WallClock::default(),
             peers: Vec::new(),
@@ -309,6 +316,13 @@ impl Config {
     #[must_use]
     pub fn relay_links(&self) -> usize {
         (self.peers.len() + limits::RELAY_LINKS_SPARE).min(rackscan_relay::limits::EARLY_MAX)
+    }
+
+    /// Replicas of the log in other nodes that must have a record before it is acknowledged.
+    #[must_use]
+    pub fn log_replicas_min(&self) -> usize {
+        let others = self.peers.iter().filter(|peer| peer.node != self.node).count();
+        self.log_replicas_min.map_or(usize::from(others >= 2), usize::from)
     }
 
     /// Threads that serve connections.

@@ -13,6 +13,7 @@
 //! | `<origin>.log.cut.new` | a successor of that being written; never read |
 //! | `<origin>.log.<number>-<record>` | a copy of a log that was not replaced by a shorter one, and is not its origin's any more |
 //! | `<origin>.log.damaged` | a file that began as no log does |
+//! | `<origin>.generation` | which replicas of that log count, as far as this node was told (`generation`); also of logs that have no replica here |
 //!
 //! Invariants
 //! - What is answered is on the disk.
@@ -22,9 +23,11 @@
 //! - It works whether or not the node's own home is there: nodes that start at the same time ask each other.
 
 mod copy;
+mod generation;
 mod shelf;
 mod thread;
 
+pub(crate) use generation::GenerationFile;
 pub(crate) use thread::{Keeping, Kept, RoomTaken};
 
 use rackscan_format::{ids::NodeId, message::LogPoint};

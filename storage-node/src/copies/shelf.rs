@@ -13,15 +13,16 @@ use std::{
 
 use rackscan_format::{
     ids::NodeId,
-    message::{CopyHeld, LogKept, LogPoint, Refusal, RefusalCode},
+    message::{CopyHeld, LogGeneration, LogKept, LogPoint, Refusal, RefusalCode},
 };
 use rackscan_ramp::{limits::LOG_HEADER_BYTES, log::Tail};
 
 use super::{
     copy::{Copy, Fault, Found},
+    generation::GenerationFile,
     is_successor, point, tail,
 };
-use crate::task::malformed;
+use crate::{limits::LOG_COPIES, task::malformed};
 
 /// A part of a log that is to be kept.
 #[derive(Debug)]
@@ -54,6 +55,7 @@ struct Shelf {
 pub(super) struct Shelves {
     folder: PathBuf,
     of: BTreeMap<NodeId, Shelf>,
+    generations: BTreeMap<NodeId, GenerationFile>,
 }
 
 fn broken<E: fmt::Display>(file: &Path, action: &str) -> impl Fn(E) -> Trouble {
@@ -62,11 +64,44 @@ fn broken<E: fmt::Display>(file: &Path, action: &str) -> impl Fn(E) -> Trouble {
 
 impl Shelves {
     pub(super) fn new(folder: PathBuf) -> Self {
-        Self { folder, of: BTreeMap::new() }
+        Self { folder, of: BTreeMap::new(), generations: BTreeMap::new() }
     }
 
     fn path(&self, origin: NodeId, what: &str) -> PathBuf {
         self.folder.join(format!("{origin}.log{what}"))
+    }
+
+    fn generation_file(&mut self, origin: NodeId) -> Result<&mut GenerationFile, Trouble> {
+        if !self.generations.contains_key(&origin) {
+            let path = self.folder.join(format!("{origin}.generation"));
+            let file = GenerationFile::open(path.clone()).map_err(broken(&path, "reading its generation"))?;
+            self.generations.insert(origin, file);
+        }
+        // It is there: the path of another one is never made.
+        let unknown =
+            || Trouble::Broken(format!("the generation of the log of node {origin} is gone; this is a bug"));
+        self.generations.get_mut(&origin).ok_or_else(unknown)
+    }
+
+    /// The newest generation of a log that is known here.
+    pub(super) fn generation(&mut self, origin: NodeId) -> Result<Option<LogGeneration>, Trouble> {
+        Ok(self.generation_file(origin)?.newest().cloned())
+    }
+
+    /// Makes a generation of a log known here, durably; the number of the newest one that is.
+    pub(super) fn know(&mut self, origin: NodeId, told: Option<&LogGeneration>) -> Result<u64, Trouble> {
+        let file = self.generation_file(origin)?;
+        if let Some(told) = told.filter(|told| told.number > file.number()) {
+            let found = told.members.len();
+            if found > LOG_COPIES {
+                let text = format!("{found} replicas in a generation, expected at most {LOG_COPIES}");
+                return Err(Trouble::Refused(malformed(text)));
+            }
+            let written = file.write(told);
+            let name = self.folder.join(format!("{origin}.generation"));
+            written.map_err(|error| refused(&name, full_or_broken(error)))?;
+        }
+        Ok(self.generation_file(origin)?.number())
     }
 
     /// What there is of an origin, read from the disk the first time.
@@ -132,6 +167,7 @@ impl Shelves {
             through_bytes: copy.through_bytes(),
             end: point(copy.tail()),
             is_whole,
+            generation: 0,
         })
     }
 

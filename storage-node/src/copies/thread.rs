@@ -17,7 +17,7 @@ use std::{
 
 use rackscan_format::{
     ids::NodeId,
-    message::{CopyHeld, LogKept, LogPoint, Refusal, RefusalCode},
+    message::{CopyHeld, LogGeneration, LogKept, LogPoint, Refusal, RefusalCode},
 };
 
 use super::{
@@ -40,8 +40,8 @@ const FOLDER: &str = "copies";
 pub(crate) enum Kept {
     /// What there is of the log now.
     Log(LogKept),
-    /// What there is of a node's log, and some of its bytes.
-    Copy(Option<CopyHeld>, Vec<u8>),
+    /// What there is of a node's log, some of its bytes, and its newest generation that is known.
+    Copy(Option<CopyHeld>, Vec<u8>, Option<LogGeneration>),
 }
 
 type Outcome = Result<Kept, Refusal>;
@@ -97,6 +97,7 @@ enum Job {
         cut: Option<LogPoint>,
         is_whole: bool,
         bytes: Vec<u8>,
+        generation: Option<LogGeneration>,
         room: RoomTaken,
         reply_to: ReplyTo<Outcome>,
     },
@@ -115,6 +116,8 @@ pub(crate) struct Keeping {
     pub(crate) room: Arc<Room>,
     /// Whose logs are kept here.
     origins: Vec<NodeId>,
+    /// Whose generations are known here: the other nodes.
+    known: Vec<NodeId>,
 }
 
 impl Keeping {
@@ -128,6 +131,7 @@ impl Keeping {
         let is_origin = |node: &NodeId| keepers(*node, all()).contains(&config.node);
         let mut origins: Vec<NodeId> = all().filter(is_origin).collect();
         origins.dedup();
+        let known = all().filter(|node| *node != config.node).collect();
         if origins.is_empty() {
             return Ok(None);
         }
@@ -142,12 +146,12 @@ impl Keeping {
         let thread = std::thread::Builder::new().name(format!("n{}-copies", config.node)).spawn(run);
         let thread = thread
             .map_err(|source| StartError::Os { action: "start the thread of copies of logs", source })?;
-        Ok(Some((Self { jobs, room: Room::new(room_bytes), origins }, thread)))
+        Ok(Some((Self { jobs, room: Room::new(room_bytes), origins, known }, thread)))
     }
 
-    /// Whether this node's log is kept here.
-    pub(crate) fn check(&self, origin: NodeId) -> Result<(), Refusal> {
-        if self.origins.contains(&origin) {
+    /// Whether this node's log is kept here; or, if no bytes are meant, whether its generation is known here.
+    pub(crate) fn check(&self, origin: NodeId, has_bytes: bool) -> Result<(), Refusal> {
+        if self.origins.contains(&origin) || !has_bytes && self.known.contains(&origin) {
             return Ok(());
         }
         let text = format!(
@@ -166,7 +170,8 @@ impl Keeping {
         reply_to: ReplyTo<Outcome>,
     ) -> Result<(), Refusal> {
         let rackscan_format::message::KeepLog { origin, log, offset_bytes, cut, is_whole, .. } = *request;
-        self.ask(Job::Keep { origin, log, offset_bytes, cut, is_whole, bytes, room, reply_to })
+        let generation = request.generation.clone();
+        self.ask(Job::Keep { origin, log, offset_bytes, cut, is_whole, bytes, generation, room, reply_to })
     }
 
     /// Reads a part of a copy.
@@ -198,15 +203,18 @@ fn work(mut shelves: Shelves, jobs: &Receiver<Job>, lifecycle: &Lifecycle) {
         let more = jobs.try_iter().take(KEEPING_QUEUE_MAX);
         for job in std::iter::once(first).chain(more) {
             match job {
-                Job::Keep { origin, log, offset_bytes, cut, is_whole, bytes, room, reply_to } => {
+                Job::Keep { origin, log, offset_bytes, cut, is_whole, bytes, generation, room, reply_to } => {
                     let part = Part { log, offset_bytes, cut, is_whole, bytes: &bytes };
-                    let outcome = shelves.keep(origin, &part).map(Kept::Log);
+                    let outcome = keep(&mut shelves, origin, &part, generation.as_ref()).map(Kept::Log);
                     kept.push((reply_to, outcome.map_err(|trouble| refusal(trouble, lifecycle))));
                     drop(room);
                 }
                 Job::Read { origin, from_bytes, most, reply_to } => {
-                    let outcome = shelves.part(origin, from_bytes, most);
-                    let outcome = outcome.map(|(held, bytes)| Kept::Copy(held, bytes));
+                    let known = shelves.generation(origin);
+                    let outcome = known.and_then(|known| {
+                        let (held, bytes) = shelves.part(origin, from_bytes, most)?;
+                        Ok(Kept::Copy(held, bytes, known))
+                    });
                     reply_to.send(outcome.map_err(|trouble| refusal(trouble, lifecycle)));
                 }
             }
@@ -216,6 +224,20 @@ fn work(mut shelves: Shelves, jobs: &Receiver<Job>, lifecycle: &Lifecycle) {
             reply_to.send(synced.clone().and(outcome));
         }
     }
+}
+
+/// Keeps a part of a log. Of an origin that does not know the newest generation of its own log nothing is kept: it is older than its replicas.
+fn keep(
+    shelves: &mut Shelves,
+    origin: NodeId,
+    part: &Part<'_>,
+    told: Option<&LogGeneration>,
+) -> Result<LogKept, Trouble> {
+    let generation = shelves.know(origin, told)?;
+    if told.is_some_and(|told| told.number < generation) {
+        return Ok(LogKept { generation, ..LogKept::default() });
+    }
+    Ok(LogKept { generation, ..shelves.keep(origin, part)? })
 }
 
 /// What is answered. What leaves the disk's state unknown ends the node.

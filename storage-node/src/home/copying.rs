@@ -7,9 +7,10 @@ use std::{
     time::Instant,
 };
 
+use rackscan_format::{ids::NodeId, message::LogGeneration};
 use rackscan_ramp::log::{Batch, Tail};
 
-use super::service::HomeService;
+use super::{durability::Shortage, service::HomeService, writer::Command};
 use crate::{limits::COPY_AHEAD_TIME, peers::Copied};
 
 impl HomeService {
@@ -36,6 +37,7 @@ impl HomeService {
         if let Some(peers) = &self.peers {
             peers.log_begins(number, end);
         }
+        self.acknowledge();
     }
 
     /// A copy has come further.
@@ -49,6 +51,24 @@ impl HomeService {
             }
             Copied::Ahead { copy, log } if log == self.successor => self.durability.ahead(copy),
             Copied::Ahead { .. } => {}
+            Copied::Knows { other, generation } => {
+                self.durability.knows(other, generation);
+                self.acknowledge();
+            }
+            Copied::Newer { other, generation } => {
+                let (node, known) = (self.other(other), self.durability.proposed());
+                self.lifecycle.fail(&format!(
+                    "transactions: the log here is of generation {known}, and node {node} knows generation {generation} of it: the log, or \
+                     transactions.generation beside it, is older than its replicas; move both out of the node's folder, and the node starts with its \
+                     newest replica"
+                ));
+            }
+            Copied::Lost { other } => {
+                if self.durability.lost(other) {
+                    tracing::warn!(node = %self.other(other), "a node that has a replica of the log of transactions is away");
+                }
+                self.acknowledge();
+            }
         }
     }
 
@@ -84,14 +104,67 @@ impl HomeService {
         self.acknowledge();
     }
 
-    fn acknowledge(&mut self) {
-        self.home.durable(self.durability.acknowledged());
-        let copies = self.durability.whole_copies() as u64;
-        self.shared.gauges.log_copies.store(copies, Relaxed);
+    /// The log's generation that was handed to the log's thread is durable.
+    pub(super) fn generation_written(&mut self, generation: LogGeneration) {
+        self.durability.written(generation.number);
+        if let Some(peers) = &self.peers {
+            peers.tell_generation(generation);
+        }
+        self.acknowledge();
+    }
+
+    /// Tells what is durable, and sees to it that everybody knows which replicas that depends on.
+    pub(super) fn acknowledge(&mut self) {
+        // What is acknowledged first, so that a replica which has all of it may join.
+        let acknowledged = self.durability.acknowledged();
+        if let Some(generation) = self.durability.propose(Instant::now()) {
+            let generation = generation.to_log(self.keepers());
+            tracing::info!(
+                number = generation.number,
+                members = ?generation.members.iter().map(|node| node.0).collect::<Vec<_>>(),
+                after = generation.began_after,
+                "another set of replicas of the log of transactions is to count"
+            );
+            self.log.ask(Command::Generation(generation));
+        }
+        self.home.durable(acknowledged);
+        let gauges = &self.shared.gauges;
+        gauges.log_copies.store(self.durability.whole_copies() as u64, Relaxed);
+        gauges.log_generation.store(self.durability.counting(), Relaxed);
+        gauges.log_generation_unaware.store(self.durability.unaware() as u64, Relaxed);
+    }
+
+    /// Why nothing new may be recorded, because it would not be acknowledged in time.
+    pub(super) fn shortage(&self) -> Option<String> {
+        let shortage = self.durability.shortage(Instant::now())?;
+        let named =
+            |others: &[usize]| others.iter().map(|other| self.other(*other)).collect::<Vec<_>>().join(" or ");
+        let (id, keepers) = (self.id.0, self.keepers().len());
+        Some(match shortage {
+            Shortage::Replicas { unavailable } => format!(
+                "{} of {keepers} log replicas of node {id} are unavailable; expected at least {} available (log_replicas_min): start node {}",
+                unavailable.len(),
+                self.log_replicas_min,
+                named(&unavailable)
+            ),
+            Shortage::Generation { number, unaware, needed } => format!(
+                "too few nodes know which log replicas of node {id} count (generation {number}); expected {needed} other nodes and all of these \
+                 replicas to know it: start node {}",
+                named(&unaware)
+            ),
+        })
+    }
+
+    fn keepers(&self) -> &[NodeId] {
+        self.peers.as_ref().map_or(&[], |peers| peers.keepers())
+    }
+
+    fn other(&self, other: usize) -> String {
+        let others = self.peers.as_ref().map_or(&[][..], |peers| peers.others());
+        others.get(other).map_or_else(String::new, ToString::to_string)
     }
 
     fn keeper(&self, copy: usize) -> String {
-        let keepers = self.peers.as_ref().map_or(&[][..], |peers| peers.keepers());
-        keepers.get(copy).map_or_else(String::new, ToString::to_string)
+        self.other(copy)
     }
 }

@@ -6,6 +6,7 @@
 //! | `transactions.log.new` | a successor being written; never read |
 //! | `transactions.log.fetched` | a copy that is being fetched from another node, `recovery`; never read before it is whole |
 //! | `transactions.log.cut` | bytes that were cut off the log because they are no whole records, `cut_file` |
+//! | `transactions.generation` | which replicas of the log count, `copies/generation` |
 //! | `transactions.life` | the number of the home's life, sealed |
 //!
 //! Invariants
@@ -24,7 +25,10 @@ use std::{
 };
 
 use rackscan_fabric::{Region, RegionError};
-use rackscan_format::codec::{self, CodecError, Envelope};
+use rackscan_format::{
+    codec::{self, CodecError, Envelope},
+    message::LogGeneration,
+};
 use rackscan_ramp::{
     feed::Feed,
     home::Home,
@@ -44,13 +48,14 @@ use super::{
     writer::{LogThread, number_of, random, salt},
 };
 use crate::{
-    config::Config, error::StartError, lifecycle::Lifecycle, limits::LOG_CUT_BYTES, mailbox::Mailbox,
-    memory_plan::HomePlan, metrics::Metrics,
+    config::Config, copies::GenerationFile, error::StartError, lifecycle::Lifecycle, limits::LOG_CUT_BYTES,
+    mailbox::Mailbox, memory_plan::HomePlan, metrics::Metrics,
 };
 
 const LOG: &str = "transactions.log";
 const LOG_NEW: &str = "transactions.log.new";
 const LOG_FETCHED: &str = "transactions.log.fetched";
+const GENERATION: &str = "transactions.generation";
 const LIFE: &str = "transactions.life";
 const LIFE_NEW: &str = "transactions.life.new";
 
@@ -259,6 +264,18 @@ impl Setting {
         Ok(Found { home, file, end, number, cut_bytes })
     }
 
+    /// The generation of the log that this node knows.
+    pub(super) fn generation(&self) -> Result<GenerationFile, HomeFileError> {
+        let path = self.folder.join(GENERATION);
+        GenerationFile::open(path.clone()).map_err(os(&path, "reading it"))
+    }
+
+    /// Makes a generation of the log durable.
+    pub(super) fn begin_generation(&self, generation: &LogGeneration) -> Result<(), HomeFileError> {
+        let written = self.generation()?.write(generation);
+        written.map_err(os(&self.folder.join(GENERATION), "writing it"))
+    }
+
     /// Where the log is.
     pub(super) fn log(&self) -> PathBuf {
         self.folder.join(LOG)
@@ -326,7 +343,8 @@ pub(super) fn start_log(
     let file =
         found.file.try_clone().map_err(|source| StartError::Os { action: "share the log's file", source })?;
     let thread = (name.as_str(), config.transactions_nice);
-    LogThread::start(thread, folder, file, found.end.offset_bytes, first, Arc::clone(lifecycle))
+    let place = (folder, setting.generation()?);
+    LogThread::start(thread, place, (file, found.end.offset_bytes), first, Arc::clone(lifecycle))
 }
 
 /// Counts on.

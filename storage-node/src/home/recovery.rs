@@ -1,15 +1,18 @@
 //! How does a node come to its home whose log is not there, or has a damaged end?
 //!
 //! ```text
-//! ask the nodes that keep its log -> all have said what they have -> one has a copy: fetch it, check it, put it in place -> recover as from any log
-//!   ^ again while one is away                                     -> none has:       this is a new node, with an empty home
+//! ask all other nodes -> a replica is proved to have every acknowledged record: fetch it, check it, put it in place -> recover as from any log
+//!   ^ again while      -> none ever was:     this is a new node, with an empty home
+//!   \-- none is proved: refuse, and say what may be missing -> a person accepts the loss -> the best replica there is, likewise
 //!
 //! the end is damaged: ask likewise -> all have, or were waited for long enough -> one has more: likewise; the damaged end is kept beside
 //!                                                                              -> none has:     cut the end off, recover from what is left
 //! ```
 //!
 //! Invariants
-//! - An empty home is begun only when every node that may keep a copy has said that it has none: what was acknowledged may be with any of them.
+//! - An empty home is begun only when no node knows of a log of this one: what was acknowledged may be with any of them.
+//! - A replica that may lack acknowledged records is not taken, unless a person decides so ([`rackscan_client::newest_replicas`]).
+//! - The generation of what is taken is above every one that was heard of, and durable before the log is in place: a replica that was left behind stays behind.
 //! - What is fetched is checked, record by record, before it is put in place; an older copy is not taken while a longer one was promised.
 //! - What goes on with a log that is there has all that is left of it. Nothing of that log is cut off before the copies were asked for.
 //! - A node with a damaged log goes on without those that are silent, and says so: it never waits for ever.
@@ -23,18 +26,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rackscan_client::{LineEvent, Lines, LinesOptions};
+use rackscan_client::{LineEvent, Lines, LinesOptions, ReplicaDoubt, ReplicaReport, newest_replicas};
 use rackscan_device::Wait;
 use rackscan_fabric::ClusterKey;
 use rackscan_format::{
     ids::NodeId,
-    message::{Answer, CopyHeld, CopyOfLog, Refusal, RefusalCode, Request, Target},
+    message::{Answer, CopyHeld, CopyOfLog, LogGeneration, Refusal, RefusalCode, Request, Target},
 };
 use rackscan_ramp::message::HomeId;
 
 use super::{
     access::FirstHome,
     arrival::Arrival,
+    durability::Rule,
     files::{Begun, Found, HomeFileError, Opened, Setting, start_log},
     lost_end::{Left, Offer, Waiting},
     service::HomeService,
@@ -93,8 +97,14 @@ impl Making {
         shared.gauges.log_cut_bytes.store(found.cut_bytes, Relaxed);
         let (log, thread) = start_log(&setting, &found, &config, first, &lifecycle)?;
         let most_bytes = config.transactions_log.map_or(u64::MAX, |bytes| bytes.0);
+        let bounds = (most_bytes, config.log_replicas_min());
         let who = (HomeId(config.node.0), peers);
-        let service = HomeService::new(found.home, shared, lifecycle, log, most_bytes, who);
+        let generation = setting.generation()?;
+        let known = generation.newest();
+        if let (Some(peers), Some(known)) = (&who.1, known) {
+            peers.tell_generation(known.clone());
+        }
+        let service = HomeService::new(found.home, shared, lifecycle, log, bounds, who, known);
         Ok((service.with_clock(config.wall), thread))
     }
 
@@ -104,7 +114,9 @@ impl Making {
         let place = Arc::clone(&arrival);
         let nodes = others(&self.config);
         let keepers = keepers(self.config.node, nodes.iter().map(|node| node.id));
-        let nodes = nodes.into_iter().filter(|node| keepers.contains(&node.id)).collect();
+        // A node that keeps no replica may know which ones count.
+        let is_asked = |node: &NodeId| left.is_none() || keepers.contains(node);
+        let nodes = nodes.into_iter().filter(|node| is_asked(&node.id)).collect();
         let options = lines_options(nodes, key);
         self.shared.is_awaited(waits_for(&keepers, left));
         let name = format!("n{}-recover", self.config.node);
@@ -112,7 +124,7 @@ impl Making {
             let lifecycle = Arc::clone(&self.lifecycle);
             let _guard = lifecycle.guard("the thread that looks for the log of transactions");
             let first = Arc::clone(&self.first);
-            let found = Seeking { making: &self, options, left }.run();
+            let found = Seeking { making: &self, options, left, keepers: keepers.clone() }.run();
             let made = match found {
                 Ok(Some(found)) => {
                     let number = found.number;
@@ -147,12 +159,12 @@ fn waits_for(nodes: &[NodeId], left: Option<Left>) -> String {
     format!("waits for {} to say whether they keep {what}", named(nodes))
 }
 
-/// What a node that may keep a copy has said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a node that may keep a copy has said: what it has, and the newest generation that it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Nothing,
     Asked,
-    Has(Option<CopyHeld>),
+    Has(Option<CopyHeld>, Option<LogGeneration>),
 }
 
 struct Seeking<'m> {
@@ -160,6 +172,8 @@ struct Seeking<'m> {
     options: LinesOptions,
     /// What is left of the log, if it is not lost but damaged.
     left: Option<Left>,
+    /// Those that have replicas.
+    keepers: Vec<NodeId>,
 }
 
 /// What was heard.
@@ -167,6 +181,13 @@ struct Heard {
     offers: Vec<Offer>,
     /// Who has said nothing. If the log is lost, nobody.
     silent: Vec<NodeId>,
+    /// Number and quorum of the generation that begins with what is taken, where the log is lost and others know one.
+    generation: Option<(u64, u16)>,
+}
+
+/// The generation after a decision of a person: above all of before it, also those that nobody knows of any more.
+fn after_decision(highest: u64) -> u64 {
+    ((highest >> u32::BITS) + 1) << u32::BITS
 }
 
 /// Why a copy was not fetched.
@@ -221,9 +242,9 @@ impl Seeking<'_> {
 
     fn ask(&self, lines: &mut Lines) -> Sought {
         let mut tries = 0;
-        while let Some(Heard { offers, silent }) = self.answers(lines) {
+        while let Some(Heard { offers, silent, generation }) = self.answers(lines) {
             let offering: Vec<NodeId> = offers.iter().filter_map(|(node, _)| lines.id(*node)).collect();
-            match self.choose(lines, offers) {
+            match self.choose(lines, offers, generation) {
                 Ok(held) => return self.recovered(held, &silent),
                 Err(Fault::Stopping) => break,
                 Err(Fault::Away | Fault::Busy) if self.left.is_none() => {}
@@ -268,7 +289,7 @@ impl Seeking<'_> {
         Ok(Some(found))
     }
 
-    /// What each of them has, when all have said so or were waited for long enough; `None` if the node is to stop.
+    /// What each of them has, when enough have said so or were waited for long enough; `None` if the node is to stop.
     fn answers(&self, lines: &mut Lines) -> Option<Heard> {
         let mut waiting = self.waiting();
         let mut said = vec![Said::Nothing; lines.nodes()];
@@ -279,27 +300,94 @@ impl Seeking<'_> {
                     *said = Said::Asked;
                 }
             }
-            let silent = said.iter().enumerate().filter(|(_, said)| !matches!(said, Said::Has(_)));
+            let silent = said.iter().enumerate().filter(|(_, said)| !matches!(said, Said::Has(..)));
             let silent: Vec<NodeId> = silent.filter_map(|(node, _)| lines.id(node)).collect();
             let has_heard = silent.len() < said.len();
-            if silent.is_empty() || self.left.is_some() && waiting.is_over(has_heard, Instant::now()) {
+            if self.left.is_none() {
+                if let Some(heard) = self.proved(lines, &said, silent) {
+                    return Some(heard);
+                }
+            } else if silent.is_empty() || waiting.is_over(has_heard, Instant::now()) {
                 let offers = said.iter().enumerate().filter_map(|(node, said)| match said {
-                    Said::Has(held) => held.map(|held| (node, held)),
+                    Said::Has(held, _) => held.map(|held| (node, held)),
                     Said::Nothing | Said::Asked => None,
                 });
-                return Some(Heard { offers: offers.collect(), silent });
+                return Some(Heard { offers: offers.collect(), silent, generation: None });
+            } else {
+                self.making.shared.is_awaited(waits_for(&silent, self.left));
             }
-            self.making.shared.is_awaited(waits_for(&silent, self.left));
             lines.poll(Wait::Until(Instant::now() + SEEK_PERIOD), &mut events);
             for event in events.drain(..) {
                 match event {
                     LineEvent::Reply { node, outcome, .. } => said[node] = answered(lines, node, outcome),
-                    LineEvent::Lost { node, .. } if said[node] == Said::Asked => said[node] = Said::Nothing,
+                    // It may come back with something else.
+                    LineEvent::Lost { node, .. } => said[node] = Said::Nothing,
                     _ => {}
                 }
             }
         }
         None
+    }
+
+    /// The replicas of the lost log that have all that was acknowledged, if that is proved or a person takes what there is.
+    fn proved(&self, lines: &Lines, said: &[Said], silent: Vec<NodeId>) -> Option<Heard> {
+        let report = |(node, said): (usize, &Said)| match said {
+            Said::Has(held, generation) => {
+                Some(ReplicaReport { node: lines.id(node)?, held: *held, generation: generation.clone() })
+            }
+            Said::Nothing | Said::Asked => None,
+        };
+        let own = self.making.setting.generation().ok().and_then(|file| file.newest().cloned());
+        let origin = self.making.config.node;
+        let own =
+            own.map(|generation| ReplicaReport { node: origin, held: None, generation: Some(generation) });
+        let others = said.iter().enumerate().filter_map(report);
+        let reports: Vec<ReplicaReport> = own.into_iter().chain(others).collect();
+        let known = reports.iter().filter_map(|report| report.generation.as_ref());
+        let highest = known.max_by_key(|known| known.number).map(|known| (known.number, known.quorum));
+        let place = |node: NodeId| (0..lines.nodes()).find(|place| lines.id(*place) == Some(node));
+        let offers = |found: Vec<(NodeId, CopyHeld)>| -> Vec<Offer> {
+            found.into_iter().filter_map(|(node, held)| Some((place(node)?, held))).collect()
+        };
+        let shared = &self.making.shared;
+        let doubt = match newest_replicas(origin, &self.keepers, &reports, &silent) {
+            Ok(found) => {
+                let generation = highest.map(|(number, quorum)| (number + 1, quorum));
+                return Some(Heard { offers: offers(found), silent: Vec::new(), generation });
+            }
+            Err(doubt) => doubt,
+        };
+        let may_decide = doubt.best.is_some() || silent.is_empty();
+        shared.awaits_decision(may_decide);
+        if may_decide && shared.has_accepted_loss() {
+            tracing::warn!(%doubt, "a person has decided: the log of transactions goes on with the best replica that was found");
+            let best = doubt.best.map(|(node, held, _)| (node, held));
+            let (number, quorum) = highest.unwrap_or((0, 0));
+            let generation = Some((after_decision(number), quorum));
+            return Some(Heard {
+                offers: offers(best.into_iter().collect()),
+                silent: Vec::new(),
+                generation,
+            });
+        }
+        self.say(&doubt, may_decide);
+        None
+    }
+
+    /// Says for what it waits, and what a person can do.
+    fn say(&self, doubt: &ReplicaDoubt, may_decide: bool) {
+        let (shared, node) = (&self.making.shared, self.making.config.node);
+        let way =
+            format!("`rackscan recover --node {node} --accept-loss` goes on without what may be missing");
+        match (doubt.silent.is_empty(), may_decide && doubt.highest.is_some()) {
+            (false, false) => shared.is_awaited(waits_for(&doubt.silent, None)),
+            (false, true) => {
+                shared.is_awaited(format!("{}: {doubt}; {way}", waits_for(&doubt.silent, None)));
+            }
+            (true, _) => shared.is_refused(format!(
+                "has lost its log, and {doubt}; start nodes with the folders that they had, or {way}"
+            )),
+        }
     }
 
     /// Whether the node is there and belongs to this cluster.
@@ -319,21 +407,23 @@ impl Seeking<'_> {
     }
 
     /// Which of the copies may take the log's place, the best one first.
-    fn worth(&self, mut offers: Vec<Offer>) -> Vec<Offer> {
+    fn worth(&self, offers: Vec<Offer>) -> Vec<Offer> {
         if let Some(left) = self.left {
             return left.more(&offers);
         }
-        let most = offers.iter().map(|(_, held)| held.end.sequence).max();
-        // One with fewer records may lack what was acknowledged.
-        offers.retain(|(_, held)| Some(held.end.sequence) == most);
-        if most.is_none() {
+        if offers.is_empty() {
             tracing::info!("no other node keeps a log of transactions of this one: it begins with no keys");
         }
         offers
     }
 
     /// Fetches the best copy and puts it in place, if there is any.
-    fn choose(&self, lines: &mut Lines, offers: Vec<Offer>) -> Result<Option<CopyHeld>, Fault> {
+    fn choose(
+        &self,
+        lines: &mut Lines,
+        offers: Vec<Offer>,
+        generation: Option<(u64, u16)>,
+    ) -> Result<Option<CopyHeld>, Fault> {
         let mut reasons = Vec::new();
         for (node, held) in self.worth(offers) {
             let keeper = lines.id(node).unwrap_or(NodeId(u16::MAX));
@@ -345,13 +435,38 @@ impl Seeking<'_> {
                     reasons.push(format!("node {keeper}: {reason}"));
                 }
                 fetched => {
-                    let left = self.left.as_ref();
-                    fetched.and_then(|()| self.making.setting.adopt(left).map_err(Fault::Disk))?;
+                    fetched?;
+                    self.begin_generation(generation, Some((keeper, held)))?;
+                    self.making.setting.adopt(self.left.as_ref()).map_err(Fault::Disk)?;
                     return Ok(Some(held));
                 }
             }
         }
-        if reasons.is_empty() { Ok(None) } else { Err(Fault::Broken(reasons.join("; "))) }
+        if !reasons.is_empty() {
+            return Err(Fault::Broken(reasons.join("; ")));
+        }
+        self.begin_generation(generation, None)?;
+        Ok(None)
+    }
+
+    /// The log begins anew with this replica: only that one has all of it yet.
+    fn begin_generation(
+        &self,
+        generation: Option<(u64, u16)>,
+        of: Option<(NodeId, CopyHeld)>,
+    ) -> Result<(), Fault> {
+        let Some((number, earlier)) = generation else { return Ok(()) };
+        let config = &self.making.config;
+        let others = self.options.nodes.len();
+        let quorum = Rule::new(config.log_replicas_min(), others).quorum;
+        let members = of.into_iter().filter(|(keeper, _)| self.keepers.contains(keeper));
+        let generation = LogGeneration {
+            number,
+            members: members.map(|(keeper, _)| keeper).collect(),
+            quorum: u16::try_from(quorum).unwrap_or(u16::MAX).max(earlier),
+            began_after: of.map_or(0, |(_, held)| held.end.sequence),
+        };
+        self.making.setting.begin_generation(&generation).map_err(Fault::Disk)
     }
 }
 
@@ -362,14 +477,14 @@ fn tag(node: usize) -> u64 {
 
 fn answered(lines: &mut Lines, node: usize, outcome: Result<Answer, Box<Refusal>>) -> Said {
     match outcome {
-        Ok(Answer::CopyOfLog { held, .. }) => Said::Has(held),
+        Ok(Answer::CopyOfLog { held, generation, .. }) => Said::Has(held, generation),
         Ok(other) => {
             lines.hang_up(node, &format!("it answered what it keeps of a log with {other:?}"));
             Said::Nothing
         }
         Err(refusal) if refusal.code == RefusalCode::NotFound => {
             tracing::warn!(node, reason = refusal.text, "a node keeps no copies");
-            Said::Has(None)
+            Said::Has(None, None)
         }
         Err(refusal) => {
             tracing::debug!(node, reason = refusal.text, "a node does not say yet what it keeps of a log");

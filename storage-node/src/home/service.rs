@@ -13,15 +13,16 @@ use std::{
 };
 
 use rackscan_fabric::{WallClock, host_name};
+use rackscan_format::message::LogGeneration;
 use rackscan_ramp::{
     home::{Home, Peer},
-    message::{HomeId, Reply, Request},
+    message::{HomeId, Refusal, Reply, Request},
 };
 
 use super::{
     access::{Asked, Caller},
     clients::Clients,
-    durability::Durability,
+    durability::{Durability, Generation, Rule},
     endings::Endings,
     shared::{Gauges, HomeShared},
     slots::RegionSlots,
@@ -55,8 +56,8 @@ enum LogStage {
 pub(crate) struct HomeService {
     pub(super) home: Home<RegionSlots>,
     pub(super) shared: Arc<HomeShared>,
-    lifecycle: Arc<Lifecycle>,
-    log: LogThread,
+    pub(super) lifecycle: Arc<Lifecycle>,
+    pub(super) log: LogThread,
     pub(super) durability: Durability,
     /// The number of the shorter log that was last ready.
     pub(super) successor: u32,
@@ -68,7 +69,10 @@ pub(crate) struct HomeService {
     stage: LogStage,
     /// Bytes that the log may take.
     log_bytes_max: u64,
-    disk_full: bool,
+    /// Replicas that must have a record before it is acknowledged.
+    pub(super) log_replicas_min: usize,
+    /// Why the disk takes no more of the log.
+    disk_full: Option<String>,
     /// Batches that are not durable here yet.
     under_way: usize,
     /// What waits until the log may grow again.
@@ -88,13 +92,21 @@ impl HomeService {
         shared: Arc<HomeShared>,
         lifecycle: Arc<Lifecycle>,
         log: LogThread,
-        log_bytes_max: u64,
+        (log_bytes_max, log_replicas_min): (u64, usize),
         (id, peers): (HomeId, Option<PeerWay>),
+        generation: Option<&LogGeneration>,
     ) -> Self {
-        let copies = peers.as_ref().map_or(0, |peers| peers.keepers().len());
         let home = home.on_host(&host_name());
+        let keepers = peers.as_ref().map_or(&[][..], |peers| peers.keepers());
+        let (copies, others) = (keepers.len(), peers.as_ref().map_or(0, |peers| peers.others().len()));
         let mut home = if copies == 0 { home } else { home.unacknowledged() };
-        let durability = Durability::new(home.log_mut().sequence(), copies);
+        let (rule, known) = (Rule::new(log_replicas_min, others), generation);
+        let known = known.map(|known| Generation::of(known, keepers));
+        let durability =
+            Durability::new(home.log_mut().sequence(), (copies, others), rule, known, Instant::now());
+        let gauges = &shared.gauges;
+        gauges.log_replicas.store(copies as u64, Relaxed);
+        gauges.log_replicas_min.store(log_replicas_min as u64, Relaxed);
         let mut endings = Endings::new(id, Instant::now());
         for (stamp, transaction) in home.store().unsettled() {
             // Their coordinators may live: whoever ends them asks the other homes first.
@@ -113,7 +125,8 @@ impl HomeService {
             endings,
             stage: LogStage::Grows,
             log_bytes_max,
-            disk_full: false,
+            log_replicas_min,
+            disk_full: None,
             under_way: 0,
             stalled: VecDeque::new(),
             shorten_after: Instant::now(),
@@ -188,19 +201,21 @@ impl HomeService {
             Report::Logged(sequence) => {
                 self.under_way = self.under_way.saturating_sub(1);
                 add(&self.shared.gauges.log_batches, 1);
-                if std::mem::take(&mut self.disk_full) {
+                if self.disk_full.take().is_some() {
                     tracing::info!("the log of transactions has room again");
                 }
                 self.filed(sequence);
             }
             Report::Full(reason) => {
-                if !std::mem::replace(&mut self.disk_full, true) {
+                if self.disk_full.is_none() {
                     tracing::warn!(
                         reason,
                         "the log of transactions is full: nothing new is prepared until there is room"
                     );
                 }
+                self.disk_full = Some(reason);
             }
+            Report::Generation(generation) => self.generation_written(generation),
             Report::Shortened(number, end) => {
                 self.copy_ahead(number, end);
                 self.stage = LogStage::Copying(Instant::now());
@@ -279,8 +294,14 @@ impl HomeService {
         if self.under_way == 0 {
             self.write();
         }
-        if matches!(self.stage, LogStage::Copying(since) if self.is_copied_ahead(since)) {
+        let is_short = self.shortage().is_some();
+        if matches!(self.stage, LogStage::Copying(since) if self.is_copied_ahead(since)) && !is_short {
             self.stage = LogStage::Settling;
+        }
+        if self.stage == LogStage::Settling && is_short {
+            // Nothing would settle, and what waits for that would wait for ever.
+            self.go_on();
+            self.stage = LogStage::Copying(Instant::now());
         }
         if self.stage == LogStage::Settling && self.all_is_durable() {
             self.stage = LogStage::Switching;
@@ -327,7 +348,7 @@ impl HomeService {
 
     fn is_long(&mut self) -> bool {
         let log_bytes = self.home.log_mut().tail().offset_bytes;
-        !self.disk_full && log_bytes >= long_bytes(self.least_log_bytes(), self.log_bytes_max)
+        self.disk_full.is_none() && log_bytes >= long_bytes(self.least_log_bytes(), self.log_bytes_max)
     }
 
     /// Begins to replace the log: what the store holds now is all that this costs the reactor.
@@ -346,8 +367,13 @@ impl HomeService {
     /// Tells the other reactors how the home does, and the home whether its log is full.
     fn tell(&mut self) {
         let log_bytes = self.home.log_mut().tail().offset_bytes;
-        let full = self.disk_full || log_bytes >= self.log_bytes_max;
-        self.home.set_log_full(full);
+        let full = self.disk_full.is_some() || log_bytes >= self.log_bytes_max;
+        let shortage = self.shortage();
+        self.shared.refuses_writes(shortage.clone());
+        self.home.refuse_new(match shortage {
+            Some(why) => Some(Refusal::Unrecorded { why }),
+            None => full.then_some(Refusal::LogFull),
+        });
         let status = self.home.store().status();
         let gauges = &self.shared.gauges;
         gauges.log_full.store(full, Relaxed);

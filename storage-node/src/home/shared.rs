@@ -40,6 +40,13 @@ pub(crate) struct HomeShared {
     absence: Mutex<Option<String>>,
     /// Whether it is there.
     present: AtomicBool,
+    /// Whether it comes only if persons do something about it.
+    decided_by_persons: AtomicBool,
+    /// Why it takes no writes, if it does not.
+    shortage: Mutex<Option<String>>,
+    /// Whether it waits for a person to accept that records may be missing, and whether one has.
+    awaits_decision: AtomicBool,
+    accepts_loss: AtomicBool,
 }
 
 impl HomeShared {
@@ -54,6 +61,7 @@ impl HomeShared {
         let (held_bytes, waiting) = (AtomicU64::new(0), AtomicBool::new(false));
         let awaits_tick = AtomicBool::new(false);
         let (absence, present) = (Mutex::default(), AtomicBool::new(false));
+        let (awaits_decision, accepts_loss) = (AtomicBool::new(false), AtomicBool::new(false));
         Self {
             slots,
             feed,
@@ -66,6 +74,10 @@ impl HomeShared {
             awaits_tick,
             absence,
             present,
+            decided_by_persons: AtomicBool::new(false),
+            shortage: Mutex::default(),
+            awaits_decision,
+            accepts_loss,
         }
     }
 
@@ -74,8 +86,15 @@ impl HomeShared {
         self.present.store(true, SeqCst);
     }
 
-    /// The home is not there yet, because of this.
+    /// The home is not there yet, because of this; it may come by itself.
     pub(super) fn is_awaited(&self, reason: String) {
+        self.decided_by_persons.store(false, SeqCst);
+        *self.absence.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+
+    /// The home is not there, because of this, until a person decides or starts other nodes.
+    pub(super) fn is_refused(&self, reason: String) {
+        self.decided_by_persons.store(true, SeqCst);
         *self.absence.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
@@ -88,8 +107,53 @@ impl HomeShared {
             return Ok(());
         }
         let reason = self.absence.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let text = format!("the node's keys are not there yet: it {}; ask again", reason.unwrap_or_default());
+        let reason = reason.unwrap_or_default();
+        if self.decided_by_persons.load(SeqCst) {
+            return Err(Refusal::new(
+                RefusalCode::Storage,
+                format!("the node's keys are not there: it {reason}"),
+            ));
+        }
+        let text = format!("the node's keys are not there yet: it {reason}; ask again");
         Err(Refusal::new(RefusalCode::Busy, text))
+    }
+
+    /// Why it takes no writes now, or that it does.
+    pub(super) fn refuses_writes(&self, why: Option<String>) {
+        *self.shortage.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// Why it takes no requests, or no writes, for people.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        if self.present.load(SeqCst) {
+            return self.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        }
+        let absence = self.absence.lock().unwrap_or_else(PoisonError::into_inner);
+        absence.as_ref().map(|absence| format!("it {absence}"))
+    }
+
+    /// Whether a person may decide now that the log goes on without what may be missing.
+    pub(super) fn awaits_decision(&self, awaits: bool) {
+        self.awaits_decision.store(awaits, SeqCst);
+    }
+
+    /// A person has decided.
+    ///
+    /// # Errors
+    /// The refusal if nobody waits for that.
+    pub(crate) fn accept_loss(&self) -> Result<(), Refusal> {
+        if self.present.load(SeqCst) || !self.awaits_decision.load(SeqCst) {
+            let text = "the log of transactions is complete, or its replicas are being asked: expected a node that refuses because records may be missing; \
+                        see `rackscan cluster status`";
+            return Err(Refusal::new(RefusalCode::NotFound, text));
+        }
+        self.accepts_loss.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// Whether a person has.
+    pub(super) fn has_accepted_loss(&self) -> bool {
+        self.accepts_loss.load(SeqCst)
     }
 
     /// What requests in progress may hold together, in bytes.
@@ -147,6 +211,9 @@ macro_rules! gauges {
             $(pub(crate) $name: AtomicU64,)*
             pub(crate) log_full: AtomicBool,
             pub(crate) log_copies: AtomicU64,
+            pub(crate) log_replicas: AtomicU64,
+            pub(crate) log_replicas_min: AtomicU64,
+            pub(crate) log_generation_unaware: AtomicU64,
         }
 
         impl Gauges {
@@ -155,7 +222,10 @@ macro_rules! gauges {
                 HomeStatus {
                     $($name: self.$name.load(Relaxed),)*
                     log_full: self.log_full.load(Relaxed),
-                    log_copies: u16::try_from(self.log_copies.load(Relaxed)).unwrap_or(u16::MAX),
+                    log_copies: few(&self.log_copies),
+                    log_replicas: few(&self.log_replicas),
+                    log_replicas_min: few(&self.log_replicas_min),
+                    log_generation_unaware: few(&self.log_generation_unaware),
                 }
             }
         }
@@ -176,7 +246,12 @@ gauges!(
     ended_by_asking,
     log_batches,
     log_cut_bytes,
+    log_generation,
 );
+
+fn few(gauge: &AtomicU64) -> u16 {
+    u16::try_from(gauge.load(Relaxed)).unwrap_or(u16::MAX)
+}
 
 #[cfg(test)]
 mod tests {

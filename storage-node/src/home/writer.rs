@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rackscan_format::message::LogGeneration;
 use rackscan_ramp::{
     limits::LOG_HEADER_BYTES,
     log::{Batch, LogWriter, Tail},
@@ -31,7 +32,7 @@ use super::{
     log_file::{Folder, LogFile, LogFolder, is_full},
 };
 use crate::{
-    copies::successor,
+    copies::{GenerationFile, successor},
     error::StartError,
     lifecycle::{self, Lifecycle},
     limits::{LOG_QUEUE_MAX, LOG_RETRY, LOG_STEP_BYTES},
@@ -47,6 +48,8 @@ pub(super) enum Command {
     Shorten(Box<Snapshot>, Tail),
     /// To go on with the shorter log: no batch comes before this is reported.
     Switch,
+    /// To make the log's generation durable.
+    Generation(LogGeneration),
 }
 
 /// What the home is told.
@@ -62,6 +65,8 @@ pub(crate) enum Report {
     NotShortened,
     /// The log is the shorter one, which has this number and goes on here.
     Switched(LogWriter, u32),
+    /// The log's generation is on the disk.
+    Generation(LogGeneration),
 }
 
 /// The home's way to the thread.
@@ -74,9 +79,8 @@ impl LogThread {
     /// Starts the thread, so nice, which reports to `mailbox`. It ends with the way to it.
     pub(super) fn start(
         (name, nice): (&str, u8),
-        folder: Folder,
-        file: File,
-        end_bytes: u64,
+        (folder, generation): (Folder, GenerationFile),
+        (file, end_bytes): (File, u64),
         mailbox: Arc<Mailbox>,
         lifecycle: Arc<Lifecycle>,
     ) -> Result<(Self, JoinHandle<()>), StartError> {
@@ -84,7 +88,8 @@ impl LogThread {
         let run = move || {
             let _guard = lifecycle.guard("the thread of the log of transactions");
             lifecycle::be_nice(nice);
-            let mut writing = Writing::new(folder, file, end_bytes, |report| mailbox.send(Mail::Log(report)));
+            let report = |report| mailbox.send(Mail::Log(report));
+            let mut writing = Writing::new((folder, generation), file, end_bytes, report);
             if let Err(fatal) = writing.run(&orders) {
                 lifecycle.fail(&fatal.0);
             }
@@ -125,19 +130,28 @@ pub(super) struct Writing<F: LogFolder, R> {
     /// Batches that the disk has no room for.
     waiting: VecDeque<Arc<Batch>>,
     compaction: Option<Compaction<F::File>>,
+    generation: GenerationFile,
+    /// A generation that the disk has no room for.
+    untold: Option<LogGeneration>,
     report: R,
 }
 
 impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
-    pub(super) fn new(folder: F, file: F::File, end_bytes: u64, report: R) -> Self {
-        let (waiting, compaction) = (VecDeque::new(), None);
-        Self { folder, file, end_bytes, reserved_bytes: end_bytes, waiting, compaction, report }
+    pub(super) fn new(
+        (folder, generation): (F, GenerationFile),
+        file: F::File,
+        end_bytes: u64,
+        report: R,
+    ) -> Self {
+        let (waiting, compaction, untold) = (VecDeque::new(), None, None);
+        let reserved_bytes = end_bytes;
+        Self { folder, file, end_bytes, reserved_bytes, waiting, compaction, generation, untold, report }
     }
 
     fn run(&mut self, orders: &Receiver<Command>) -> Result<(), Fatal> {
         loop {
             let works = self.compaction.as_ref().is_some_and(|compaction| !compaction.is_ready());
-            let command = match (works, self.waiting.is_empty()) {
+            let command = match (works, self.waiting.is_empty() && self.untold.is_none()) {
                 (true, _) => orders.try_recv(),
                 (false, true) => orders.recv().map_err(|_| TryRecvError::Disconnected),
                 (false, false) => receive(orders, LOG_RETRY),
@@ -162,11 +176,33 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
                 Ok(())
             }
             Command::Switch => self.switch(),
+            Command::Generation(generation) => self.know(generation),
         }
+    }
+
+    /// Makes the log's generation durable, or tries again.
+    fn know(&mut self, generation: LogGeneration) -> Result<(), Fatal> {
+        match self.generation.write(&generation) {
+            Ok(()) => (self.report)(Report::Generation(generation)),
+            Err(error) if is_full(&error) => {
+                (self.report)(Report::Full(format!("{}: {error}", self.folder.name())));
+                self.untold = Some(generation);
+            }
+            Err(error) => {
+                return Err(Fatal(format!(
+                    "log of transactions {}: writing its generation failed: {error}",
+                    self.folder.name()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Tries again what the disk had no room for.
     pub(super) fn retry(&mut self) -> Result<(), Fatal> {
+        if let Some(generation) = self.untold.take() {
+            self.know(generation)?;
+        }
         if self.waiting.is_empty() { Ok(()) } else { self.write() }
     }
 

@@ -5,6 +5,7 @@
 //!                                       -> it goes on differently: cut it where this life began, or begin anew
 //! behind:    a piece of what is missing, all that gathered while the last one was on its way -> it has that now -> the home is told
 //! a shorter log is ready: its pieces, in turn with those -> it has them -> the home is told, and exchanges its log
+//! another generation:     all other nodes are told, with whatever goes there -> it knows it durably -> the home is told
 //! ```
 //!
 //! Invariants
@@ -17,7 +18,7 @@ use rackscan_client::Lines;
 use rackscan_format::{
     ids::NodeId,
     limits::{KEPT_BYTES_MAX, TRANSACT_BYTES_MAX},
-    message::{Answer, KeepLog, LogKept, LogPoint, Parcel, Refusal, Request, Target},
+    message::{Answer, KeepLog, LogGeneration, LogKept, LogPoint, Parcel, Refusal, Request, Target},
 };
 use rackscan_ramp::log::Follower;
 
@@ -50,6 +51,8 @@ struct Asked {
     ends: bool,
     /// Whether it is about the log's successor.
     ahead: bool,
+    /// The generation that it told; 0 for none.
+    told: u64,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,19 @@ struct Keeper {
     turn: bool,
     /// Whether it was said that it refuses.
     refuses: bool,
+    /// The newest generation that it knows, as far as was heard over this connection.
+    knows: u64,
+}
+
+/// Another node, which keeps no copy and knows which ones count.
+#[derive(Debug)]
+struct Witness {
+    /// Its number among the lines.
+    node: usize,
+    asked: Option<Asked>,
+    knows: u64,
+    /// It did not take it: it is told again at the next tick.
+    rests: bool,
 }
 
 /// What the home is told of a copy.
@@ -73,6 +89,12 @@ pub(crate) enum Copied {
     Through { copy: usize, sequence: u64 },
     /// It has what there is of the log with this number, which will take the place of the present one.
     Ahead { copy: usize, log: u32 },
+    /// The node with this number knows this generation.
+    Knows { other: usize, generation: u64 },
+    /// It knows one that this node does not, though this node was to give out the numbers.
+    Newer { other: usize, generation: u64 },
+    /// It cannot be reached any more, and why.
+    Lost { other: usize },
 }
 
 /// Keeps the keepers in step.
@@ -81,14 +103,19 @@ pub(super) struct Copier {
     origin: NodeId,
     outlet: Arc<Outlet>,
     keepers: Vec<Keeper>,
+    witnesses: Vec<Witness>,
     file: OpenLog,
     successor: OpenLog,
     bytes: Vec<u8>,
 }
 
 impl Copier {
-    /// Of the log of this node, for the keepers with these numbers among the lines.
-    pub(super) fn new(origin: NodeId, outlet: Arc<Outlet>, keepers: &[usize]) -> Self {
+    /// Of the log of this node, for the keepers and the other nodes with these numbers among the lines.
+    pub(super) fn new(
+        origin: NodeId,
+        outlet: Arc<Outlet>,
+        (keepers, witnesses): (&[usize], &[usize]),
+    ) -> Self {
         let keeper = |node: &usize| Keeper {
             node: *node,
             standing: Standing::Unknown,
@@ -96,12 +123,16 @@ impl Copier {
             ahead: (0, 0),
             turn: false,
             refuses: false,
+            knows: 0,
         };
         let keepers = keepers.iter().map(keeper).collect();
+        let witness = |node: &usize| Witness { node: *node, asked: None, knows: 0, rests: false };
+        let witnesses = witnesses.iter().map(witness).collect();
         Self {
             origin,
             outlet,
             keepers,
+            witnesses,
             file: OpenLog::default(),
             successor: OpenLog::default(),
             bytes: Vec::new(),
@@ -111,8 +142,11 @@ impl Copier {
     /// Sends each keeper that waits for nothing what it lacks.
     pub(super) fn pump(&mut self, lines: &mut Lines, tags: &mut u64) {
         let Some(now) = self.outlet.now() else { return };
+        let generation = self.outlet.generation();
+        let told = generation.as_ref().map_or(0, |generation| generation.number);
+        self.tell_witnesses((now.number, generation.as_ref()), lines, tags);
         for copy in 0..self.keepers.len() {
-            let Keeper { node, standing, asked: None, ahead, turn, .. } = self.keepers[copy] else {
+            let Keeper { node, standing, asked: None, ahead, turn, knows, .. } = self.keepers[copy] else {
                 continue;
             };
             if standing == Standing::Rests || lines.away(node).is_some() {
@@ -123,18 +157,59 @@ impl Copier {
             let first = if follows && turn { self.next_ahead(ahead, lines, node) } else { None };
             let next = first.or_else(|| self.next_request(standing, now, lines, node));
             let next = next.or_else(|| if follows { self.next_ahead(ahead, lines, node) } else { None });
+            let next = next.or_else(|| (knows < told).then(|| self.only_told(standing, now.number)));
             let Some((request, asked)) = next else { continue };
             self.keepers[copy].turn = !asked.ahead;
             *tags += 1;
+            let request = KeepLog { generation: generation.clone(), ..request };
             let sent = lines.send(node, *tags, Request::KeepLog(request));
             match sent {
-                Ok(()) => self.keepers[copy].asked = Some(Asked { tag: *tags, ..asked }),
+                Ok(()) => self.keepers[copy].asked = Some(Asked { tag: *tags, told, ..asked }),
                 Err(error) => {
                     tracing::debug!(%error, "a part of the log was not sent to a node that keeps a copy");
                     self.keepers[copy].standing = Standing::Rests;
                 }
             }
         }
+    }
+
+    /// Tells each node that keeps no copy the generation, if it does not know it.
+    fn tell_witnesses(
+        &mut self,
+        (log, generation): (u32, Option<&LogGeneration>),
+        lines: &mut Lines,
+        tags: &mut u64,
+    ) {
+        let Some(generation) = generation else { return };
+        for witness in self.witnesses.iter_mut() {
+            let is_told = witness.asked.is_some() || witness.rests || witness.knows >= generation.number;
+            if is_told || lines.away(witness.node).is_some() {
+                continue;
+            }
+            *tags += 1;
+            let told = generation.number;
+            let asked =
+                Asked { tag: *tags, log, through: None, cuts: false, ends: false, ahead: false, told };
+            let request = KeepLog { generation: Some(generation.clone()), ..nothing(self.origin, log) };
+            match lines.send(witness.node, *tags, Request::KeepLog(request)) {
+                Ok(()) => witness.asked = Some(asked),
+                Err(error) => {
+                    tracing::debug!(%error, "a generation of the log was not told to a node");
+                    witness.rests = true;
+                }
+            }
+        }
+    }
+
+    /// A request that only tells the generation to a keeper which has everything.
+    fn only_told(&self, standing: Standing, log: u32) -> (KeepLog, Asked) {
+        let through = match standing {
+            Standing::Follows { through, .. } => Some(through),
+            _ => None,
+        };
+        let offset_bytes = through.unwrap_or(0);
+        let asked = Asked { tag: 0, log, through, cuts: false, ends: false, ahead: false, told: 0 };
+        (KeepLog { offset_bytes, ..nothing(self.origin, log) }, asked)
     }
 
     /// What a keeper is to be asked for, if anything.
@@ -146,20 +221,14 @@ impl Copier {
         node: usize,
     ) -> Option<(KeepLog, Asked)> {
         let number = now.number;
-        let request = |offset_bytes, bytes| KeepLog {
-            origin: self.origin,
-            log: number,
-            offset_bytes,
-            cut: None,
-            is_whole: false,
-            bytes,
-        };
-        let nothing = || Parcel::Here(Vec::new());
-        let asked = Asked { tag: 0, log: number, through: None, cuts: false, ends: false, ahead: false };
+        let origin = self.origin;
+        let request = |offset_bytes| KeepLog { offset_bytes, ..nothing(origin, number) };
+        let asked =
+            Asked { tag: 0, log: number, through: None, cuts: false, ends: false, ahead: false, told: 0 };
         match standing {
             Standing::Follows { log, through, is_whole } if log == number => {
                 if through == now.end.offset_bytes {
-                    let last = KeepLog { is_whole: true, ..request(through, nothing()) };
+                    let last = KeepLog { is_whole: true, ..request(through) };
                     return (!is_whole)
                         .then_some((last, Asked { through: Some(through), ends: true, ..asked }));
                 }
@@ -168,22 +237,20 @@ impl Copier {
                     tracing::warn!(%error, "the log of transactions could not be read back for a copy");
                 }
                 let end = through + self.bytes.len() as u64;
-                let origin = self.origin;
                 let bytes = if self.bytes.is_empty() { None } else { parcel(&self.bytes, lines, node) };
                 let is_whole = end == now.end.offset_bytes;
-                let (log, cut) = (number, None);
                 bytes.map(|bytes| {
-                    let part = KeepLog { origin, log, offset_bytes: through, cut, is_whole, bytes };
+                    let part = KeepLog { is_whole, bytes, ..request(through) };
                     (part, Asked { through: Some(end), ends: is_whole, ..asked })
                 })
             }
             Standing::Differs { log, from } if log == number => {
-                let cut = KeepLog { cut: Some(from), ..request(from.offset_bytes, nothing()) };
+                let cut = KeepLog { cut: Some(from), ..request(from.offset_bytes) };
                 Some((cut, Asked { cuts: true, ..asked }))
             }
             Standing::Rests => None,
             // Of another log, or nothing yet: what has it of this one?
-            _ => Some((request(0, nothing()), asked)),
+            _ => Some((request(0), asked)),
         }
     }
 
@@ -207,8 +274,8 @@ impl Copier {
         }
         let (origin, through) = (self.origin, Some(offset_bytes + self.bytes.len() as u64));
         let bytes = parcel(&self.bytes, lines, node)?;
-        let part = KeepLog { origin, log: number, offset_bytes, cut: None, is_whole: false, bytes };
-        Some((part, Asked { tag: 0, log: number, through, cuts: false, ends: false, ahead: true }))
+        let part = KeepLog { offset_bytes, bytes, ..nothing(origin, number) };
+        Some((part, Asked { tag: 0, log: number, through, cuts: false, ends: false, ahead: true, told: 0 }))
     }
 
     /// A node has answered, if it was asked by this. What the home is to be told.
@@ -217,38 +284,72 @@ impl Copier {
         node: usize,
         tag: u64,
         outcome: &Result<Answer, Box<Refusal>>,
-    ) -> Result<Option<Copied>, NotAsked> {
-        let of_tag =
-            |keeper: &Keeper| keeper.node == node && keeper.asked.is_some_and(|asked| asked.tag == tag);
-        let copy = self.keepers.iter().position(of_tag).ok_or(NotAsked)?;
-        let Some(asked) = self.keepers[copy].asked.take() else { return Err(NotAsked) };
-        let kept = match outcome {
-            Ok(Answer::LogKept(kept)) => {
-                self.keepers[copy].refuses = false;
-                *kept
-            }
-            Ok(other) => {
-                tracing::warn!(node, answer = ?other, "a part of the log was answered with something else");
-                self.keepers[copy].standing = Standing::Rests;
-                return Ok(None);
-            }
-            Err(refusal) => {
-                let keeper = &mut self.keepers[copy];
-                keeper.standing = Standing::Rests;
-                if !std::mem::replace(&mut keeper.refuses, true) {
-                    tracing::warn!(copy, reason = refusal.text, "a node does not keep a copy of the log now");
-                }
-                return Ok(None);
-            }
+    ) -> Result<Vec<Copied>, NotAsked> {
+        let is_tag = |asked: &Option<Asked>| asked.is_some_and(|asked| asked.tag == tag);
+        let of_tag = |keeper: &Keeper| keeper.node == node && is_tag(&keeper.asked);
+        let Some(copy) = self.keepers.iter().position(of_tag) else {
+            return self.heard_witness(node, tag, outcome);
         };
-        if asked.ahead {
-            return Ok(self.heard_ahead(copy, asked, kept));
+        let Some(asked) = self.keepers[copy].asked.take() else { return Err(NotAsked) };
+        let Some(kept) = kept(node, outcome) else {
+            let keeper = &mut self.keepers[copy];
+            keeper.standing = Standing::Rests;
+            if let Err(refusal) = outcome
+                && !std::mem::replace(&mut keeper.refuses, true)
+            {
+                tracing::warn!(
+                    copy,
+                    reason = refusal.text,
+                    "a node keeps no replica of the log of transactions now"
+                );
+            }
+            return Ok(Vec::new());
+        };
+        self.keepers[copy].refuses = false;
+        let generation = kept.generation;
+        if asked.told > 0 && generation > asked.told {
+            self.keepers[copy].standing = Standing::Rests;
+            return Ok(vec![Copied::Newer { other: copy, generation }]);
         }
-        let Some(now) = self.outlet.now() else { return Ok(None) };
+        let mut told = Vec::new();
+        if generation == asked.told && self.keepers[copy].knows < generation {
+            self.keepers[copy].knows = generation;
+            told.push(Copied::Knows { other: copy, generation });
+        }
+        if asked.ahead {
+            told.extend(self.heard_ahead(copy, asked, kept));
+            return Ok(told);
+        }
+        let Some(now) = self.outlet.now() else { return Ok(told) };
         let standing = self.standing(asked, kept, now);
         self.keepers[copy].standing = standing;
-        let counts = matches!(standing, Standing::Follows { is_whole: true, .. });
-        Ok(counts.then_some(Copied::Through { copy, sequence: kept.end.sequence }))
+        if matches!(standing, Standing::Follows { is_whole: true, .. }) {
+            told.push(Copied::Through { copy, sequence: kept.end.sequence });
+        }
+        Ok(told)
+    }
+
+    /// The same of a node that keeps no copy.
+    fn heard_witness(
+        &mut self,
+        node: usize,
+        tag: u64,
+        outcome: &Result<Answer, Box<Refusal>>,
+    ) -> Result<Vec<Copied>, NotAsked> {
+        let of_tag = |of: &Witness| of.node == node && of.asked.is_some_and(|asked| asked.tag == tag);
+        let number = self.witnesses.iter().position(of_tag).ok_or(NotAsked)?;
+        let (other, witness) = (self.keepers.len() + number, &mut self.witnesses[number]);
+        let told = witness.asked.take().map_or(0, |asked| asked.told);
+        let Some(LogKept { generation, .. }) = kept(node, outcome) else {
+            witness.rests = true;
+            return Ok(Vec::new());
+        };
+        if generation > told {
+            witness.rests = true;
+            return Ok(vec![Copied::Newer { other, generation }]);
+        }
+        (witness.knows, witness.rests) = (generation, generation < told);
+        Ok(vec![Copied::Knows { other, generation }])
     }
 
     /// A keeper has something of the log's successor.
@@ -267,7 +368,7 @@ impl Copier {
         if log != now.number {
             return Standing::Unknown;
         }
-        let LogKept { through_bytes, end, is_whole } = kept;
+        let LogKept { through_bytes, end, is_whole, .. } = kept;
         if asked.through == Some(through_bytes) {
             if asked.ends && !is_whole {
                 // It has all of it and does not let it count.
@@ -312,11 +413,18 @@ impl Copier {
         }
     }
 
-    /// A node is away.
-    pub(super) fn lost(&mut self, node: usize) {
+    /// A node is away: which one that is for the home.
+    pub(super) fn lost(&mut self, node: usize) -> Option<Copied> {
         for keeper in self.keepers.iter_mut().filter(|keeper| keeper.node == node) {
             (keeper.standing, keeper.asked, keeper.ahead) = (Standing::Unknown, None, (0, 0));
+            keeper.knows = 0;
         }
+        for witness in self.witnesses.iter_mut().filter(|witness| witness.node == node) {
+            (witness.asked, witness.rests, witness.knows) = (None, false, 0);
+        }
+        let keepers = self.keepers.iter().map(|keeper| keeper.node);
+        let mut others = keepers.chain(self.witnesses.iter().map(|witness| witness.node));
+        others.position(|other| other == node).map(|other| Copied::Lost { other })
     }
 
     /// Some time has gone by.
@@ -324,6 +432,25 @@ impl Copier {
         for keeper in self.keepers.iter_mut().filter(|keeper| keeper.standing == Standing::Rests) {
             keeper.standing = Standing::Unknown;
         }
+        self.witnesses.iter_mut().for_each(|witness| witness.rests = false);
+    }
+}
+
+/// A request by which nothing is kept.
+fn nothing(origin: NodeId, log: u32) -> KeepLog {
+    let bytes = Parcel::Here(Vec::new());
+    KeepLog { origin, log, offset_bytes: 0, cut: None, is_whole: false, bytes, generation: None }
+}
+
+/// What a node has, if it says so.
+fn kept(node: usize, outcome: &Result<Answer, Box<Refusal>>) -> Option<LogKept> {
+    match outcome {
+        Ok(Answer::LogKept(kept)) => Some(*kept),
+        Ok(other) => {
+            tracing::warn!(node, answer = ?other, "a part of the log was answered with something else");
+            None
+        }
+        Err(_) => None,
     }
 }
 

@@ -27,7 +27,7 @@ use std::{
 
 use rackscan_client::{LineBell, LinesOptions, NodeEndpoint};
 use rackscan_fabric::ClusterKey;
-use rackscan_format::ids::NodeId;
+use rackscan_format::{ids::NodeId, message::LogGeneration};
 use rackscan_ramp::{
     log::{Batch, Tail},
     message::{HomeId, Reply, Request},
@@ -90,6 +90,8 @@ pub(crate) struct PeerWay {
     outlet: Arc<Outlet>,
     /// Which nodes keep copies of the log, in the order in which copies are numbered.
     keepers: Vec<NodeId>,
+    /// All other nodes, those first.
+    others: Vec<NodeId>,
 }
 
 impl PeerWay {
@@ -105,6 +107,17 @@ impl PeerWay {
     /// Which nodes keep copies of the log: copies are numbered in this order.
     pub(crate) fn keepers(&self) -> &[NodeId] {
         &self.keepers
+    }
+
+    /// All other nodes: those that keep copies first.
+    pub(crate) fn others(&self) -> &[NodeId] {
+        &self.others
+    }
+
+    /// The log's generation is this one, durably here: all others are told.
+    pub(crate) fn tell_generation(&self, generation: LogGeneration) {
+        self.outlet.tell(generation);
+        self.ring();
     }
 
     /// The home's log is this one from now on, and all of it is in its file.
@@ -181,9 +194,12 @@ pub(crate) fn start(
     let keepers = keepers(config.node, nodes.iter().map(|node| node.id));
     let [file, successor] = log_files(config);
     let outlet = Arc::new(Outlet::new(file, successor, shared_bytes));
+    let witnesses = nodes.iter().map(|node| node.id).filter(|node| !keepers.contains(node));
+    let others: Vec<NodeId> = keepers.iter().copied().chain(witnesses).collect();
     let thread = PeersThread {
         node: config.node,
-        keepers: keepers.clone(),
+        others: others.clone(),
+        keepers: keepers.len(),
         outlet: Arc::clone(&outlet),
         options: lines_options(nodes, key),
         cluster: config.cluster.0,
@@ -202,5 +218,5 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new().name(format!("n{}-peers", config.node)).spawn(run);
     let thread =
         thread.map_err(|source| StartError::Os { action: "start a thread for other nodes", source })?;
-    Ok(Some((PeerWay { errands: Some(errands), bell, outlet, keepers }, thread)))
+    Ok(Some((PeerWay { errands: Some(errands), bell, outlet, keepers, others }, thread)))
 }

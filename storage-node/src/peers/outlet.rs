@@ -13,6 +13,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use rackscan_format::message::LogGeneration;
 use rackscan_ramp::log::{Batch, Tail};
 
 use crate::home::LogFile;
@@ -25,6 +26,8 @@ pub(crate) struct Outlet {
     successor: PathBuf,
     shared_bytes_max: u64,
     state: Mutex<Option<State>>,
+    /// The generation that this node's disk knows; others are told.
+    generation: Mutex<Option<LogGeneration>>,
 }
 
 /// A log.
@@ -61,7 +64,7 @@ enum Place {
 impl Outlet {
     /// Of the log in this file, once there is one.
     pub(super) fn new(file: PathBuf, successor: PathBuf, shared_bytes_max: u64) -> Self {
-        Self { file, successor, shared_bytes_max, state: Mutex::default() }
+        Self { file, successor, shared_bytes_max, state: Mutex::default(), generation: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
@@ -73,6 +76,16 @@ impl Outlet {
         let log = LogNow { number, start: end, end };
         let (shared, filed_bytes) = (VecDeque::new(), end.offset_bytes);
         *self.lock() = Some(State { log, filed_bytes, shared, shared_bytes: 0, successor: None });
+    }
+
+    /// The log's generation is this one, durably here.
+    pub(super) fn tell(&self, generation: LogGeneration) {
+        *self.generation.lock().unwrap_or_else(PoisonError::into_inner) = Some(generation);
+    }
+
+    /// The log's generation, if there is one.
+    pub(super) fn generation(&self) -> Option<LogGeneration> {
+        self.generation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A shorter log is in its file up to there, and will take the place of the present one; or it will not.

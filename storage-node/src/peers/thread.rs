@@ -25,11 +25,7 @@ use rackscan_ramp::{
     stamp::Stamp,
 };
 
-use super::{
-    Errand, PeerReport, SharedBell,
-    copier::{Copier, NotAsked},
-    outlet::Outlet,
-};
+use super::{Errand, PeerReport, SharedBell, copier::Copier, outlet::Outlet};
 use crate::{
     home::HomeShared,
     limits::{PEERS_RETRY, PEERS_TICK},
@@ -39,8 +35,9 @@ use crate::{
 /// What it is given.
 pub(super) struct PeersThread {
     pub(super) node: NodeId,
-    /// Which nodes keep copies of the home's log.
-    pub(super) keepers: Vec<NodeId>,
+    /// The other nodes: those that keep copies of the home's log, so many, first.
+    pub(super) others: Vec<NodeId>,
+    pub(super) keepers: usize,
     pub(super) outlet: Arc<Outlet>,
     pub(super) options: LinesOptions,
     pub(super) cluster: u64,
@@ -114,8 +111,8 @@ impl<'t> Talking<'t> {
         let nodes = &with.options.nodes;
         let homes = nodes.iter().map(|node| HomeId(node.id.0)).collect();
         let position = |keeper: &NodeId| nodes.iter().position(|node| node.id == *keeper);
-        let keepers: Vec<usize> = with.keepers.iter().filter_map(position).collect();
-        let copier = Copier::new(with.node, Arc::clone(&with.outlet), &keepers);
+        let others: Vec<usize> = with.others.iter().filter_map(position).collect();
+        let copier = Copier::new(with.node, Arc::clone(&with.outlet), others.split_at(with.keepers));
         let tick_at = Instant::now() + PEERS_TICK;
         Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at, copier }
     }
@@ -177,10 +174,8 @@ impl<'t> Talking<'t> {
     fn happened(&mut self, event: LineEvent) {
         match event {
             LineEvent::Reply { node, tag, outcome } => {
-                match self.copier.heard(node, tag, &outcome) {
-                    Ok(Some(copied)) => return self.report(PeerReport::Copied(copied)),
-                    Ok(None) => return,
-                    Err(NotAsked) => {}
+                if let Ok(copied) = self.copier.heard(node, tag, &outcome) {
+                    return copied.into_iter().for_each(|copied| self.report(PeerReport::Copied(copied)));
                 }
                 let Some((_, about)) = self.asked.remove(&tag) else { return };
                 match outcome {
@@ -200,7 +195,9 @@ impl<'t> Talking<'t> {
             LineEvent::Read { .. } => {}
             LineEvent::Lost { node, .. } => {
                 self.asked.retain(|_, (at, _)| *at != node);
-                self.copier.lost(node);
+                if let Some(lost) = self.copier.lost(node) {
+                    self.report(PeerReport::Copied(lost));
+                }
             }
             LineEvent::Back { node } => {
                 self.check(node);

@@ -6,7 +6,7 @@ use rackscan_fabric::OperationError;
 use rackscan_format::{
     ids::NodeId,
     limits::KEPT_BYTES_MAX,
-    message::{Answer, CopyHeld, CopyOfLog, Refusal, RefusalCode},
+    message::{Answer, CopyHeld, CopyOfLog, LogGeneration, Refusal, RefusalCode},
 };
 
 use crate::{
@@ -22,7 +22,7 @@ enum Stage {
     /// The copies' thread reads.
     Asked,
     /// It has read.
-    Read(Option<CopyHeld>, Vec<u8>),
+    Read(Option<CopyHeld>, Vec<u8>, Option<LogGeneration>),
     /// The bytes are on their way.
     Sending(Slot, Answer),
     Ended(Result<Answer, Refusal>),
@@ -36,11 +36,11 @@ struct Tell {
 }
 
 /// The way to the copies, if that node's log is kept here.
-pub(super) fn keeping(core: &Core, origin: NodeId) -> Result<&Keeping, Refusal> {
+pub(super) fn keeping(core: &Core, origin: NodeId, has_bytes: bool) -> Result<&Keeping, Refusal> {
     let none =
         || Refusal::new(RefusalCode::NotFound, "this node keeps no copies of logs: it is told of no `peers`");
     let keeping = core.node.keeping.as_ref().ok_or_else(none)?;
-    keeping.check(origin).map(|()| keeping)
+    keeping.check(origin, has_bytes).map(|()| keeping)
 }
 
 fn most(request: &CopyOfLog) -> usize {
@@ -49,7 +49,7 @@ fn most(request: &CopyOfLog) -> usize {
 
 /// Begins to serve it.
 pub(crate) fn start(core: &Core, request: CopyOfLog) -> Result<Box<dyn Work>, Refusal> {
-    let room = keeping(core, request.origin)?.room.take(most(&request) as u64)?;
+    let room = keeping(core, request.origin, false)?.room.take(most(&request) as u64)?;
     Ok(Box::new(Tell { request, _room: room, stage: Stage::Arrived }))
 }
 
@@ -59,14 +59,14 @@ impl Tell {
             Stage::Arrived => {
                 let CopyOfLog { origin, from_bytes, .. } = self.request;
                 let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Kept);
-                keeping(core, origin)?.read(origin, from_bytes, most(&self.request), reply_to)?;
+                keeping(core, origin, false)?.read(origin, from_bytes, most(&self.request), reply_to)?;
             }
-            Stage::Read(held, bytes) if bytes.is_empty() => {
-                return Ok(Progress::Finished(Ok(Answer::CopyOfLog { held, written_bytes: 0 })));
+            Stage::Read(held, bytes, generation) if bytes.is_empty() => {
+                return Ok(Progress::Finished(Ok(Answer::CopyOfLog { held, written_bytes: 0, generation })));
             }
-            Stage::Read(held, bytes) => {
+            Stage::Read(held, bytes, generation) => {
                 let Some(slot) = core.take_slot(place, bytes.len()) else {
-                    self.stage = Stage::Read(held, bytes);
+                    self.stage = Stage::Read(held, bytes, generation);
                     return Ok(Progress::Starved);
                 };
                 let staged = core.staging.copy_in(&slot, &bytes);
@@ -77,7 +77,7 @@ impl Tell {
                     core.give_back(place, &slot);
                     return Err(refusal);
                 }
-                let answer = Answer::CopyOfLog { held, written_bytes: bytes.len() as u64 };
+                let answer = Answer::CopyOfLog { held, written_bytes: bytes.len() as u64, generation };
                 self.stage = Stage::Sending(slot, answer);
             }
             Stage::Ended(outcome) => return Ok(Progress::Finished(outcome)),
@@ -97,7 +97,7 @@ impl Work for Tell {
 
     fn kept(&mut self, outcome: Result<Kept, Refusal>) {
         self.stage = match outcome {
-            Ok(Kept::Copy(held, bytes)) => Stage::Read(held, bytes),
+            Ok(Kept::Copy(held, bytes, generation)) => Stage::Read(held, bytes, generation),
             Ok(Kept::Log(_)) => Stage::Ended(Err(bad_memory("the request was mistaken for another"))),
             Err(refusal) => Stage::Ended(Err(refusal)),
         };

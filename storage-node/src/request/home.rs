@@ -1,4 +1,4 @@
-//! How does a client come to read the slots of the home, and its feed, by itself?
+//! How does a client come to read the slots of the home, and its feed, by itself? And how does a person's decision reach a home whose log may lack records?
 
 use rackscan_format::message::{Answer, HomeRegion, Refusal, RefusalCode};
 
@@ -24,6 +24,19 @@ pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refus
     })?;
     let region = HomeRegion { slots: Some(granted.slots), feed: Some(granted.feed), life: home.life };
     Ok(Box::new(Answered(Some(Answer::Home(Some(region))))))
+}
+
+/// A person has decided that the log goes on without records that may be missing.
+pub(crate) fn accept_loss(core: &Core) -> Result<Box<dyn Work>, Refusal> {
+    let Some(home) = core.node.home.clone() else {
+        let text = "this node keeps no keys: its configuration gives no memory for `transactions`";
+        return Err(Refusal::new(RefusalCode::NotFound, text));
+    };
+    home.accept_loss()?;
+    tracing::warn!(
+        "a client has decided that the log of transactions goes on, though acknowledged records may be missing"
+    );
+    Ok(Box::new(Answered(Some(Answer::Done))))
 }
 
 impl Work for Answered {

@@ -37,7 +37,8 @@ struct Keep {
 
 /// Begins to serve it.
 pub(crate) fn start(core: &Core, mut request: KeepLog) -> Result<Box<dyn Work>, Refusal> {
-    let keeping = keeping(core, request.origin)?;
+    let has_bytes = request.cut.is_some() || request.bytes != Parcel::Here(Vec::new());
+    let keeping = keeping(core, request.origin, has_bytes)?;
     let stage = match std::mem::replace(&mut request.bytes, Parcel::Here(Vec::new())) {
         Parcel::Here(bytes) => Stage::Here(bytes),
         Parcel::Beside(source) => Stage::Beside(source),
@@ -72,7 +73,8 @@ impl Keep {
                     return Ok(Progress::Working);
                 }
                 Stage::Here(bytes) => {
-                    let keeping = keeping(core, self.request.origin)?;
+                    let has_bytes = self.request.cut.is_some() || !bytes.is_empty();
+                    let keeping = keeping(core, self.request.origin, has_bytes)?;
                     let Some(room) = self.room.take() else { return Ok(Progress::Working) };
                     let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Kept);
                     keeping.keep(&self.request, bytes, room, reply_to)?;

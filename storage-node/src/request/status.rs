@@ -31,6 +31,7 @@ pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
         registered_buffers: node.registered_buffers.get().cloned().unwrap_or(Ok(())),
         counters: node.metrics.counters(),
         home: node.home.as_ref().map(|home| home.gauges.status()).unwrap_or_default(),
+        home_refuses: node.home.as_ref().and_then(|home| home.refusal()),
         relays: node.relays.iter().map(Relay::status).collect(),
         cache: node.cache.as_ref().map(|cache| cache.pages().status()).unwrap_or_default(),
     };

@@ -70,7 +70,7 @@ pub(super) fn copy(cluster: &Cluster, keeper: u16, origin: u16) -> (u32, Vec<Rec
 fn names(cluster: &Cluster, keeper: u16, origin: u16) -> Vec<String> {
     let folder = fs::read_dir(cluster.path(keeper, "data/copies")).expect("the folder is there");
     let names = folder.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.filter(|name| name.starts_with(&format!("{origin}."))).collect();
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(&format!("{origin}.log"))).collect();
     names.sort();
     names
 }
@@ -113,8 +113,8 @@ pub(super) fn has(client: &mut Client, time: u64) {
 }
 
 /// What is left of a node's home when its folder is lost.
-fn lose(cluster: &Cluster, id: u16) {
-    for file in [LOG, "data/transactions.life"] {
+pub(super) fn lose(cluster: &Cluster, id: u16) {
+    for file in [LOG, "data/transactions.life", "data/transactions.generation"] {
         fs::remove_file(cluster.path(id, file)).expect("the file was there");
     }
 }
@@ -290,6 +290,7 @@ fn a_node_that_waits_for_its_log_stops_when_it_is_told() {
 fn writes_go_on_without_copies_and_those_that_missed_some_catch_up() {
     for wire in WIRES {
         let mut cluster = Cluster::new(3, wire);
+        cluster.log_replicas_min = Some(0);
         cluster.start_all();
         let mut client = cluster.client(1);
         write(&mut client, 1..=4);
@@ -468,7 +469,9 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
     let (number, records) = copy(&cluster, 2, 1);
     let keep = |origin: u16, log, offset_bytes, bytes: Parcel| {
         let origin = NodeId(origin);
-        NodeRequest::KeepLog(KeepLog { origin, log, offset_bytes, cut: None, is_whole: true, bytes })
+        let generation = None;
+        let part = KeepLog { origin, log, offset_bytes, cut: None, is_whole: true, bytes, generation };
+        NodeRequest::KeepLog(part)
     };
     let unknown = client.ask(keep(9, 1, 0, Parcel::Here(vec![7; 100]))).unwrap_err();
     assert!(unknown.code == RefusalCode::NotFound && unknown.text.contains("node 9"), "{unknown:?}");
@@ -493,7 +496,7 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
     );
     let far = CopyOfLog { origin: NodeId(1), from_bytes: u64::MAX, target: client.target(0, u64::MAX) };
     let far = client.ask(NodeRequest::CopyOfLog(far));
-    assert!(matches!(far, Ok(Answer::CopyOfLog { held: Some(_), written_bytes: 0 })), "{far:?}");
+    assert!(matches!(far, Ok(Answer::CopyOfLog { held: Some(_), written_bytes: 0, .. })), "{far:?}");
     assert!(copy(&cluster, 2, 1) == (number, records));
     write(&mut cluster.client(1), 6..=7);
     has_copies(&cluster, 1, 2);

@@ -65,6 +65,10 @@ fn what_was_acknowledged_is_known_with_one_node_and_with_two_of_four_away() {
             assert!(Instant::now() < deadline, "{wire:?}: {:?} is still taken for away", before.away());
         }
         check(&told, &acknowledged);
+        // Both replicas of a node may have been away: it takes writes when one has caught up.
+        for id in 1..=4 {
+            cluster.comes_to(id, |node| node.home_refuses.is_none());
+        }
         acknowledged.push(write(&mut session(&cluster)));
         before.catch_up(&mut told).unwrap();
         check(&told, &acknowledged);
@@ -146,5 +150,34 @@ fn a_log_that_was_made_shorter_tells_as_much() {
     let rows = replica.table(TABLE).expect("there are rows");
     assert_eq!(rows.rows().count(), 6);
     assert!(rows.rows().all(|(_, version)| Some(&version.stamp) == written.last()));
+    cluster.stop_all();
+}
+
+#[test]
+fn a_replica_that_may_lack_acknowledged_rows_is_not_read() {
+    let mut cluster = started(3, Wire::Shm);
+    let mut client = cluster.ready(1);
+    let row = |time, row| Part { homes: homes(&[1]), ..part_of(at(time, 1), row) };
+    let prepare = |part| Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() };
+    assert_eq!(client.transact(prepare(row(10, 0))), Reply::Committed);
+    cluster.settles(1, |home| home.log_copies == 2);
+    cluster.stop(3);
+    assert_eq!(client.transact(prepare(row(20, 1))), Reply::Committed);
+    drop(client);
+    cluster.stop(1);
+    // Node 3 was left behind, and cannot know.
+    cluster.stop(2);
+    cluster.start(3);
+    let (mut alone, mut replica) = (follower(&cluster, 2), Replica::new());
+    let error = alone.catch_up(&mut replica).unwrap_err().to_string();
+    assert!(error.contains("may be missing") || error.contains("node 2"), "{error}");
+    cluster.start(2);
+    let deadline = Instant::now() + PATIENCE;
+    let (mut both, mut replica) = (follower(&cluster, 1), Replica::new());
+    while let Err(error) = both.catch_up(&mut replica) {
+        assert!(Instant::now() < deadline, "{error}");
+    }
+    let rows = replica.table(TABLE).expect("there are rows");
+    assert!(rows.row(stored(1)).is_some(), "what was acknowledged without node 3");
     cluster.stop_all();
 }

@@ -1,15 +1,16 @@
 //! What has a home written whose node is away?
 //!
 //! ```text
-//! copies of its log, asked for at all nodes -> the longest -> its records from the beginning on -> told, but for others' keys
-//! each round:   what has come behind them (whoever cannot be reached from here may go on writing)
+//! replicas of its log, asked for at all nodes -> one that has everything -> its records from the beginning on -> told, but for others' keys
+//! each round:   does it still have everything? what has come behind them (whoever cannot be reached from here may go on writing)
 //! in doubt:     prepared there, and no end: how do its other homes vote?
 //! ```
 //!
-//! A vote and a commit are told of when they are in the copies that count ([`rackscan_format::message::KeepLog`]), so copies know of everything that was acknowledged.
+//! A vote and a commit are told of when they are in the replicas that count ([`rackscan_format::message::LogGeneration`]), so those know of everything that was acknowledged.
 //!
 //! Invariants
-//! - At most as many homes are taken for away as the cluster may do without, and none of which nobody has a copy.
+//! - At most as many homes are taken for away as the cluster may do without, and none of which no replica is proved to have every acknowledged record
+//!   ([`newest_replicas`]): a stale one is never read.
 //! - A record is told after its checksum, which continues that of the record before, was found right: copies are believed no more than feeds.
 //! - What was prepared in a home that is away counts when one of its homes has committed it, or all have prepared it: as if the home asked itself.
 
@@ -22,7 +23,7 @@ use futures::{executor::block_on, future::join_all};
 use rackscan_format::{
     ids::NodeId,
     limits::KEPT_BYTES_MAX,
-    message::{Answer, CopyHeld, CopyOfLog, Request},
+    message::{Answer, CopyHeld, CopyOfLog, LogGeneration, Request},
 };
 use rackscan_ramp::{
     feed::Follow,
@@ -37,6 +38,7 @@ use super::{CaughtUp, Ended, Follower, Purpose, Stop, TransactionError};
 use crate::{
     ClientError, Cluster,
     cluster::{taken, unexpected},
+    replicas::{ReplicaDoubt, ReplicaReport, newest_replicas},
     status::target_in,
 };
 
@@ -144,16 +146,24 @@ impl Follower {
 
     /// Takes the home that is down for away, if that may be and somebody has a copy of its log.
     pub(super) fn take_for_away(&mut self, error: TransactionError) -> Result<HomeId, Stop> {
-        let TransactionError::NodeDown { home, .. } = error else { return Err(error.into()) };
+        let TransactionError::NodeDown { home, ref reason } = error else { return Err(error.into()) };
         let Some((cluster, at)) = self.copies.as_ref().zip(self.session.position(home)) else {
             return Err(error.into());
         };
         if self.away.len() >= cluster.away_max() {
             return Err(error.into());
         }
-        let Some((keeper, held)) = block_on(cluster.longest_copy(NodeId(home.0))) else {
-            tracing::warn!(%home, "nobody has a copy of the log of a home that is away");
-            return Err(error.into());
+        let found = block_on(cluster.newest_copies(NodeId(home.0)));
+        let (keeper, held) = match found.map(|found| found.first().copied()) {
+            Ok(Some(newest)) => newest,
+            Ok(None) => {
+                tracing::warn!(%home, "nobody has a copy of the log of a home that is away");
+                return Err(error.into());
+            }
+            Err(doubt) => {
+                let reason = format!("{reason}; {doubt}");
+                return Err(TransactionError::NodeDown { home, reason }.into());
+            }
         };
         let (log, tail, rest, doubtful) = (held.log, None, Vec::new(), BTreeMap::new());
         tracing::debug!(%home, %keeper, "a copy of its log is read of a home that is away");
@@ -196,13 +206,23 @@ impl Follower {
         caught: &mut CaughtUp,
     ) -> Result<(), Ended<F::Fault>> {
         let mut end = None;
+        let (home, keeper) = (self.away[number].home, self.away[number].keeper);
+        // The home may live where it cannot be seen from here, and go on without this replica.
+        match block_on(cluster.newest_copies(NodeId(home.0))) {
+            Ok(newest) if newest.iter().any(|(node, _)| *node == keeper) => {}
+            Ok(_) => return Err(Stop::Lost(home).into()),
+            Err(doubt) => {
+                let error = TransactionError::NodeDown { home, reason: doubt.to_string() };
+                return Err(Stop::from(error).into());
+            }
+        }
         loop {
             self.check_time(deadline)?;
             let away = &mut self.away[number];
             let (home, from) = (away.home, away.offset_bytes());
             let copy = block_on(cluster.copy_of_log(away.keeper, NodeId(home.0), from));
             let (held, bytes) = match copy {
-                Ok((Some(held), bytes)) if held.log == away.log && held.end.offset_bytes >= from => {
+                Ok((Some(held), bytes, _)) if held.log == away.log && held.end.offset_bytes >= from => {
                     (held, bytes)
                 }
                 // It was written anew, or its keeper is away now: all begins anew.
@@ -258,13 +278,17 @@ impl Follower {
 }
 
 impl Cluster {
-    /// Who has the longest copy of the newest log of a node that is away, among those that are there.
-    async fn longest_copy(&self, origin: NodeId) -> Option<(NodeId, CopyHeld)> {
-        let keepers = self.nodes().filter(|node| *node != origin);
-        let asked = keepers.map(|node| async move { (node, self.copy_of_log(node, origin, u64::MAX).await) });
-        let said = join_all(asked).await.into_iter();
-        let held = said.filter_map(|(node, said)| Some((node, said.ok()?.0?)));
-        held.max_by_key(|(_, held)| (held.log, held.end.sequence))
+    /// The replicas of the log of a node that is away that have every acknowledged record.
+    async fn newest_copies(&self, origin: NodeId) -> Result<Vec<(NodeId, CopyHeld)>, Box<ReplicaDoubt>> {
+        let others: Vec<NodeId> = self.nodes().filter(|node| *node != origin).collect();
+        let asked = others.iter().map(|node| async move {
+            let said = self.copy_of_log(*node, origin, u64::MAX).await;
+            said.map(|(held, _, generation)| ReplicaReport { node: *node, held, generation })
+        });
+        let reports: Vec<ReplicaReport> = join_all(asked).await.into_iter().filter_map(Result::ok).collect();
+        let is_silent = |node: &NodeId| reports.iter().all(|report| report.node != *node);
+        let silent: Vec<NodeId> = others.iter().copied().filter(is_silent).collect();
+        newest_replicas(origin, &others, &reports, &silent)
     }
 
     /// What a node has of the copy of a node's log: how much, if there is any, and bytes from a place on.
@@ -273,13 +297,13 @@ impl Cluster {
         keeper: NodeId,
         origin: NodeId,
         from_bytes: u64,
-    ) -> Result<(Option<CopyHeld>, Vec<u8>), ClientError> {
+    ) -> Result<(Option<CopyHeld>, Vec<u8>, Option<LogGeneration>), ClientError> {
         let during = "copy of log";
         let span = self.shared.memory.take(KEPT_BYTES_MAX, "a copy of a log").await?;
         let request = CopyOfLog { origin, from_bytes, target: target_in(&span) };
         let mut reply = self.ask(keeper, Request::CopyOfLog(request), Some(span)).await?;
-        let (held, written) = match taken(keeper, during, &mut reply)? {
-            Answer::CopyOfLog { held, written_bytes } => (held, written_bytes),
+        let (held, written, generation) = match taken(keeper, during, &mut reply)? {
+            Answer::CopyOfLog { held, written_bytes, generation } => (held, written_bytes, generation),
             other => return Err(unexpected(keeper, during, &other, "a copy of a log")),
         };
         let span = reply.span.ok_or(ClientError::Closed)?;
@@ -292,6 +316,6 @@ impl Cluster {
             expected: "bytes within the target".to_owned(),
         };
         span.copy_out(0, &mut bytes).map_err(bad)?;
-        Ok((held, bytes))
+        Ok((held, bytes, generation))
     }
 }

@@ -92,7 +92,7 @@ impl Seeking<'_> {
             for event in events.drain(..) {
                 match event {
                     LineEvent::Reply { node: from, outcome, .. } if from == node => match outcome {
-                        Ok(Answer::CopyOfLog { held: now, written_bytes })
+                        Ok(Answer::CopyOfLog { held: now, written_bytes, .. })
                             if now == Some(held) && (1..=wanted).contains(&written_bytes) =>
                         {
                             let length = usize::try_from(written_bytes).unwrap_or(usize::MAX);

@@ -16,6 +16,7 @@ use crate::home::memory_disk::{MemoryFile, MemoryFolder};
 
 /// A home's store and log over a disk in memory.
 struct Bench {
+    _generations: tempfile::TempDir,
     folder: MemoryFolder,
     disk: MemoryFile,
     writing: Writing<MemoryFolder, Box<dyn Fn(Report)>>,
@@ -50,8 +51,18 @@ impl Bench {
         let reports = Rc::new(RefCell::new(Vec::new()));
         let told = Rc::clone(&reports);
         let report: Box<dyn Fn(Report)> = Box::new(move |report| told.borrow_mut().push(report));
-        let writing = Writing::new(folder.clone(), disk.clone(), start.offset_bytes, report);
-        Self { folder, disk, writing, reports, log: LogWriter::after(start), store: store() }
+        let generations = tempfile::tempdir().unwrap();
+        let generation = GenerationFile::open(generations.path().join("generation")).unwrap();
+        let writing = Writing::new((folder.clone(), generation), disk.clone(), start.offset_bytes, report);
+        Self {
+            _generations: generations,
+            folder,
+            disk,
+            writing,
+            reports,
+            log: LogWriter::after(start),
+            store: store(),
+        }
     }
 
     fn prepare(&mut self, time: u64, bytes: usize) {
@@ -78,6 +89,7 @@ impl Bench {
             Report::Shortened(..) => "shortened".to_owned(),
             Report::NotShortened => "not shortened".to_owned(),
             Report::Switched(log, _) => format!("switched {}", log.sequence()),
+            Report::Generation(generation) => format!("generation {}", generation.number),
         };
         self.reports.borrow_mut().drain(..).map(name).collect()
     }

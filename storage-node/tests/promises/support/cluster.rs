@@ -33,6 +33,8 @@ pub(crate) struct Cluster {
     pub(crate) log_bytes_max: Option<u64>,
     /// How long they wait for the rest of a damaged log.
     pub(crate) log_patience: LogPatience,
+    /// How many replicas their logs need; by default as nodes have it by default.
+    pub(crate) log_replicas_min: Option<u8>,
 }
 
 impl Cluster {
@@ -70,6 +72,7 @@ impl Cluster {
             nodes: (0..nodes).map(|_| None).collect(),
             log_bytes_max: None,
             log_patience: LogPatience::default(),
+            log_replicas_min: None,
         }
     }
 
@@ -90,6 +93,7 @@ impl Cluster {
         let mut config = self.homes[place].config_with_keys();
         (config.node, config.cluster) = (NodeId(id), cluster);
         config.log_patience = self.log_patience;
+        config.log_replicas_min = self.log_replicas_min;
         config.transactions_log = self.log_bytes_max.map(ByteSize);
         if self.wire != Wire::Shm {
             config.listen[1] = self.addresses[place].clone();
@@ -102,6 +106,14 @@ impl Cluster {
         };
         config.peers = (1..).zip(&self.addresses).map(peer).collect();
         config
+    }
+
+    /// Starts a node that ends by itself; why it does.
+    pub(crate) fn fails(&mut self, id: u16) -> String {
+        let place = usize::from(id) - 1;
+        let running = self.homes[place].start_with(self.config(id, ClusterId(99)));
+        let stopped = running.expect("the node starts").handle.wait();
+        stopped.expect_err("the node ends by itself").to_string()
     }
 
     pub(crate) fn start_all(&mut self) {

@@ -1,0 +1,162 @@
+//! Which generation of a log does a node know, after any crash?
+//!
+//! A file of two slots, written by turns: the one that is not the newest is overwritten, so a torn write leaves the newest whole. The file never grows, so a full
+//! disk is no reason not to write it once it is there.
+//!
+//! | file | |
+//! |---|---|
+//! | `transactions.generation` | of the node's own log |
+//! | `copies/<origin>.generation` | of another node's log |
+//!
+//! Invariants
+//! - The number only grows.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use rackscan_format::{
+    codec::{self, Envelope},
+    message::LogGeneration,
+};
+
+/// Bytes of each slot, so that both are in different sectors.
+const SLOT_BYTES: usize = 512;
+const SLOTS: usize = 2;
+/// Bytes of a slot's length.
+const LENGTH_BYTES: usize = 2;
+
+/// The file, and the newest generation in it.
+#[derive(Debug)]
+pub(crate) struct GenerationFile {
+    path: PathBuf,
+    newest: Option<LogGeneration>,
+    /// The slot that it lies in.
+    slot: usize,
+}
+
+impl GenerationFile {
+    /// What there is of it. A file without a whole slot knows nothing, which is warned of.
+    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self { path, newest: None, slot: 0 });
+            }
+            Err(error) => return Err(error),
+        };
+        let slots = bytes.chunks(SLOT_BYTES).take(SLOTS).enumerate();
+        let whole = slots.filter_map(|(slot, bytes)| Some((slot, generation(bytes)?)));
+        let (slot, newest) = whole.max_by_key(|(_, of)| of.number).unzip();
+        if newest.is_none() {
+            tracing::warn!(file = %path.display(), "the generation of a log of transactions is damaged: this node does not know it any more");
+        }
+        Ok(Self { path, newest, slot: slot.unwrap_or(0) })
+    }
+
+    /// The newest generation that is known.
+    pub(crate) fn newest(&self) -> Option<&LogGeneration> {
+        self.newest.as_ref()
+    }
+
+    /// Its number; 0 for none.
+    pub(crate) fn number(&self) -> u64 {
+        self.newest.as_ref().map_or(0, |newest| newest.number)
+    }
+
+    /// Makes a generation durable, unless a newer one is known.
+    pub(crate) fn write(&mut self, generation: &LogGeneration) -> io::Result<()> {
+        if generation.number <= self.number() {
+            return Ok(());
+        }
+        let bytes = slot(generation)?;
+        let place = if self.newest.is_some() { (self.slot + 1) % SLOTS } else { self.slot };
+        match OpenOptions::new().write(true).open(&self.path) {
+            Ok(file) => {
+                file.write_all_at(&bytes, (place * SLOT_BYTES) as u64)?;
+                file.sync_data()?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(&bytes, place)?,
+            Err(error) => return Err(error),
+        }
+        (self.newest, self.slot) = (Some(generation.clone()), place);
+        Ok(())
+    }
+
+    /// Makes the file, whole as soon as it has its name.
+    fn create(&self, bytes: &[u8], place: usize) -> io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)?;
+        let new = self.path.with_extension("generation.new");
+        let file = File::create(&new)?;
+        file.write_all_at(&[0; SLOTS * SLOT_BYTES], 0)?;
+        file.write_all_at(bytes, (place * SLOT_BYTES) as u64)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &self.path)?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+fn slot(generation: &LogGeneration) -> io::Result<[u8; SLOT_BYTES]> {
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
+    let sealed =
+        codec::seal(Envelope::LogGeneration, generation).map_err(|error| invalid(error.to_string()))?;
+    let mut slot = [0; SLOT_BYTES];
+    let length = u16::try_from(sealed.len()).unwrap_or(u16::MAX);
+    let place = slot.get_mut(LENGTH_BYTES..LENGTH_BYTES + sealed.len());
+    let place = place.ok_or_else(|| invalid(format!("a generation of {} bytes", sealed.len())))?;
+    place.copy_from_slice(&sealed);
+    slot[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+    Ok(slot)
+}
+
+fn generation(slot: &[u8]) -> Option<LogGeneration> {
+    let (length, rest) = slot.split_first_chunk::<LENGTH_BYTES>()?;
+    let sealed = rest.get(..usize::from(u16::from_le_bytes(*length)))?;
+    codec::unseal(Envelope::LogGeneration, "the generation of a log", sealed).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use rackscan_format::ids::NodeId;
+
+    use super::*;
+
+    fn of(number: u64) -> LogGeneration {
+        LogGeneration { number, members: vec![NodeId(2), NodeId(3)], quorum: 2, began_after: 7 }
+    }
+
+    #[test]
+    fn the_newest_generation_survives_a_torn_write_of_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copies/7.generation");
+        let mut file = GenerationFile::open(path.clone()).unwrap();
+        assert_eq!(file.number(), 0);
+        for number in [1, 2, 3, 5, 7, 1 << 32, (1 << 32) + 1] {
+            file.write(&of(number)).unwrap();
+            assert_eq!(GenerationFile::open(path.clone()).unwrap().newest(), Some(&of(number)));
+            let before = std::fs::read(&path).unwrap();
+            let mut next = GenerationFile::open(path.clone()).unwrap();
+            next.write(&of(number + 1)).unwrap();
+            let after = std::fs::read(&path).unwrap();
+            assert_eq!(after.len(), before.len(), "it does not grow");
+            // As many of the bytes that differ as a torn write leaves, from one on.
+            let differing: Vec<usize> = (0..after.len()).filter(|at| after[*at] != before[*at]).collect();
+            for written in 1..differing.len() {
+                let mut torn = before.clone();
+                differing[..written].iter().for_each(|at| torn[*at] = after[*at]);
+                std::fs::write(&path, &torn).unwrap();
+                let found = GenerationFile::open(path.clone()).unwrap();
+                assert!(found.number() == number || torn == after, "{number}: {written} bytes");
+            }
+            std::fs::write(&path, &before).unwrap();
+        }
+        file.write(&of(2)).unwrap();
+        assert_eq!(GenerationFile::open(path.clone()).unwrap().number(), (1 << 32) + 1, "it only grows");
+        std::fs::write(&path, [7; 1024]).unwrap();
+        assert_eq!(GenerationFile::open(path).unwrap().newest(), None);
+    }
+}
