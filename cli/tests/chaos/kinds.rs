@@ -70,7 +70,7 @@ pub(crate) const FAULTS: &[FaultKind] = &[
     drawn(Fault::Kill, "kill"),
     drawn(Fault::Power, "power"),
     drawn(Fault::Pause, "pause"),
-    waits(Fault::Hang, "hang", "no long run has met it since the program was mended (decision 0047)"),
+    drawn(Fault::Hang, "hang"),
     drawn(Fault::Wipe, "wipe"),
     waits(
         Fault::Unrebuilt,
@@ -84,20 +84,12 @@ pub(crate) const FAULTS: &[FaultKind] = &[
     drawn(Fault::Clients, "clients"),
     drawn(Fault::Config, "config"),
     waits(Fault::Members, "members", "an edited list of nodes moves keys without a word"),
-    waits(
-        Fault::ClientClock,
-        "client-clock",
-        "no long run has met it since the program was mended (decision 0041)",
-    ),
-    waits(
-        Fault::NodeClock,
-        "node-clock",
-        "no long run has met it since the program was mended (decision 0041)",
-    ),
+    drawn(Fault::ClientClock, "client-clock"),
+    drawn(Fault::NodeClock, "node-clock"),
     waits(Fault::Full, "full", "space does not return before a restart"),
     drawn(Fault::Cut, "cut"),
-    waits(Fault::Increments, "increments", "an UPDATE overwrites what another one has written since it read"),
-    waits(Fault::Replace, "replace", "no long run has met it since the program was mended (decision 0042)"),
+    drawn(Fault::Increments, "increments"),
+    drawn(Fault::Replace, "replace"),
 ];
 
 /// What [`FAULTS_VARIABLE`] says.

@@ -151,6 +151,8 @@ impl Store {
         recover::complete_labels(&recovered)?;
         maps.retain(|table| recovered.tables.contains_key(&table));
         let scratch = Self::take_scratch(config, &*folder, &recovered)?;
+        let is_sparse = config.devices.iter().map(|device| !device.reserve).collect();
+        recovered.space.release_to(Arc::clone(&recovered.devices), is_sparse);
         let published = Published::new(config.node, recovered.tables, random_u64()?)?;
         let store = Self {
             devices: recovered.devices,
