@@ -394,6 +394,9 @@ pub(crate) struct Node {
     /// Stop when standard input ends: a node that must not outlive its parent
     #[arg(long, hide = true)]
     pub(crate) lifeline: bool,
+    /// The file that standard error goes to: it is exchanged when it is full
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
 }
 
 /// `rackscan cluster`

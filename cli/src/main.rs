@@ -12,6 +12,7 @@ mod command;
 mod failure;
 mod logging;
 mod output;
+mod private;
 mod progress;
 mod session;
 mod shell;
@@ -19,6 +20,7 @@ mod shell;
 use args::{Arguments, Bench, Command};
 use clap::Parser;
 use failure::Failure;
+use rackscan_fabric::close_inherited_descriptors;
 use session::{Reach, Session};
 use std::process::ExitCode;
 
@@ -28,7 +30,13 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    if let Command::Node(_) = &arguments.command {
+        // Before anything is opened: what a node holds by mistake stays open as long as it runs, and what it makes is nobody else's.
+        close_inherited_descriptors();
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    }
+    match run(&arguments) {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Err(failure @ Failure::Runtime(_)) => {
             eprintln!("error: {failure}");
@@ -45,8 +53,11 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let global = &arguments.global;
     // A node's log is how its operator sees that it started; a query's would stand between its rows.
-    let default = if matches!(arguments.command, Command::Node(_)) { "info" } else { "warn" };
-    logging::start(global.log.as_deref(), default)?;
+    let (default, file) = match &arguments.command {
+        Command::Node(node) => ("info", node.log_file.as_deref()),
+        _ => ("warn", None),
+    };
+    logging::start(global.log.as_deref(), default, file)?;
     let open = || Session::open(global);
     let open_to_read = || Session::open_to_read(global);
     match &arguments.command {

@@ -9,7 +9,7 @@
 use crate::{
     args::{Global, IsolationArgument, PlacementArgument, Wire},
     cluster::{
-        ClusterFile, Lifelines,
+        ClusterFile, Lifelines, STARTING_LOCK, check_members, folder_ids, lock,
         otherwise::{check_page_cache, page_cache, start_otherwise},
         start_for_command,
     },
@@ -19,11 +19,11 @@ use crate::{
 use rackscan_bench::refresh::be_nice;
 use rackscan_client::{Cluster, ClusterOptions};
 use rackscan_engine::{Engine, EngineOptions};
+use rackscan_format::ids::NodeId;
 use rackscan_planner::{Calibration, Policy};
 use std::{
     fs::{self, File},
     future::Future,
-    io,
     path::{Path, PathBuf},
 };
 use tokio::runtime::Runtime;
@@ -183,10 +183,15 @@ pub(crate) struct Reach {
 impl Reach {
     /// Reaches a cluster of which one node is enough, unless the options say how many may be away.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
+        Self::open_to_rebuild(global, None)
+    }
+
+    /// The same to rebuild a node, which may have lost its folder.
+    pub(crate) fn open_to_rebuild(global: &Global, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
         let others = file.endpoints().len().saturating_sub(1);
         let away_max = global.away.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
-        let nodes = Nodes::start(&file, away_max)?;
+        let nodes = Nodes::start_to_rebuild(&file, away_max, rebuilt)?;
         let runtime = runtime(global)?;
         let cluster = runtime.block_on(connect(&file, global.wire.map(Into::into), 0, away_max))?;
         Ok(Self { cluster, runtime, _nodes: nodes })
@@ -207,15 +212,16 @@ impl Reach {
 impl Nodes {
     /// Starts the nodes of this host that the file lists, unless one of them runs; so many need not start.
     pub(crate) fn start(file: &ClusterFile, away_max: u8) -> Result<Self, Failure> {
-        let lock = |name: &str, lock: fn(&File) -> io::Result<()>| {
-            let path = file.folder.join(name);
-            let opened = File::options().create(true).append(true).open(&path);
-            opened.and_then(|file| lock(&file).map(|()| file)).map_err(at_path(&path))
-        };
+        Self::start_to_rebuild(file, away_max, None)
+    }
+
+    /// The same to rebuild a node, which may have lost its folder.
+    fn start_to_rebuild(file: &ClusterFile, away_max: u8, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
         // Whoever looks for nodes and starts them does that alone; this lock ends with this function.
-        let _starting = lock("starting.lock", File::lock)?;
+        let _starting = lock(&file.folder, STARTING_LOCK, File::lock)?;
+        check_members(file, rebuilt)?;
         // A command that ends its nodes holds it alone until they are gone.
-        let sharing = lock("sessions.lock", File::lock_shared)?;
+        let sharing = lock(&file.folder, "sessions.lock", File::lock_shared)?;
         Ok(Self { started: start_for_command(file, away_max)?, sharing })
     }
 
@@ -259,6 +265,7 @@ pub(crate) async fn connect(
     options.wire = wire;
     options.page_cache_bytes = page_cache_bytes;
     options.away_max = away_max.into();
+    options.folders = folder_ids(file)?;
     Ok(Cluster::connect(options).await?)
 }
 

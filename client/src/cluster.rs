@@ -6,7 +6,7 @@
 //! - Clones share connections, memory and the thread that drives them; the last one closes them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -31,6 +31,7 @@ use crate::{
         MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, RECONSTRUCTIONS_MAX, REQUEST_TIMEOUT_DEFAULT,
         REQUESTS_PER_NODE_MAX, SLOT_BYTES,
     },
+    members::{Expected, members},
     page_buffer::PagePool,
     protected::{KnownMaps, Mending},
     race::{Race, Slow},
@@ -68,6 +69,10 @@ pub struct ClusterOptions {
     pub away_max: usize,
     /// The clock that timestamps of transactions are made with.
     pub wall: WallClock,
+    /// The member list that every node must have, ascending; not compared if empty. By default the nodes above.
+    pub members: Vec<NodeId>,
+    /// The random numbers of data folders, as far as they are known: a node must have that one.
+    pub folders: BTreeMap<NodeId, u64>,
 }
 
 impl ClusterOptions {
@@ -75,6 +80,8 @@ impl ClusterOptions {
     #[must_use]
     pub fn new(nodes: Vec<NodeEndpoint>, key: ClusterKey) -> Self {
         Self {
+            members: members(&nodes),
+            folders: BTreeMap::new(),
             nodes,
             key,
             wire: None,
@@ -164,7 +171,10 @@ impl Cluster {
         for (node, address) in endpoints {
             let (key, memory) = (options.key.clone(), memory.region().clone());
             let (cache, reads_cache) = (Arc::default(), options.reads_caches);
-            let dial = Dial { node, address, key, memory, cache, reads_cache, cluster: None, posts: false };
+            let (members, folder) = (options.members.clone(), options.folders.get(&node).copied());
+            let expected = Expected { members, folder, seen: Vec::new() };
+            let (cluster, posts) = (None, false);
+            let dial = Dial { node, address, key, memory, cache, reads_cache, cluster, posts, expected };
             dialling.push((dial.clone(), dial_apart(dial)?));
         }
         let lines = reach(dialling, begun, options.away_max).await?;

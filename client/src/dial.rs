@@ -17,7 +17,7 @@ use rackscan_fabric::{
 };
 use rackscan_format::{
     ids::{NodeId, RequestId},
-    message::{Answer, NodeStatus, ReplyMessage, Request, RequestMessage, Target},
+    message::{Answer, FolderIdentity, NodeStatus, ReplyMessage, Request, RequestMessage, Target},
 };
 
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
     cluster::{kind_of, unexpected},
     limits::{CONNECT_TIME_MAX, GREETING_TIME_MAX},
     lines::Posts,
+    members::{Expected, listed},
 };
 
 /// Whom to reach, where and with what.
@@ -44,6 +45,7 @@ pub(crate) struct Dial {
     pub(crate) cluster: Option<u64>,
     /// Whether the node is asked for boxes.
     pub(crate) posts: bool,
+    pub(crate) expected: Expected,
 }
 
 /// A connection to the node that was meant.
@@ -77,7 +79,8 @@ impl Dial {
 
     fn connect(&self, deadline: Instant) -> Result<Connection, ClientError> {
         let begun = Instant::now();
-        let connected = rackscan_fabric::connect(&self.address, &self.key, deadline);
+        let key = self.key.of_node(self.node.0);
+        let connected = rackscan_fabric::connect(&self.address, &key, deadline);
         connected.map_err(|error| match error {
             // The kernel took the connection for a process that does not.
             ConnectError::TimedOut { phase, .. } if phase != "connect" => {
@@ -240,7 +243,33 @@ impl Dial {
                 format!("{:#018x}", status.cluster),
                 format!("{cluster:#018x}"),
             ),
-            _ => Ok(()),
+            _ => self.check_folder(&status.identity),
+        }
+    }
+
+    /// Compares what the node's data folder says with what is expected.
+    pub(crate) fn check_folder(&self, identity: &FolderIdentity) -> Result<(), ClientError> {
+        let (node, Expected { members, folder, seen }) = (self.node, &self.expected);
+        // A node of this version that was never told a list has none.
+        if !members.is_empty() && !identity.members.is_empty() && *members != identity.members {
+            let (found, expected) = (listed(members), listed(&identity.members));
+            return Err(ClientError::OtherMembers { node, found, expected });
+        }
+        if let Some(folder) = folder.filter(|folder| *folder != identity.folder) {
+            return Err(ClientError::WrongNode {
+                node,
+                address: Box::new(self.address.clone()),
+                what: "the number of its data folder",
+                found: format!("{:016x}", identity.folder),
+                expected: format!("{folder:016x}, as the folder on this host records"),
+            });
+        }
+        match seen.iter().find(|seen| identity.history.lacks(seen)) {
+            Some(seen) => {
+                let (address, starts) = (Box::new(self.address.clone()), identity.history.number);
+                Err(ClientError::Outdated { node, address, starts, seen: seen.number })
+            }
+            None => Ok(()),
         }
     }
 
@@ -253,6 +282,9 @@ impl Dial {
             ConnectError::WrongKey { .. } => "use the cluster key that the node was started with",
             ConnectError::Version { .. } => "run the same release of rackscan on both sides",
             ConnectError::OtherUser { .. } => "run both as the same user, or use the tcp wire",
+            ConnectError::OtherPeer { .. } => {
+                "another node listens there: stop it, or correct the address in the cluster's configuration"
+            }
             ConnectError::NotAPeer { .. } => "correct the node's address in the cluster's configuration",
             _ => "see the node's log",
         };

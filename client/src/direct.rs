@@ -43,6 +43,7 @@ use crate::{
     cluster::kind_of,
     dial::{Dial, Line},
     limits::DIRECT_DEPTH_MAX,
+    members::Expected,
 };
 use cached::{Cached, Taken};
 pub use error::DirectError;
@@ -141,6 +142,7 @@ impl DirectLine {
             reads_cache: false,
             cluster: None,
             posts: false,
+            expected: Expected::default(),
         };
         let Line { connection, target, status, .. } = dial.dial_until(deadline)?;
         let RemoteRegion { key, address: offset_bytes, length: length_bytes } = target;

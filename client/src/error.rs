@@ -101,6 +101,34 @@ pub enum ClientError {
         /// What was expected.
         expected: String,
     },
+    /// The configuration lists other nodes than the cluster has.
+    #[error(
+        "the configuration lists nodes {found}, expected nodes {expected}, which node {node} records as the members of its cluster: \
+         a cluster cannot gain or lose nodes; make the configuration list nodes {expected} again"
+    )]
+    OtherMembers {
+        /// The node that says so.
+        node: NodeId,
+        /// The nodes of the configuration.
+        found: String,
+        /// The nodes of the cluster.
+        expected: String,
+    },
+    /// The node's data folder was restored from an older snapshot.
+    #[error(
+        "node {node} at {address} is unavailable: its data folder is outdated (start {starts} of it, other nodes have seen another \
+         start {seen}), as if it was restored from an older snapshot; `rackscan rebuild {node}` brings it up to date"
+    )]
+    Outdated {
+        /// The node.
+        node: NodeId,
+        /// Where.
+        address: Box<Address>,
+        /// The starts that it counts.
+        starts: u64,
+        /// The start that others have seen.
+        seen: u64,
+    },
     /// The node was lost while a request was outstanding. The request may or may not have been carried out.
     #[error(
         "node {node} at {address} was lost during a {during} request: {reason}; see `rackscan cluster status`"
@@ -364,6 +392,7 @@ impl ClientError {
             | Self::NodeLost { .. }
             | Self::Unresponsive { .. }
             | Self::Outpaced { .. }
+            | Self::Outdated { .. }
             | Self::TimedOut { .. } => true,
             Self::Refused { refusal, .. } => refusal.code == RefusalCode::Stopping,
             _ => false,
@@ -390,6 +419,8 @@ impl ClientError {
             | Self::NoAddress { node, .. }
             | Self::Unreachable { node, .. }
             | Self::WrongNode { node, .. }
+            | Self::OtherMembers { node, .. }
+            | Self::Outdated { node, .. }
             | Self::NodeLost { node, .. }
             | Self::Unresponsive { node, .. }
             | Self::Outpaced { node, .. }

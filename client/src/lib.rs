@@ -50,6 +50,7 @@ pub mod limits;
 mod lines;
 mod load;
 mod local;
+mod members;
 mod page_buffer;
 mod process;
 mod protected;

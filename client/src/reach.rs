@@ -20,6 +20,7 @@ use crate::{
     dial::{Dial, Line},
     driver::apart,
     limits::{CONNECT_GRACE, CONNECT_GRACE_FACTOR},
+    members::leave_out_outdated,
 };
 
 type Dialling = oneshot::Receiver<Result<Line, ClientError>>;
@@ -113,6 +114,8 @@ pub(crate) async fn reach(
             first.get_or_insert(line);
         }
     }
+    leave_out_outdated(&mut reached, &mut away)?;
+    let first = reached.iter().find_map(Reached::connected);
     let Some(cluster) = first.map(|line| line.status.cluster) else {
         return Err(away.errors.into_iter().next().unwrap_or(ClientError::Closed));
     };
@@ -132,7 +135,7 @@ fn timer_until(instant: Instant) -> Result<oneshot::Receiver<()>, ClientError> {
 }
 
 /// Nodes that cannot be reached.
-struct Missing {
+pub(crate) struct Missing {
     away_max: usize,
     errors: Vec<ClientError>,
 }
@@ -145,14 +148,22 @@ impl Missing {
     ) -> Result<Reached, ClientError> {
         let line = match line.map_err(|_| ClientError::Closed)? {
             Ok(line) => Dialled::Connected(Box::new(line)),
-            Err(error) if error.is_node_lost() && self.errors.len() < self.away_max => {
-                tracing::warn!(node = %dial.node, %error, "a node is away");
-                self.errors.push(error);
+            Err(error) => {
+                self.leave_out(&dial, error)?;
                 Dialled::Failed
             }
-            Err(error) => return Err(error),
         };
         Ok(Reached { dial, line })
+    }
+
+    /// Does without a node, if the error permits it and so many may be away.
+    pub(crate) fn leave_out(&mut self, dial: &Dial, error: ClientError) -> Result<(), ClientError> {
+        if !error.is_node_lost() || self.errors.len() >= self.away_max {
+            return Err(error);
+        }
+        tracing::warn!(node = %dial.node, %error, "a node is away");
+        self.errors.push(error);
+        Ok(())
     }
 }
 

@@ -75,6 +75,7 @@ fn status(path: &Path, host: &str) -> NodeStatus {
         home: Default::default(),
         relays: Vec::new(),
         home_refuses: None,
+        identity: rackscan_format::message::FolderIdentity::default(),
     }
 }
 

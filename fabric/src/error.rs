@@ -258,6 +258,16 @@ pub enum ConnectError {
         /// The peer.
         peer: String,
     },
+    /// The peer belongs to the cluster, or holds its key, and is not the one that was called.
+    #[error("{peer} is {found}, expected {expected}")]
+    OtherPeer {
+        /// The peer.
+        peer: String,
+        /// Who it proved to be.
+        found: String,
+        /// Who was called.
+        expected: String,
+    },
     /// A `shm` peer that runs as another user.
     #[error("{peer} runs as user {found}; shm connects only processes of one user, here {expected}")]
     OtherUser {

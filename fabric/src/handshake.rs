@@ -5,12 +5,13 @@
 //!   hello: magic, version, wire, nonce  ->
 //!                                       <-   hello: magic, version, wire, nonce
 //!   proof of the key over both hellos   ->
-//!                                       <-   verdict, and its own proof
+//!                                       <-   verdict, who it is, and its own proof over that, too
 //! ```
 //!
 //! Invariants
 //! - Nothing that gives access (no region, no descriptor) is exchanged before both proofs hold.
 //! - A proof covers both nonces and says whose proof it is, so it cannot be replayed or sent back.
+//! - A listener's proof covers who it is (`ClusterKey::of_node`): one that is not the node meant is turned away.
 //! - The version is read from the first 16 bytes, whose layout never changes.
 //! - The listener's side never waits, and what a caller may say has a fixed length: no length that a caller declares is read.
 
@@ -21,7 +22,7 @@ use rustix::{io::Errno, net::RecvFlags};
 use crate::{
     address::Wire,
     error::ConnectError,
-    key::{CLUSTER_KEY_BYTES, ClusterKey},
+    key::{CLUSTER_KEY_BYTES, ClusterKey, IDENTITY_BYTES, PeerIdentity},
     stream::Stream,
 };
 
@@ -40,6 +41,7 @@ const CALLER_BYTES: usize = HELLO_BYTES + CLUSTER_KEY_BYTES;
 const HELLO_PHASE: &str = "hello";
 const PROOF_PHASE: &str = "proof of the cluster key";
 const VERDICT_PHASE: &str = "verdict on the cluster key";
+const IDENTITY_PHASE: &str = "identity";
 
 const CALLER_PROOF: &[u8] = b"rackscan fabric caller";
 const LISTENER_PROOF: &[u8] = b"rackscan fabric listener";
@@ -121,12 +123,26 @@ pub(crate) fn call(stream: &Stream<'_>, wire: Wire, key: &ClusterKey) -> Result<
             return Err(ConnectError::NotAPeer { peer: stream.peer(), found, expected });
         }
     }
-    let mut proof = [0; CLUSTER_KEY_BYTES];
+    let (mut identity, mut proof) = ([0; IDENTITY_BYTES], [0; CLUSTER_KEY_BYTES]);
+    stream.read_exact(&mut identity, IDENTITY_PHASE)?;
     stream.read_exact(&mut proof, PROOF_PHASE)?;
-    if !key.accepts(&[LISTENER_PROOF, &ours, &theirs], &proof) {
+    if !key.accepts(&[LISTENER_PROOF, &ours, &theirs, &identity], &proof) {
         return Err(ConnectError::WrongKey { peer: stream.peer() });
     }
-    Ok(())
+    demand(key, PeerIdentity::from_bytes(identity), || stream.peer())
+}
+
+/// Turns a listener away that is not the one meant.
+pub(crate) fn demand(
+    key: &ClusterKey,
+    found: PeerIdentity,
+    peer: impl FnOnce() -> String,
+) -> Result<(), ConnectError> {
+    if key.identity().admits(found) {
+        return Ok(());
+    }
+    let (found, expected) = (found.to_string(), key.identity().to_string());
+    Err(ConnectError::OtherPeer { peer: peer(), found, expected })
 }
 
 /// The listener's side, as far as one caller has come.
@@ -207,7 +223,9 @@ impl Answering {
             return Err(ConnectError::WrongKey { peer: stream.peer() });
         }
         stream.write_all(&[ACCEPTED], VERDICT_PHASE)?;
-        stream.write_all(&key.prove(&[LISTENER_PROOF, theirs, &ours]), PROOF_PHASE)?;
+        let identity = key.identity().to_bytes();
+        stream.write_all(&identity, IDENTITY_PHASE)?;
+        stream.write_all(&key.prove(&[LISTENER_PROOF, theirs, &ours, &identity]), PROOF_PHASE)?;
         Ok(true)
     }
 }

@@ -93,6 +93,7 @@ mod error;
 mod guarded;
 mod handshake;
 pub mod inbox;
+mod inherited;
 mod key;
 pub mod limits;
 mod listener;
@@ -125,6 +126,7 @@ pub use error::{
     OperationError, OutOfBounds, PostError, RegionError, RegisterError,
 };
 pub use handshake::{FABRIC_MAGIC, FABRIC_VERSION};
+pub use inherited::close_inherited_descriptors;
 pub use key::{CLUSTER_KEY_BYTES, ClusterKey};
 pub use listener::{Listener, connect};
 pub use memory::{RawSlice, SharedBytes};

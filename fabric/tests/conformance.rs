@@ -136,6 +136,7 @@ on_every_wire! {
     posts::a_receiver_that_takes_boxes_in_turn_sees_nothing_of_the_others,
     posts::the_end_of_a_connection_ends_the_wait_for_its_boxes,
     handshake::another_cluster_key_is_refused_on_both_sides,
+    handshake::a_listener_proves_who_it_is_and_another_one_is_turned_away,
     handshake::nobody_listening_is_a_refusal,
     handshake::an_address_in_use_is_refused,
 }

@@ -15,6 +15,7 @@ mod bounds;
 mod bridge;
 mod copies;
 mod cost;
+mod identity;
 mod mend;
 mod page_read;
 mod protect;
@@ -27,6 +28,7 @@ mod transact;
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
 pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogGeneration, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
+pub use identity::{FolderIdentity, STARTS_KEPT, SeenStart, Start, StartHistory};
 pub use mend::{Adopt, Mend, Verified, Verify};
 pub use page_read::PageRead;
 pub use protect::{AppendParity, KeepMap, LoadHeld, ReadMap, ReserveParity};
@@ -39,7 +41,7 @@ pub use transact::{HomeRegion, HomeStatus, Parcel};
 use crate::{
     codec::{self, CodecError},
     ids::{ColumnId, NodeId, PageNumber, RequestId, SegmentId, TableId},
-    limits::{MESSAGE_BYTES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
+    limits::MESSAGE_BYTES_MAX,
     program::ScanProgram,
     schema::TableDefinition,
     segment::{Extent, SegmentDirectory},
@@ -457,19 +459,9 @@ impl ReplyMessage {
     /// What does not parse or breaks a limit.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let message: Self = codec::decode("reply", of_our_version("reply", bytes)?)?;
-        if let Ok(Answer::Status(status)) = &message.outcome
-            && status.devices.len() > NODE_DEVICES_MAX
-        {
-            let reason =
-                format!("a node of {} devices, expected at most {NODE_DEVICES_MAX}", status.devices.len());
-            return Err(CodecError::Malformed { what: "reply", reason });
-        }
-        if let Ok(Answer::Status(status)) = &message.outcome
-            && status.relays.len() > NODE_RELAYS_MAX
-        {
-            let reason =
-                format!("a node of {} relays, expected at most {NODE_RELAYS_MAX}", status.relays.len());
-            return Err(CodecError::Malformed { what: "reply", reason });
+        if let Ok(Answer::Status(status)) = &message.outcome {
+            let wrong = |reason| CodecError::Malformed { what: "reply", reason };
+            status.check().map_err(wrong)?;
         }
         Ok(message)
     }

@@ -9,7 +9,9 @@ use rackscan_format::codec::CodecError;
 
 use crate::{
     config::ConfigError,
+    folder_lock::FolderLockError,
     home::HomeFileError,
+    identity::IdentityError,
     store::{CatalogFault, CatalogFileError, LabelFault},
 };
 
@@ -36,6 +38,12 @@ pub enum StartError {
         /// What is wrong.
         source: ClusterKeyError,
     },
+    /// The data folder is in use.
+    #[error(transparent)]
+    Lock(#[from] FolderLockError),
+    /// The data folder is not this node's, or not the newest one.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// A device.
     #[error("device: {0}")]
     Device(#[from] OpenError),

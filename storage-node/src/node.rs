@@ -1,7 +1,7 @@
 //! What does a node consist of, and in which order does it start and stop?
 //!
 //! ```text
-//! start: configuration, key, catalog and devices, memory, scan workers, publisher, reactors, listeners
+//! start: configuration, key, lock and identity of the data folder, catalog and devices, memory, scan workers, publisher, reactors, listeners
 //! stop:  reactors refuse and finish, their connections close, workers and publisher end, devices close
 //! ```
 //!
@@ -31,16 +31,20 @@ use crate::{
     copies::Keeping,
     cpu_share::CpuShare,
     error::{StartError, Stopped},
+    folder_lock::FolderLock,
     home::{self, FirstHome, HomeAccess},
+    identity::{self, Identity},
     lifecycle::Lifecycle,
     limits::{BUFFER_BYTES_MAX, ECHO_BYTES},
     mailbox::Mailbox,
     memory_plan::{MemoryPlan, inbox_config},
     metrics::Metrics,
-    peers, relay,
+    peers,
+    private::make_private,
+    relay,
     scan_pool::{self, Programs, ScanQueue, WorkerParts},
     staging::Staging,
-    store::{Publisher, Store},
+    store::{Publisher, Store, make_durably},
 };
 
 /// A storage node.
@@ -55,6 +59,8 @@ pub struct NodeHandle {
     scans: Arc<ScanQueue>,
     reactors: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
+    /// Holds the data folder until all threads have ended.
+    identity: Arc<Identity>,
 }
 
 impl Node {
@@ -68,18 +74,15 @@ impl Node {
         let plan = plan_of(&config)?;
         let metrics = Arc::new(Metrics::default());
         let lifecycle = Arc::new(Lifecycle::default());
+        let lock = lock_folder(&config)?;
+        let begin = identity::Begin::check(&config)?;
         let (store, files) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
         let store = Arc::new(store);
+        let identity = Arc::new(Identity::new(begin.begin(&config, &store.nodes_of_tables())?, lock));
         let cache = make_cache(&config, &plan, &store, &metrics)?;
         let opened = home::open(&config, plan.home, &lifecycle, &metrics)?;
         let scans = Arc::new(ScanQueue::new(config.scan_queue.into()));
-        let mut handle = NodeHandle {
-            addresses: Vec::new(),
-            lifecycle: Arc::clone(&lifecycle),
-            scans: Arc::clone(&scans),
-            reactors: Vec::new(),
-            others: Vec::new(),
-        };
+        let mut handle = NodeHandle::new(&lifecycle, &scans, &identity);
         let pages = cache.as_ref().map(NodeCache::pages);
         let mut reports = start_workers(&mut handle, (&config, &plan), &store, pages, &metrics)?;
         let (publisher, thread) =
@@ -103,6 +106,7 @@ impl Node {
             plan,
             started: Instant::now(),
             host: boot_id()?,
+            identity,
             store,
             cache,
             home,
@@ -132,12 +136,25 @@ impl Node {
         }
         // Set once, here.
         let _ = node.registered_buffers.set(registration(&reports));
+        handle.identity.ready()?;
         handle.say_ready(node.config.node);
         Ok(handle)
     }
 }
 
 impl NodeHandle {
+    /// Without threads.
+    fn new(lifecycle: &Arc<Lifecycle>, scans: &Arc<ScanQueue>, identity: &Arc<Identity>) -> Self {
+        Self {
+            addresses: Vec::new(),
+            lifecycle: Arc::clone(lifecycle),
+            scans: Arc::clone(scans),
+            reactors: Vec::new(),
+            others: Vec::new(),
+            identity: Arc::clone(identity),
+        }
+    }
+
     /// Where it listens, in the order of the configuration, with the ports that were chosen.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
@@ -203,11 +220,22 @@ fn plan_of(config: &Config) -> Result<MemoryPlan, StartError> {
     Ok(plan)
 }
 
+/// Makes the data folder, if it is not there, and keeps other nodes out of it.
+fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
+    let made = make_durably(&config.data_dir);
+    made.map_err(|source| StartError::Os { action: "make the data folder", source })?;
+    let lock = FolderLock::take(&config.data_dir, config.node)?;
+    make_private(config);
+    Ok(lock)
+}
+
 fn read_key(config: &Config) -> Result<ClusterKey, StartError> {
     let file = &config.key_file;
     let read = |source| StartError::KeyFile { file: file.clone(), source };
     let text = std::fs::read_to_string(file).map_err(read)?;
-    text.parse().map_err(|source| StartError::Key { file: file.clone(), source })
+    let key: Result<ClusterKey, _> = text.parse();
+    let key = key.map_err(|source| StartError::Key { file: file.clone(), source })?;
+    Ok(key.of_cluster(config.cluster.0).of_node(config.node.0))
 }
 
 fn listen(address: &Address, key: &ClusterKey, inboxes: &[InboxHandle]) -> Result<Listener, StartError> {
@@ -293,7 +321,8 @@ fn start_home(
 ) -> Result<Option<FirstHome>, StartError> {
     let (Some(opened), Some(first)) = (opened, mailboxes.first()) else { return Ok(None) };
     let shared = (opened.shared(), opened.copies_bytes() / 2);
-    let started = peers::start(config, key, shared, Arc::clone(first), &handle.lifecycle)?;
+    let shares = (&handle.lifecycle, &handle.identity);
+    let started = peers::start(config, key, shared, Arc::clone(first), shares)?;
     let (peers, thread) = started.unzip();
     handle.others.extend(thread);
     let (service, thread) = opened.start(config, key, Arc::clone(first), &handle.lifecycle, peers)?;

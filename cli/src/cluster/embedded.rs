@@ -5,16 +5,18 @@
 //! - The key is made here, readable by its owner only.
 //! - Each node relays stripes over the wires that it listens on, in memory beside that for everything else.
 
-use super::ClusterFile;
-use crate::failure::{Failure, at_path};
+use super::{ClusterFile, read_key};
+use crate::{
+    failure::{Failure, at_path},
+    private,
+};
 use rackscan_fabric::{ClusterKey, limits::SOCKET_PATH_BYTES_MAX};
 use rackscan_storage_node::limits::{ADAPTER_CONNECTION_BYTES, RELAY_BYTES_DEFAULT, RELAY_LINKS_SPARE};
 use std::{
     fmt::Write as _,
-    fs::{self, File},
-    io::Write as _,
+    fs,
     net::TcpListener,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -55,20 +57,23 @@ impl Default for Shape {
     }
 }
 
-/// Makes the data folder, a key and a cluster file.
+/// Makes the data folder, a key and a cluster file. A key that an interrupted start has left is used.
+///
+/// Two processes must not do this at the same time: see `ClusterFile::find_or_make`.
 pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure> {
-    fs::create_dir_all(data).map_err(at_path(data))?;
+    private::make_folder(data).map_err(at_path(data))?;
     let folder = fs::canonicalize(data).map_err(at_path(data))?;
+    check_nothing_lost(&folder)?;
     let key_path = folder.join("cluster.key");
-    let key =
-        ClusterKey::generate().map_err(|error| Failure::Runtime(format!("cannot make a key: {error}")))?;
-    let mut file = File::options()
-        .create_new(true)
-        .write(true)
-        .mode(0o600)
-        .open(&key_path)
-        .map_err(at_path(&key_path))?;
-    file.write_all(key.to_hex().as_bytes()).and_then(|()| file.sync_all()).map_err(at_path(&key_path))?;
+    if key_path.exists() {
+        read_key(&key_path)?;
+    } else {
+        let key = ClusterKey::generate()
+            .map_err(|error| Failure::Runtime(format!("cannot make a key: {error}")))?;
+        let unfinished = folder.join("cluster.key.new");
+        private::write(&unfinished, &key.to_hex()).map_err(at_path(&unfinished))?;
+        fs::rename(&unfinished, &key_path).map_err(at_path(&key_path))?;
+    }
     // A number of its own randomness: the key's must not be told.
     let cluster =
         u64::from_str_radix(&ClusterKey::generate().map_err(at_path(&key_path))?.to_hex()[..15], 16);
@@ -76,9 +81,26 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
     let text = text(&folder, cluster, shape)?;
     let path = data.join("cluster.toml");
     let unfinished = data.join("cluster.toml.new");
-    fs::write(&unfinished, text).map_err(at_path(&unfinished))?;
-    fs::rename(&unfinished, &path).map_err(at_path(&path))?;
+    private::write(&unfinished, &text).map_err(at_path(&unfinished))?;
+    let replaced = fs::rename(&unfinished, &path).and_then(|()| fs::File::open(&folder)?.sync_all());
+    replaced.map_err(at_path(&path))?;
     ClusterFile::read(&path)
+}
+
+/// Refuses a folder whose nodes have data, but whose cluster file is gone: a new one would not know them.
+fn check_nothing_lost(folder: &Path) -> Result<(), Failure> {
+    for entry in fs::read_dir(folder).map_err(at_path(folder))?.filter_map(Result::ok) {
+        let node = entry.path();
+        if ["catalog", "identity.toml"].iter().any(|name| node.join(name).exists()) {
+            return Err(Failure::Runtime(format!(
+                "{}: there is no cluster.toml, but {} has the data of a node: restore cluster.toml, or move the folders of nodes away \
+                 to begin a new cluster",
+                folder.display(),
+                node.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
@@ -123,13 +145,45 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// So many ports that nobody has now.
+/// Ports that are well known, or used by some service on many hosts, lie below.
+const PORT_MIN: u16 = 10_000;
+const EPHEMERAL_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// So many ports that nobody has now, and that the kernel gives to no connection as its own end, as long as there are such.
 pub(super) fn free_ports(host: &str, count: usize) -> Result<Vec<u16>, Failure> {
+    let text = fs::read_to_string(EPHEMERAL_FILE).unwrap_or_default();
+    let mut ports = lasting_ports(ephemeral(&text));
+    // Commands that begin at the same time do not try the same ones.
+    let start = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), count);
+    let start = usize::try_from(start % ports.len().max(1) as u64).unwrap_or(0);
+    ports.rotate_left(start);
     // Held until all are known, so that none is given twice.
-    let held: Result<Vec<TcpListener>, std::io::Error> =
-        (0..count).map(|_| TcpListener::bind((host, 0))).collect();
-    let ports = held.and_then(|held| held.iter().map(|held| Ok(held.local_addr()?.port())).collect());
-    ports.map_err(|error| Failure::Runtime(format!("no free TCP ports on {host}: {error}")))
+    let mut held: Vec<TcpListener> = Vec::with_capacity(count);
+    for port in ports {
+        if held.len() < count {
+            held.extend(TcpListener::bind((host, port)).ok());
+        }
+    }
+    let no_port = |error: std::io::Error| Failure::Runtime(format!("no free TCP ports on {host}: {error}"));
+    while held.len() < count {
+        held.push(TcpListener::bind((host, 0)).map_err(no_port)?);
+    }
+    held.iter().map(|held| Ok(held.local_addr()?.port())).collect::<Result<_, _>>().map_err(no_port)
+}
+
+/// The range of ports that the kernel gives to connections, as its file says it.
+fn ephemeral(text: &str) -> (u16, u16) {
+    let mut words = text.split_whitespace().map(str::parse);
+    match (words.next(), words.next()) {
+        (Some(Ok(first)), Some(Ok(last))) if first <= last => (first, last),
+        // What Linux does if it is not told otherwise.
+        _ => (32_768, 60_999),
+    }
+}
+
+/// Ports outside of that range.
+fn lasting_ports((first, last): (u16, u16)) -> Vec<u16> {
+    (PORT_MIN..=u16::MAX).filter(|port| !(first..=last).contains(port)).collect()
 }
 
 /// Where the sockets go if the data folder's path is too long for them.
@@ -147,7 +201,7 @@ pub(super) fn socket_folder(folder: &Path, cluster: u64) -> Result<Option<PathBu
             elsewhere.as_os_str().len()
         )));
     }
-    fs::create_dir_all(&elsewhere).map_err(at_path(&elsewhere))?;
+    private::make_folder(&elsewhere).map_err(at_path(&elsewhere))?;
     fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o700)).map_err(at_path(&elsewhere))?;
     Ok(Some(elsewhere))
 }
@@ -192,6 +246,39 @@ mod tests {
         addresses.sort_unstable();
         addresses.dedup();
         assert_eq!((addresses.len(), count), (16, 16), "{addresses:?}");
+    }
+
+    #[test]
+    fn a_key_that_an_interrupted_start_has_left_is_used_and_lost_cluster_files_are_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        private::make_folder(&data).unwrap();
+        let key = "ab".repeat(32);
+        private::write(&data.join("cluster.key"), &key).unwrap();
+        create(&data, &Shape::default()).unwrap();
+        assert_eq!(fs::read_to_string(data.join("cluster.key")).unwrap(), key);
+        fs::remove_file(data.join("cluster.toml")).unwrap();
+        create(&data, &Shape::default()).unwrap();
+        fs::remove_file(data.join("cluster.toml")).unwrap();
+        fs::create_dir(data.join("node0")).unwrap();
+        fs::write(data.join("node0/catalog"), "").unwrap();
+        let error = create(&data, &Shape::default()).err().unwrap().to_string();
+        assert!(error.contains("node0") && error.contains("restore cluster.toml"), "{error}");
+        assert!(!data.join("cluster.toml").exists());
+    }
+
+    #[test]
+    fn ports_lie_outside_of_those_that_the_kernel_gives_to_connections() {
+        assert_eq!(ephemeral("32768\t60999\n"), (32_768, 60_999));
+        assert_eq!(ephemeral("nonsense"), (32_768, 60_999));
+        let range = ephemeral(&fs::read_to_string(EPHEMERAL_FILE).unwrap_or_default());
+        let ports = free_ports("127.0.0.1", 16).unwrap();
+        assert_eq!(ports.iter().collect::<std::collections::BTreeSet<_>>().len(), 16);
+        if lasting_ports(range).len() > 1000 {
+            assert!(ports.iter().all(|port| !(range.0..=range.1).contains(port)), "{ports:?}");
+        }
+        assert_eq!(lasting_ports((10_000, 65_535)), [0_u16; 0]);
+        assert_eq!(lasting_ports((10_002, 65_534)), [10_000, 10_001, 65_535]);
     }
 
     #[test]

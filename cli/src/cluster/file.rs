@@ -21,13 +21,17 @@
 use crate::{
     args::Global,
     failure::{Failure, at_path},
+    private,
 };
 use rackscan_client::NodeEndpoint;
 use rackscan_fabric::ClusterKey;
+use rackscan_format::ids::NodeId;
 use rackscan_storage_node::{ClusterId, Config, PeerConfig};
 use serde::Deserialize;
 use std::{
-    fs,
+    fs::{self, File},
+    io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -64,9 +68,19 @@ pub(crate) struct ClusterFile {
 impl ClusterFile {
     /// The file that the options name; in a data folder without one, an embedded cluster is made.
     pub(crate) fn find_or_create(global: &Global) -> Result<Self, Failure> {
+        Self::find_or_make(global, &super::Shape::default())
+    }
+
+    /// The same with an embedded cluster of this shape. Commands that begin at the same time make one cluster.
+    pub(crate) fn find_or_make(global: &Global, shape: &super::Shape) -> Result<Self, Failure> {
+        if let Some(file) = Self::find(global)? {
+            return Ok(file);
+        }
+        private::make_folder(&global.data).map_err(at_path(&global.data))?;
+        let _starting = lock(&global.data, STARTING_LOCK, File::lock)?;
         match Self::find(global)? {
             Some(file) => Ok(file),
-            None => super::embedded::create(&global.data, &super::embedded::Shape::default()),
+            None => super::embedded::create(&global.data, shape),
         }
     }
 
@@ -103,6 +117,9 @@ impl ClusterFile {
                 Some(toml::Value::String(name)) => name == host.trim(),
                 Some(other) => return Err(at(format!("host is {other}, expected a host's name"))),
             };
+            if table.contains_key("members") {
+                return Err(at("members is not told: all nodes of the file are members".to_owned()));
+            }
             for key in ["cluster", "key_file"] {
                 if table.contains_key(key) {
                     return Err(at(format!("{key} stands once, at the top of the file")));
@@ -121,6 +138,8 @@ impl ClusterFile {
         }
         members.sort_by_key(|member| member.config.node);
         introduce(&mut members);
+        let ids: Vec<NodeId> = members.iter().map(|member| member.config.node).collect();
+        members.iter_mut().for_each(|member| member.config.members.clone_from(&ids));
         let key_file = folder.join(&text.key_file);
         Ok(Self { path: path.to_owned(), folder: folder.to_owned(), members, key_file })
     }
@@ -141,9 +160,39 @@ impl ClusterFile {
 
     /// The cluster's key.
     pub(crate) fn key(&self) -> Result<ClusterKey, Failure> {
-        let text = fs::read_to_string(&self.key_file).map_err(at_path(&self.key_file))?;
-        text.parse().map_err(|error| Failure::Runtime(format!("{}: {error}", self.key_file.display())))
+        let key: ClusterKey = read_key(&self.key_file)?;
+        Ok(self.members.first().map_or_else(|| key.clone(), |member| key.of_cluster(member.config.cluster.0)))
     }
+}
+
+/// Held by whoever makes a cluster, or looks for its nodes and starts them.
+pub(crate) const STARTING_LOCK: &str = "starting.lock";
+
+/// Locks a file of a data folder, which is made if it is not there; until the file is dropped.
+pub(crate) fn lock(folder: &Path, name: &str, lock: fn(&File) -> io::Result<()>) -> Result<File, Failure> {
+    let path = folder.join(name);
+    let opened = private::options().append(true).open(&path);
+    opened.and_then(|file| lock(&file).map(|()| file)).map_err(at_path(&path))
+}
+
+/// The key in a file that its owner alone may read.
+pub(crate) fn read_key(file: &Path) -> Result<ClusterKey, Failure> {
+    let path = file.display();
+    let found = fs::metadata(file).map_err(|error| {
+        Failure::Runtime(format!(
+            "{path}: {error}; expected the cluster's key, 64 hexadecimal digits: restore the file, or, with all nodes stopped, put the \
+             same new key there on every host (`(umask 077; openssl rand -hex 32 > {path})`)"
+        ))
+    })?;
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(Failure::Runtime(format!(
+            "{path}: the key file has mode {mode:04o}, so that others can read or write it; expected 0600, for its owner alone: \
+             `chmod 600 {path}`"
+        )));
+    }
+    let text = fs::read_to_string(file).map_err(at_path(file))?;
+    text.parse().map_err(|error| Failure::Runtime(format!("{path}: {error}")))
 }
 
 /// Tells every node where the others are, unless the file does.
@@ -165,9 +214,12 @@ fn introduce(members: &mut [Member]) {
 /// What one node is told: by a file of its own, or by a cluster's file and its number.
 pub(crate) fn node_config(path: &Path, id: Option<u16>) -> Result<Config, Failure> {
     let Some(id) = id else {
-        return Config::from_file(path).map_err(|error| Failure::of(&error));
+        let config = Config::from_file(path).map_err(|error| Failure::of(&error))?;
+        read_key(&config.key_file)?;
+        return Ok(config);
     };
     let file = ClusterFile::read(path)?;
+    file.key()?;
     let numbers: Vec<String> = file.members.iter().map(|member| member.config.node.to_string()).collect();
     let member = file.members.into_iter().find(|member| member.config.node.0 == id);
     member.map(|member| member.config).ok_or_else(|| {

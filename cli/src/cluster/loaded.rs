@@ -5,8 +5,16 @@
 //! - The node keeps no pages in memory: what is asked of it is read from its device.
 //! - Tables of two page sizes are never there at the same time.
 
-use super::{ClusterFile, Lifelines, embedded::socket_folder, scratch::key, start_for_command};
-use crate::failure::{Failure, at_path};
+use super::{
+    ClusterFile, Lifelines,
+    embedded::{free_ports, socket_folder},
+    scratch::key,
+    start_for_command,
+};
+use crate::{
+    failure::{Failure, at_path},
+    private,
+};
 use rackscan_client::{Cluster, ClusterOptions, NodeEndpoint};
 use rackscan_datasets::{LoadOptions, tpch};
 use rackscan_fabric::{Address, ClusterKey};
@@ -17,7 +25,6 @@ use rackscan_lab::{
 use rackscan_storage_node::limits::SCAN_QUEUE_MAX;
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -102,11 +109,9 @@ impl LoadedNodes {
             fs::remove_dir_all(&data).map_err(at_path(&data))?;
         }
         let socket = self.sockets.as_ref().unwrap_or(&self.root).join("socket");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port =
-            port.map_err(|error| Failure::Runtime(format!("no free TCP port on 127.0.0.1: {error}")))?.port();
+        let port = free_ports("127.0.0.1", 1)?.into_iter().next().unwrap_or_default();
         let path = self.root.join("cluster.toml");
-        fs::write(&path, self.text(&socket, port)).map_err(at_path(&path))?;
+        private::write(&path, &self.text(&socket, port)).map_err(at_path(&path))?;
         let file = ClusterFile::read(&path)?;
         let Some(lifelines) = start_for_command(&file, 0)? else {
             return Err(Failure::Runtime(format!("{}: another node listens there", socket.display())));

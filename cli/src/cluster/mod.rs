@@ -4,6 +4,7 @@ mod embedded;
 mod file;
 mod homes;
 mod loaded;
+mod members;
 mod onto;
 pub(crate) mod otherwise;
 mod own;
@@ -15,13 +16,14 @@ mod shaping;
 mod stage;
 
 pub(crate) use embedded::{Shape, create};
-pub(crate) use file::{ClusterFile, Member, node_config};
+pub(crate) use file::{ClusterFile, Member, STARTING_LOCK, lock, node_config, read_key};
 pub(crate) use homes::HomeOptions;
 pub(crate) use loaded::{LoadedNodes, LoadedOptions};
+pub(crate) use members::{check_members, folder_ids};
 pub(crate) use onto::move_node;
 pub(crate) use own::OwnNodes;
 pub(crate) use process::{
-    Lifelines, is_reachable, start_for_command, start_one, start_to_stay, wait_until_gone,
+    Lifelines, is_running, owner, start_for_command, start_one, start_to_stay, wait_until_gone,
 };
 pub(crate) use relays::RelayOptions;
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};

@@ -5,12 +5,15 @@
 //! - Nothing of the old folder is touched, and nothing that lies in the new one: it must be empty.
 //! - Addresses stay, so who knew the node finds it again.
 
-use super::{ClusterFile, is_reachable};
-use crate::failure::{Failure, at_path};
+use super::{ClusterFile, is_running};
+use crate::{
+    failure::{Failure, at_path},
+    private,
+};
 use rackscan_fabric::Address;
 use rackscan_format::ids::NodeId;
 use std::{
-    fs::{self, File},
+    fs,
     io::Write as _,
     path::{Path, PathBuf},
 };
@@ -25,12 +28,12 @@ pub(crate) fn move_node(file: &ClusterFile, node: NodeId, folder: &Path) -> Resu
             "{path} has node {node} run by another host; rebuild it there, or change its entry"
         )));
     };
-    if is_reachable(member) {
+    if is_running(file, member) {
         return Err(Failure::Runtime(format!(
             "node {node} runs; end it first with `rackscan cluster stop --node {node}`"
         )));
     }
-    fs::create_dir_all(folder).map_err(at_path(folder))?;
+    private::make_folder(folder).map_err(at_path(folder))?;
     let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
     if fs::read_dir(&folder).map_err(at_path(&folder))?.next().is_some() {
         return Err(Failure::Runtime(format!("{} is not empty; name a new folder", folder.display())));
@@ -43,7 +46,7 @@ pub(crate) fn move_node(file: &ClusterFile, node: NodeId, folder: &Path) -> Resu
         if let Address::Shm { path } = address
             && let Some(parent) = path.parent()
         {
-            fs::create_dir_all(parent).map_err(at_path(parent))?;
+            private::make_folder(parent).map_err(at_path(parent))?;
         }
     }
     replace(&file.path, &changed)?;
@@ -100,7 +103,7 @@ fn set(value: &mut Value, text: String) {
 /// Puts another text in the file's place, so that it is there whole or not at all.
 fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let unfinished = path.with_extension("toml.new");
-    let mut file = File::create(&unfinished).map_err(at_path(&unfinished))?;
+    let mut file = private::create(&unfinished).map_err(at_path(&unfinished))?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(at_path(&unfinished))?;
     fs::rename(&unfinished, path).map_err(at_path(path))
 }

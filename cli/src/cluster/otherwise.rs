@@ -7,6 +7,7 @@
 use super::{ClusterFile, Member};
 use crate::{
     failure::{Failure, at_path},
+    private,
     session::Nodes,
 };
 use rackscan_format::message::NodeStatus;
@@ -33,7 +34,7 @@ pub(crate) fn start_otherwise(
     }
     let changed = Changed(file.folder.join(format!("otherwise-{}.toml", std::process::id())));
     let text = toml::to_string(&table).map_err(|error| wrong(&error))?;
-    fs::write(&changed.0, text).map_err(at_path(&changed.0))?;
+    private::write(&changed.0, &text).map_err(at_path(&changed.0))?;
     Nodes::start(&ClusterFile::read(&changed.0)?, 0)
 }
 

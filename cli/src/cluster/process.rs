@@ -1,23 +1,23 @@
 //! How do storage nodes become processes of this host, and end?
 //!
 //! Invariants
-//! - A node is this same program, run as `rackscan node`; what it says goes to `node.log` in its folder.
+//! - A node is this same program, run as `rackscan node`; what it says is appended to `node.log` in its folder.
+//! - A node of this host runs if its data folder is locked. Who else listens at its addresses does not count.
 //! - A node started for a command ends when its standard input does, so it cannot outlive the command.
 //! - A node that ends while it starts is reported with the last line it logged.
 
 use super::{ClusterFile, Member};
-use crate::failure::{Failure, at_path};
-use rackscan_fabric::Address;
-use rackscan_format::ids::NodeId;
-use rustix::{
-    io::Errno,
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+use crate::{
+    failure::{Failure, at_path},
+    private,
 };
+use rackscan_format::ids::NodeId;
+use rackscan_storage_node::{FolderOwner, folder_owner};
 use std::{
-    fs::{self, File},
-    net::{TcpStream, ToSocketAddrs},
+    fs,
+    io::Write,
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -28,7 +28,9 @@ const START_TIME_MAX: Duration = Duration::from_secs(30);
 const SCRATCH_BYTES_PER_S: u64 = 64 << 20;
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const POLL_EVERY: Duration = Duration::from_millis(5);
-const PROBE_TIME_MAX: Duration = Duration::from_millis(500);
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
+/// What the log has at the begin of each start.
+const LOG_START: &str = "-- ";
 
 /// Nodes that live as long as this value.
 pub(crate) struct Lifelines {
@@ -98,7 +100,7 @@ impl Lifelines {
 /// Starts this host's nodes for the time of a command, unless one of them runs already. As many as may be away may fail to start: that is said, and they are.
 pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Option<Lifelines>, Failure> {
     let here: Vec<&Member> = file.members_here().collect();
-    if here.is_empty() || here.iter().any(|node| is_reachable(node)) {
+    if here.is_empty() || here.iter().any(|node| is_running(file, node)) {
         return Ok(None);
     }
     let mut started = Lifelines { children: Vec::with_capacity(here.len()) };
@@ -133,7 +135,7 @@ pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Opti
 /// Starts this host's nodes that do not run yet and leaves them running. The ids of those started, and why others were not: one that does not start keeps no other from it.
 pub(crate) fn start_to_stay(file: &ClusterFile) -> (Vec<u16>, Vec<Failure>) {
     let (mut started, mut failed) = (Vec::new(), Vec::new());
-    for node in file.members_here().filter(|node| !is_reachable(node)) {
+    for node in file.members_here().filter(|node| !is_running(file, node)) {
         let ready = spawn(file, node, Stay::Alone).and_then(|mut child| wait_until_ready(node, &mut child));
         match ready {
             Ok(()) => started.push(node.config.node.0),
@@ -147,41 +149,37 @@ pub(crate) fn start_to_stay(file: &ClusterFile) -> (Vec<u16>, Vec<Failure>) {
 pub(crate) fn start_one(file: &ClusterFile, node: NodeId) -> Result<(), Failure> {
     let (asked, others): (Vec<&Member>, Vec<&Member>) =
         file.members_here().partition(|member| member.config.node == node);
-    for member in asked.into_iter().filter(|member| !is_reachable(member)) {
-        if others.iter().any(|other| is_reachable(other)) {
+    for member in asked.into_iter().filter(|member| !is_running(file, member)) {
+        if others.iter().any(|other| is_running(file, other)) {
             wait_until_ready(member, &mut spawn(file, member, Stay::Alone)?)?;
         }
     }
     Ok(())
 }
 
-/// Whether something listens at one of the node's addresses.
-pub(crate) fn is_reachable(node: &Member) -> bool {
-    node.config.listen.iter().any(|address| match address {
-        Address::Shm { path } => takes_calls(path),
-        // Connections of both begin with one over TCP.
-        Address::Tcp { host, port } | Address::Verbs { host, port, .. } => (host.as_str(), *port)
-            .to_socket_addrs()
-            .is_ok_and(|mut found| found.any(|at| TcpStream::connect_timeout(&at, PROBE_TIME_MAX).is_ok())),
-        // A simulated network lives in one process.
-        Address::Sim { .. } => false,
+/// The process that runs a node over its data folder of this host, if there is one.
+pub(crate) fn owner(node: &Member) -> Option<FolderOwner> {
+    folder_owner(&node.config.data_dir).unwrap_or_else(|error| {
+        tracing::warn!(%error, "whether the node runs is not known");
+        None
     })
 }
 
-/// Whether something listens at a Unix socket, which may be a process that is stopped: it does not take in those who call, and another one would wait without end.
-fn takes_calls(path: &Path) -> bool {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let called = SocketAddrUnix::new(path).and_then(|place| {
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::connect(&socket, &place)
-    });
-    matches!(called, Ok(()) | Err(Errno::AGAIN))
+/// Whether the node runs. Without a data folder of it on this host it may run elsewhere: then it has to prove who it is.
+pub(crate) fn is_running(file: &ClusterFile, node: &Member) -> bool {
+    if node.config.data_dir.exists() {
+        return owner(node).is_some();
+    }
+    let Ok(key) = file.key() else { return false };
+    let key = key.of_node(node.config.node.0);
+    let until = Instant::now() + PROBE_TIME_MAX;
+    node.config.listen.iter().any(|address| rackscan_fabric::connect(address, &key, until).is_ok())
 }
 
-/// Waits until nothing listens at the node's addresses any more; whether that came true.
-pub(crate) fn wait_until_gone(node: &Member) -> bool {
+/// Waits until the node does not run any more; whether that came true.
+pub(crate) fn wait_until_gone(file: &ClusterFile, node: &Member) -> bool {
     let deadline = Instant::now() + STOP_TIME_MAX;
-    while is_reachable(node) {
+    while is_running(file, node) {
         if Instant::now() > deadline {
             return false;
         }
@@ -205,10 +203,14 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
         std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
     let log_path = log_path(node);
     let folder = node.config.data_dir.clone();
-    fs::create_dir_all(&folder).map_err(at_path(&folder))?;
-    let log = File::create(&log_path).map_err(at_path(&log_path))?;
+    private::make_folder(&folder).map_err(at_path(&folder))?;
+    let mut log = private::options().append(true).open(&log_path).map_err(at_path(&log_path))?;
+    let (version, us) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    // A log that cannot be written stops no node.
+    let _ = writeln!(log, "{LOG_START}rackscan {version}, started by process {us}");
     let mut command = Command::new(program);
     command.arg("node").arg("--config").arg(&file.path).args(["--id", &node.config.node.0.to_string()]);
+    command.arg("--log-file").arg(&log_path);
     // A group of its own: Ctrl-C is for the command, which then ends its nodes.
     command.process_group(0).stdout(Stdio::null()).stderr(log);
     match stay {
@@ -223,7 +225,8 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
 /// The last line that a node logged.
 fn last_logged(node: &Member) -> String {
     let text = fs::read_to_string(log_path(node)).unwrap_or_default();
-    let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it logged nothing");
+    let last = text.lines().rfind(|line| !line.trim().is_empty());
+    let last = last.filter(|line| !line.starts_with(LOG_START)).unwrap_or("it logged nothing");
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
@@ -232,7 +235,8 @@ fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
     let start_time_max = START_TIME_MAX + Duration::from_secs(filling_s);
     let deadline = Instant::now() + start_time_max;
     loop {
-        if is_reachable(node) {
+        let process_id = Some(child.id());
+        if owner(node).is_some_and(|owner| owner.is_ready && owner.process_id == process_id) {
             return Ok(());
         }
         let log = log_path(node);
@@ -249,24 +253,5 @@ fn wait_until_ready(node: &Member, child: &mut Child) -> Result<(), Failure> {
             )));
         }
         std::thread::sleep(POLL_EVERY);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_listens_and_takes_nobody_in_is_noticed_without_waiting() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        assert!(!takes_calls(&path));
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        // More than the kernel keeps waiting for it.
-        for _ in 0..200 {
-            assert!(takes_calls(&path));
-        }
-        drop(listener);
-        assert!(!takes_calls(&path));
     }
 }

@@ -5,15 +5,21 @@
 //! - A node of another shape is started only after the one before has ended: a device has one writer.
 //! - The data is written by the node before it listens; it is there for every shape.
 
-use super::{ClusterFile, Lifelines, embedded::socket_folder, start_for_command};
-use crate::failure::{Failure, at_path};
+use super::{
+    ClusterFile, Lifelines,
+    embedded::{free_ports, socket_folder},
+    start_for_command,
+};
+use crate::{
+    failure::{Failure, at_path},
+    private,
+};
 use rackscan_fabric::{Address, ClusterKey};
 use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::{NodeHost, NodeShape, RunningNode, WireKind};
 use std::{
     fs::{self, File},
     io::Write as _,
-    net::TcpListener,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
@@ -92,11 +98,9 @@ impl ScratchNodes {
         }
         self.stop();
         let socket = self.sockets.as_ref().unwrap_or(&self.root).join("socket");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port =
-            port.map_err(|error| Failure::Runtime(format!("no free TCP port on 127.0.0.1: {error}")))?.port();
+        let port = free_ports("127.0.0.1", 1)?.into_iter().next().unwrap_or_default();
         let path = self.root.join("cluster.toml");
-        fs::write(&path, self.text(shape, &socket, port)).map_err(at_path(&path))?;
+        private::write(&path, &self.text(shape, &socket, port)).map_err(at_path(&path))?;
         let file = ClusterFile::read(&path)?;
         let Some(lifelines) = start_for_command(&file, 0)? else {
             let text = format!("{}: another node listens there", socket.display());

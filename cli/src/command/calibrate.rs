@@ -5,7 +5,7 @@ use crate::{
     args::Calibrate,
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
-    progress,
+    private, progress,
     session::{Session, connect},
 };
 use rackscan_fabric::Wire;
@@ -35,7 +35,7 @@ pub(crate) fn run(session: &Session, asked: &Calibrate) -> Result<(), Failure> {
     let text = calibration.to_toml().map_err(|error| Failure::of(&error))?;
     let path = session.calibration_file();
     let unfinished = path.with_extension("toml.new");
-    fs::write(&unfinished, text).map_err(at_path(&unfinished))?;
+    private::write(&unfinished, &text).map_err(at_path(&unfinished))?;
     fs::rename(&unfinished, &path).map_err(at_path(&path))?;
     let mut table = TextTable::new(&["constant", "value", "measured", "how"]);
     for (name, constant) in calibration.constants() {

@@ -2,13 +2,17 @@
 
 use crate::{
     args::{Cluster, Format, Global},
-    cluster::{ClusterFile, Member, Shape, create, is_reachable, start_to_stay, wait_until_gone},
+    cluster::{
+        ClusterFile, Member, STARTING_LOCK, Shape, check_members, is_running, lock, owner, start_to_stay,
+        wait_until_gone,
+    },
     failure::Failure,
     output::{Cell, TextTable, print_text},
     session::runtime,
 };
 use rackscan_client::{ClientError, ClusterOptions};
 use rackscan_format::message::NodeStatus;
+use std::fs::File;
 
 /// Does what the subcommand says.
 pub(crate) fn run(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
@@ -32,10 +36,10 @@ pub(super) fn existing(global: &Global) -> Result<ClusterFile, Failure> {
 }
 
 fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
-    let file = match ClusterFile::find(global)? {
-        Some(file) => file,
-        None => create(&global.data, shape)?,
-    };
+    let file = ClusterFile::find_or_make(global, shape)?;
+    // Who starts nodes does that alone.
+    let _starting = lock(&file.folder, STARTING_LOCK, File::lock)?;
+    check_members(&file, None)?;
     let (started, failed) = start_to_stay(&file);
     let running = file.members_here().count() - started.len() - failed.len();
     eprintln!("started {} nodes, {running} ran already ({})", started.len(), file.path.display());
@@ -59,21 +63,28 @@ fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{path} has no node {node} that this host runs")));
     }
     let runtime = runtime(global)?;
-    let mut stopped = 0;
-    for member in asked.iter().filter(|member| is_reachable(member)) {
+    let (mut stopped, mut failed) = (0, Vec::new());
+    for member in asked.iter().filter(|member| is_running(&file, member)) {
+        let process = owner(member).and_then(|owner| owner.process_id);
         let id = member.config.node;
-        runtime.block_on(async {
+        let told: Result<(), Failure> = runtime.block_on(async {
             connect_one(&file, member, global).await?.stop(id).await.map_err(Failure::from)
-        })?;
-        if !wait_until_gone(member) {
-            return Err(Failure::Runtime(format!(
-                "node {id} was asked to stop and still listens; see its node.log"
-            )));
+        });
+        let end = process.map_or_else(String::new, |process| format!("; `kill {process}` ends its process"));
+        match told {
+            Ok(()) if wait_until_gone(&file, member) => stopped += 1,
+            Ok(()) => {
+                failed.push(format!("node {id} was asked to stop and still runs; see its node.log{end}"))
+            }
+            Err(failure) => failed.push(format!("node {id} was not stopped: {failure}{end}")),
         }
-        stopped += 1;
     }
     eprintln!("stopped {stopped} of {} nodes", asked.len());
-    Ok(())
+    if failed.is_empty() {
+        return Ok(());
+    }
+    failed.iter().for_each(|failure| eprintln!("{failure}"));
+    Err(Failure::Runtime(format!("{} of {} nodes run still; see above", failed.len(), asked.len())))
 }
 
 pub(super) async fn connect_one(
@@ -88,11 +99,15 @@ pub(super) async fn connect_one(
     options.memory_bytes = rackscan_client::limits::MEMORY_BYTES_MIN;
     // Nobody fetches pages over this connection.
     options.reads_caches = false;
+    // It is one of them.
+    options.members.clear();
     Ok(rackscan_client::Cluster::connect(options).await?)
 }
 
 fn status(global: &Global, format: Format) -> Result<(), Failure> {
     let file = existing(global)?;
+    // Without a key no node can be asked: that is no state of theirs.
+    file.key()?;
     let runtime = runtime(global)?;
     let mut table = TextTable::new(&COLUMNS);
     let mut down = 0;

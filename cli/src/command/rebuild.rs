@@ -3,7 +3,7 @@
 use super::scrub::said;
 use crate::{
     args::{Global, Rebuild, ScheduleArgument},
-    cluster::{ClusterFile, move_node, start_one},
+    cluster::{ClusterFile, check_members, move_node, start_one},
     failure::Failure,
     output::{Cell, TextTable, print_text},
     progress,
@@ -11,6 +11,7 @@ use crate::{
 };
 use rackscan_client::{RebuildReport, ScrubOptions};
 use rackscan_format::ids::NodeId;
+use rackscan_storage_node::renew_outdated;
 use std::time::{Duration, Instant};
 
 /// Gives the node a new folder if asked to, and everything back that others can give it.
@@ -29,9 +30,12 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
         let moved = move_node(&file, node, folder)?;
         eprintln!("node {node} has its folder in {} from now on ({})", moved.display(), file.path.display());
     }
+    let file = ClusterFile::read(&file.path)?;
+    check_members(&file, Some(node))?;
+    renew(&file, node)?;
     // Where the other nodes stay, this one does.
-    start_one(&ClusterFile::read(&file.path)?, node)?;
-    let reach = Reach::open(global)?;
+    start_one(&file, node)?;
+    let reach = Reach::open_to_rebuild(global, Some(node))?;
     let options = ScrubOptions { bytes_per_second: asked.rate, ..ScrubOptions::default() };
     let started = Instant::now();
     let bar = progress::mending(&format!("node {node}"));
@@ -44,6 +48,19 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     let (report, elapsed) = (rebuilt?, started.elapsed());
     print(&report, asked, elapsed)?;
     judge(&report, node)
+}
+
+/// Has a node whose data folder was found to be outdated begin anew with what it has.
+fn renew(file: &ClusterFile, node: NodeId) -> Result<(), Failure> {
+    for member in file.members_here().filter(|member| member.config.node == node) {
+        if renew_outdated(&member.config).map_err(|error| Failure::of(&error))? {
+            let folder = member.config.data_dir.display();
+            eprintln!(
+                "node {node}: {folder} is outdated; its log of transactions is put aside, and comes back from the copies of other nodes"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn print(report: &RebuildReport, asked: &Rebuild, elapsed: Duration) -> Result<(), Failure> {
@@ -71,6 +88,12 @@ fn print(report: &RebuildReport, asked: &Rebuild, elapsed: Duration) -> Result<(
         shown.push(cells);
     }
     print_text(&shown.render(asked.format))?;
+    for table in &report.dropped {
+        eprintln!(
+            "{table}: node {} had a version that others have dropped or replaced; it was dropped there, too",
+            asked.node
+        );
+    }
     let (rebuilt, seconds) = (report.rebuilt_bytes(), elapsed.as_secs_f64());
     eprintln!(
         "rebuilt {} in {seconds:.1} s ({:.0} MB/s), {:.3} bytes read of other nodes for each",

@@ -3,10 +3,13 @@
 mod a_trace_runs_again;
 mod acknowledged_writes_survive_their_node;
 mod bad_words_and_files_end_in_one_clear_message;
+mod data_is_private;
 mod filters_run_near_and_far;
 mod kernels_are_measured_beside_a_copy;
+mod members_are_recorded;
 mod more_clients_than_fit_are_told_so;
 mod nodes_are_rebuilt;
+mod nodes_know_who_they_are;
 mod placements_are_compared_with_the_best;
 mod queries_survive_lost_nodes;
 mod queries_survive_unresponsive_nodes;

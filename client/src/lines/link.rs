@@ -30,6 +30,7 @@ use crate::{
     limits::{
         DIRECT_DEPTH_MAX, LINES_BACKOFF_MAX, LINES_BACKOFF_MIN, LINES_KEEPALIVE_TIME_MAX, LINES_READS_MAX,
     },
+    members::Expected,
     pulse::Pulse,
 };
 
@@ -48,6 +49,7 @@ pub(super) struct Peer {
     pub(super) cluster: Option<u64>,
     /// Whether it is asked for boxes.
     pub(super) posts: bool,
+    pub(super) expected: Expected,
 }
 
 impl Peer {
@@ -64,6 +66,7 @@ impl Peer {
             reads_cache: false,
             cluster: self.cluster,
             posts: self.posts,
+            expected: self.expected.clone(),
         };
         dial.dial().map(|line| (line, memory))
     }
@@ -204,6 +207,17 @@ impl Link {
                 self.wait_to_dial();
                 Err(&self.reason)
             }
+        }
+    }
+
+    /// Loses the node if its data folder lacks what others have seen.
+    pub(super) fn leave_if_outdated(&mut self) {
+        let Some(history) = self.up().map(|up| &up.status.identity.history) else { return };
+        if self.peer.expected.seen.iter().any(|seen| history.lacks(seen)) {
+            let node = self.peer.node;
+            self.lose(&format!(
+                "its data folder is outdated: `rackscan rebuild {node}` brings it up to date"
+            ));
         }
     }
 

@@ -33,7 +33,7 @@ use rackscan_fabric::{
 use rackscan_format::{
     codec::CodecError,
     ids::NodeId,
-    message::{Answer, NodeStatus, Refusal, Request, Target},
+    message::{Answer, FolderIdentity, NodeStatus, Refusal, Request, Target},
 };
 
 use crate::{
@@ -45,6 +45,7 @@ use crate::{
         CONNECT_GRACE, CONNECT_GRACE_FACTOR, CONNECT_TIME_MAX, DIAL_TIME_MAX, LINES_MEMORY_BYTES_MIN,
         LINES_SPIN,
     },
+    members::{Expected, members, seen_of},
     pulse::Lateness,
 };
 use link::{Link, Peer};
@@ -236,7 +237,8 @@ impl Lines {
         options: LinesOptions,
         unresponsive: &[NodeId],
     ) -> Result<Self, ClientError> {
-        let mut lines = Self::begin(options)?;
+        let members = members(&options.nodes);
+        let mut lines = Self::begin_among(options, &members)?;
         lines.wait_for_all(unresponsive)?;
         Ok(lines)
     }
@@ -246,6 +248,11 @@ impl Lines {
     /// # Errors
     /// Options that cannot work, and what the system refuses.
     pub fn begin(options: LinesOptions) -> Result<Self, ClientError> {
+        Self::begin_among(options, &[])
+    }
+
+    /// The same with nodes that must have this member list, unless it is empty.
+    fn begin_among(options: LinesOptions, members: &[NodeId]) -> Result<Self, ClientError> {
         let LinesOptions { nodes, key, wire, memory_bytes, patience, posts } = options;
         check_ids(&nodes)?;
         if memory_bytes < LINES_MEMORY_BYTES_MIN || !memory_bytes.is_multiple_of(4096) {
@@ -259,7 +266,11 @@ impl Lines {
         let mut links = Vec::with_capacity(nodes.len());
         for node in &nodes {
             let (address, key) = (address_of(node, wire)?, key.clone());
-            links.push(Link::new(Peer { node: node.id, address, key, cluster: None, posts }, patience));
+            let expected = Expected { members: members.to_vec(), ..Expected::default() };
+            links.push(Link::new(
+                Peer { node: node.id, address, key, cluster: None, posts, expected },
+                patience,
+            ));
         }
         let mut lines = Self {
             links,
@@ -287,6 +298,9 @@ impl Lines {
             let left = deadline.saturating_duration_since(Instant::now());
             // A thread that is not done by then goes on in the background.
             let Ok((node, line)) = self.dialled.recv_timeout(left) else { break };
+            if let Err(error @ ClientError::OtherMembers { .. }) = line {
+                return Err(error);
+            }
             if self.links[node].dialled(line).is_ok() {
                 // What one has done others do in about the time.
                 deadline = begun + CONNECT_GRACE.max(CONNECT_GRACE_FACTOR * begun.elapsed());
@@ -294,6 +308,7 @@ impl Lines {
         }
         self.links.iter_mut().for_each(Link::is_late);
         self.check_same_cluster()?;
+        self.leave_out_outdated();
         for (node, link) in self.links.iter().enumerate() {
             if let Some(reason) = link.away() {
                 self.ready.push(LineEvent::Lost { node, reason: reason.to_owned() });
@@ -319,6 +334,16 @@ impl Lines {
             link.peer.cluster = Some(cluster);
         }
         Ok(())
+    }
+
+    /// Loses nodes whose data folders are older than other nodes know.
+    fn leave_out_outdated(&mut self) {
+        let told = |link: &Link| link.up().map(|up| up.status.identity.clone());
+        let told: Vec<FolderIdentity> = self.links.iter().filter_map(told).collect();
+        for link in &mut self.links {
+            link.peer.expected.seen = seen_of(&told, link.peer.node);
+            link.leave_if_outdated();
+        }
     }
 
     /// How many nodes there are.

@@ -11,7 +11,7 @@
 
 use rackscan_format::{
     ids::{NodeId, TableId},
-    message::{Adopt, NodeCatalog, Request},
+    message::{Adopt, NodeCatalog, NodeTable, Request},
     schema::TableDefinition,
 };
 
@@ -41,6 +41,8 @@ pub struct RebuildReport {
     pub tables: Vec<RebuiltTable>,
     /// The names of tables that it does not get back, and why.
     pub left: Vec<(String, String)>,
+    /// The names of tables of which the node alone had a version: others have dropped or replaced it. It was dropped there, too.
+    pub dropped: Vec<String>,
 }
 
 impl RebuildReport {
@@ -87,7 +89,8 @@ impl Cluster {
     ) -> Result<RebuildReport, ClientError> {
         self.position(node)?;
         let pace = Pace::new(options.bytes_per_second, listener);
-        let mut report = RebuildReport::default();
+        let mut report =
+            RebuildReport { dropped: self.drop_outdated(node).await?, ..RebuildReport::default() };
         let mut maps = Vec::new();
         for candidate in self.candidates(node).await? {
             let name = candidate.definition.name.clone();
@@ -174,10 +177,50 @@ impl Cluster {
         Ok(found)
     }
 
+    /// Drops the versions of tables that a node has from before they were dropped or replaced everywhere else.
+    async fn drop_outdated(&self, node: NodeId) -> Result<Vec<String>, ClientError> {
+        let (catalogs, away) = self.catalogs_there().await?;
+        let mut dropped = Vec::new();
+        for definition in outdated(&catalogs, &away, node) {
+            tracing::warn!(%node, table = definition.name, id = %definition.id, "dropping an outdated version of a table");
+            self.ask_done(node, Request::Drop { table: definition.id }).await?;
+            dropped.push(definition.name);
+        }
+        Ok(dropped)
+    }
+
     async fn adopt(&self, node: NodeId, table: TableId) -> Result<(), ClientError> {
         self.give_map(node, table).await?;
         self.ask_done(node, Request::Adopt(Adopt { table })).await.map(drop)
     }
+}
+
+/// The tables that a node has published and none of its other nodes has, not even prepared. If some of those cannot be asked, only what a
+/// newer version has replaced.
+fn outdated(catalogs: &[NodeCatalog], away: &[NodeId], node: NodeId) -> Vec<TableDefinition> {
+    let here = catalogs.iter().filter(|catalog| catalog.node == node).flat_map(|catalog| &catalog.tables);
+    let here: Vec<&NodeTable> = here.collect();
+    let there = || catalogs.iter().filter(|catalog| catalog.node != node);
+    let is_there = |table: &TableDefinition| {
+        there().flat_map(|catalog| &catalog.tables).any(|other| other.definition.id == table.id)
+    };
+    let is_replaced = |table: &TableDefinition| {
+        let mut newer = there().flat_map(|catalog| &catalog.tables).filter(|other| {
+            other.committed && other.definition.name == table.name && other.definition.nodes.contains(&node)
+        });
+        newer.any(|newer| here.iter().all(|known| known.definition.id != newer.definition.id))
+    };
+    let published = here.iter().filter(|table| table.committed).map(|table| &table.definition);
+    let alone = published.filter(|table| table.nodes.len() > 1 && !is_there(table));
+    let known = |table: &&TableDefinition| {
+        let others = || table.nodes.iter().filter(|other| **other != node);
+        // A node that has lost everything cannot tell.
+        let can_tell = |other: &NodeId| {
+            !away.contains(other) && there().any(|it| it.node == *other && !it.tables.is_empty())
+        };
+        others().all(can_tell) || (is_replaced(table) && others().any(can_tell))
+    };
+    alone.filter(known).cloned().collect()
 }
 
 fn has(catalogs: &[NodeCatalog], node: NodeId, definition: &TableDefinition) -> bool {

@@ -180,7 +180,11 @@ impl Relays {
 
     fn writer(&self, shape: Shape) -> Result<Writer, String> {
         let by = Instant::now() + CONNECT_TIME_MAX;
-        let connect = |address: &Address| rackscan_fabric::connect(address, &self.key, by);
+        let key_of = |address: &Address| {
+            let member = self.members.iter().find(|member| member.address == *address);
+            member.map_or_else(|| self.key.of_any_node(), |member| self.key.of_node(member.node.0))
+        };
+        let connect = |address: &Address| rackscan_fabric::connect(address, &key_of(address), by);
         let deadline = Instant::now() + GREETING_TIME_MAX;
         Writer::open(shape, self.members.clone(), connect, deadline).map_err(|error| error.to_string())
     }

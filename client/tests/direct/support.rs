@@ -140,6 +140,7 @@ fn say_who(mut connection: Connection, over: &AtomicBool) {
                 home: rackscan_format::message::HomeStatus::default(),
                 relays: Vec::new(),
                 home_refuses: None,
+                identity: rackscan_format::message::FolderIdentity::default(),
             };
             let outcome = Ok(Answer::Status(Box::new(status)));
             let reply = ReplyMessage { id: message.id, outcome, load: LoadReport::default() };

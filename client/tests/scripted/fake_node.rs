@@ -79,6 +79,7 @@ pub(crate) fn status(node: u16) -> NodeStatus {
         home: Default::default(),
         relays: Vec::new(),
         home_refuses: None,
+        identity: rackscan_format::message::FolderIdentity::default(),
     }
 }
 

@@ -440,6 +440,7 @@ impl Serving {
             home: HomeStatus::default(),
             relays: Vec::new(),
             home_refuses: None,
+            identity: rackscan_format::message::FolderIdentity::default(),
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::{
     connection::Connection,
     doorbell::Doorbell,
     error::{ConnectError, ListenError},
+    handshake,
     key::ClusterKey,
     limits::ACCEPT_QUEUE_MAX,
 };
@@ -170,12 +171,13 @@ impl SimShared {
             if listening.arrivals.len() >= ACCEPT_QUEUE_MAX {
                 return refused(io::ErrorKind::ConnectionRefused, "nobody accepts there");
             }
-            if listening.key != *key {
+            if !listening.key.has_secret_of(key) {
                 let caller = self.address(from).to_string();
                 listening.arrivals.push_back(Err(ConnectError::WrongKey { peer: caller }));
                 listening.bell.ring();
                 return Err(ConnectError::WrongKey { peer: peer() });
             }
+            handshake::demand(key, listening.key.identity(), peer)?;
             let link = world.connect(from_place, to_place, bells);
             if let Some(listening) = world.places.get(to_place).and_then(|place| place.listening.as_mut()) {
                 listening.arrivals.push_back(Ok(link));

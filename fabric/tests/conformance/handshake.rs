@@ -98,12 +98,34 @@ pub(crate) fn another_cluster_key_is_refused_on_both_sides(wire: TestWire) {
     let address = strange_listener(wire, |mut caller| {
         caller.write_all(&hello(FABRIC_VERSION)).expect("write");
         caller.read_exact(&mut [0; 80]).expect("read");
-        caller.write_all(&[1; 33]).expect("write");
+        caller.write_all(&[1; 49]).expect("write");
         let _ = caller.read(&mut [0; 1]);
     });
     let refusal = connect(&seen_by_caller(&address), &cluster_key(), soon());
     assert!(matches!(refusal, Err(ConnectError::WrongKey { .. })), "{refusal:?}");
     assert_serves(&mut listener);
+}
+
+pub(crate) fn a_listener_proves_who_it_is_and_another_one_is_turned_away(wire: TestWire) {
+    let key = cluster_key().of_cluster(7);
+    let listener = Listener::bind(&fresh_address(wire), &key.of_node(1)).expect("listen");
+    let address = seen_by_caller(listener.address());
+    for (called, expected) in [
+        (key.of_node(2), "node 2 of cluster 7"),
+        (cluster_key().of_cluster(8).of_node(1), "node 1 of cluster 8"),
+        (cluster_key().of_cluster(8), "a process of cluster 8"),
+    ] {
+        match connect(&address, &called, soon()) {
+            Err(error @ ConnectError::OtherPeer { .. }) => {
+                let error = error.to_string();
+                assert!(error.contains("is node 1 of cluster 7") && error.contains(expected), "{error}");
+            }
+            other => panic!("expected another peer, found {other:?}"),
+        }
+    }
+    for called in [&key.of_node(1), &key, &cluster_key()] {
+        connect(&address, called, soon()).expect("it is the one that was called");
+    }
 }
 
 pub(crate) fn another_version_is_named_on_both_sides(wire: TestWire) {
@@ -215,11 +237,11 @@ fn garbage_after_the_handshake_ends_that_tcp_connection_only() {
         let (to, noise) = (listener.address().clone(), noise(seed));
         let relay = strange_listener(wire, move |mut caller| {
             let mut server = stranger(&to);
-            // Hello and proof one way, hello and verdict with proof the other way.
+            // Hello and proof one way, hello and verdict with identity and proof the other way.
             relay_bytes(&mut *caller, &mut *server, 48);
             relay_bytes(&mut *server, &mut *caller, 48);
             relay_bytes(&mut *caller, &mut *server, 32);
-            relay_bytes(&mut *server, &mut *caller, 33);
+            relay_bytes(&mut *server, &mut *caller, 49);
             let _ = server.write_all(&noise);
             let _ = server.read(&mut [0; 1]);
         });

@@ -4,8 +4,11 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::{BounceReason, Request};
-use super::{BridgeStatus, CacheStatus, HomeStatus, RelayStatus, ScratchArea};
-use crate::ids::{DeviceId, NodeId};
+use super::{BridgeStatus, CacheStatus, FolderIdentity, HomeStatus, RelayStatus, STARTS_KEPT, ScratchArea};
+use crate::{
+    ids::{DeviceId, NodeId},
+    limits::{CLUSTER_NODES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
+};
 
 /// A device as its node describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,4 +123,25 @@ pub struct NodeStatus {
     pub relays: Vec<RelayStatus>,
     /// Why its home of transactions takes no requests, or no writes, if it does not.
     pub home_refuses: Option<String>,
+    /// What its data folder says: the member list, and how new the folder is.
+    pub identity: FolderIdentity,
+}
+
+impl NodeStatus {
+    /// What a node may say at most; else what is too much.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let FolderIdentity { members, history, seen, .. } = &self.identity;
+        for (what, found, max) in [
+            ("a node of {} devices", self.devices.len(), NODE_DEVICES_MAX),
+            ("a node of {} relays", self.relays.len(), NODE_RELAYS_MAX),
+            ("a member list of {} nodes", members.len(), CLUSTER_NODES_MAX),
+            ("a node that has seen starts of {} peers", seen.len(), CLUSTER_NODES_MAX),
+            ("a node with the ids of {} starts", history.recent.len(), STARTS_KEPT),
+        ] {
+            if found > max {
+                return Err(format!("{}, expected at most {max}", what.replace("{}", &found.to_string())));
+            }
+        }
+        Ok(())
+    }
 }

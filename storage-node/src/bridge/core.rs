@@ -32,6 +32,7 @@ use crate::{
     copies::Keeping,
     cpu_share::CpuShare,
     home::{HomeAccess, HomeShared},
+    identity::Identity,
     lifecycle::Lifecycle,
     link::{Link, WATCH},
     mailbox::Mailbox,
@@ -52,6 +53,8 @@ pub(crate) struct NodeParts {
     pub(crate) started: Instant,
     /// The kernel's boot id.
     pub(crate) host: String,
+    /// What the data folder says of itself.
+    pub(crate) identity: Arc<Identity>,
     pub(crate) store: Arc<Store>,
     /// Pages in memory, if there is a cache.
     pub(crate) cache: Option<NodeCache>,

@@ -239,6 +239,11 @@ impl Config {
                 format!("at most {CLUSTER_NODES_MAX} nodes"),
             );
         }
+        let is_member = self.members.is_empty() || self.members.contains(&self.node);
+        if !is_member || self.members.len() > CLUSTER_NODES_MAX {
+            let expected = format!("at most {CLUSTER_NODES_MAX} nodes, node {} among them", self.node);
+            return fault("members", crate::identity::listed(&self.members), expected);
+        }
         for (index, peer) in self.peers.iter().enumerate() {
             if self.peers[..index].iter().any(|other| other.node == peer.node) {
                 return fault("peers", format!("node {} twice", peer.node), "each once".to_owned());
@@ -381,6 +386,7 @@ mod tests {
                 "peers = [{ node = 1, addresses = [\"shm:a\"] }, { node = 1, addresses = [\"shm:b\"] }]",
                 ["peers is node 1 twice", "each once"],
             ),
+            ("members = [1, 2]", ["members is 1, 2", "node 3 among them"]),
             ("transactions_log = 4096", ["transactions_log is 4KiB", "at least 1048576"]),
             ("transactions_nice = 20", ["transactions_nice is 20", "0 to 19"]),
             ("cache = \"480MiB\"", ["memory_budget is 512MiB", "beside a cache of 503316480 bytes"]),

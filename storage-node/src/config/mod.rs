@@ -25,6 +25,7 @@
 //! relay_memory = "64MiB"            # of the memory budget, for stripes that pass; by default so much for each address
 //! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this one ends nothing, and its log has no copies
 //! connections = 3600                # clients and nodes that may be connected, with 96 KiB each beside the memory budget, taken as they use it
+//! members = [0, 1]                  # all nodes of the cluster; a data folder records them once, and is refused with others
 //! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
 //! scan_cpu_ms = 5000                # processor time of one scan; one that takes more is bounced, and the engine scans the segment
 //! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; likewise
@@ -149,6 +150,9 @@ pub struct Config {
     /// them in doubt. The next two of them in the ring of ids keep copies of its log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerConfig>,
+    /// The ids of all nodes of the cluster, this one's, too. Empty if it is not told: then it goes on with what its data folder records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<NodeId>,
     /// Threads that serve connections and read devices.
     #[serde(default = "defaults::reactors")]
     pub reactors: u16,
@@ -283,6 +287,7 @@ impl Config {
             transactions_nice: 0,
             wall: WallClock::default(),
             peers: Vec::new(),
+            members: Vec::new(),
             reactors: defaults::reactors(),
             scan_workers: defaults::scan_workers(),
             bridge: BridgeKind::default(),

@@ -39,6 +39,7 @@ use crate::{
     copies::keepers,
     error::StartError,
     home::{HomeShared, log_files},
+    identity::Identity,
     lifecycle::{self, Lifecycle},
     limits::{ERRANDS_MAX, PEER_MEMORY_BYTES, PEER_PATIENCE},
     mailbox::Mailbox,
@@ -183,7 +184,7 @@ pub(crate) fn start(
     key: &ClusterKey,
     (home, shared_bytes): (Arc<HomeShared>, u64),
     mailbox: Arc<Mailbox>,
-    lifecycle: &Arc<Lifecycle>,
+    (lifecycle, identity): (&Arc<Lifecycle>, &Arc<Identity>),
 ) -> Result<Option<(PeerWay, JoinHandle<()>)>, StartError> {
     let nodes = others(config);
     if nodes.is_empty() {
@@ -207,6 +208,8 @@ pub(crate) fn start(
         bell: Arc::clone(&bell),
         home,
         mailbox,
+        identity: Arc::clone(identity),
+        lifecycle: Arc::clone(lifecycle),
     };
     let guarded = Arc::clone(lifecycle);
     let nice = config.transactions_nice;

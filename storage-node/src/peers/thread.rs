@@ -28,6 +28,8 @@ use rackscan_ramp::{
 use super::{Errand, PeerReport, SharedBell, copier::Copier, outlet::Outlet};
 use crate::{
     home::HomeShared,
+    identity::{Identity, Met},
+    lifecycle::Lifecycle,
     limits::{PEERS_RETRY, PEERS_TICK},
     mailbox::{Mail, Mailbox},
 };
@@ -45,6 +47,8 @@ pub(super) struct PeersThread {
     pub(super) bell: SharedBell,
     pub(super) home: Arc<HomeShared>,
     pub(super) mailbox: Arc<Mailbox>,
+    pub(super) identity: Arc<Identity>,
+    pub(super) lifecycle: Arc<Lifecycle>,
 }
 
 /// The way to it is gone: so is the home.
@@ -104,6 +108,8 @@ struct Talking<'t> {
     tags: u64,
     tick_at: Instant,
     copier: Copier,
+    /// Whether a peer knows a newer state of this node, so that nothing may be sent any more.
+    is_outdated: bool,
 }
 
 impl<'t> Talking<'t> {
@@ -114,7 +120,7 @@ impl<'t> Talking<'t> {
         let others: Vec<usize> = with.others.iter().filter_map(position).collect();
         let copier = Copier::new(with.node, Arc::clone(&with.outlet), others.split_at(with.keepers));
         let tick_at = Instant::now() + PEERS_TICK;
-        Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at, copier }
+        Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at, copier, is_outdated: false }
     }
 
     fn run(mut self) {
@@ -123,6 +129,9 @@ impl<'t> Talking<'t> {
             self.copier.pump(&mut self.lines, &mut self.tags);
             self.lines.poll(Wait::Until(self.tick_at), &mut events);
             events.drain(..).for_each(|event| self.happened(event));
+            if self.is_outdated {
+                return;
+            }
             let now = Instant::now();
             if now >= self.tick_at {
                 self.tick_at = now + PEERS_TICK;
@@ -201,6 +210,7 @@ impl<'t> Talking<'t> {
             }
             LineEvent::Back { node } => {
                 self.check(node);
+                self.meet(node);
                 if let Some(home) = self.homes.get(node).filter(|_| self.lines.away(node).is_none()) {
                     self.report(PeerReport::Back(*home));
                 }
@@ -215,6 +225,21 @@ impl<'t> Talking<'t> {
         };
         if let Some(from) = self.homes.get(node).filter(|_| !replies.is_empty()) {
             self.report(PeerReport::Heard { about, from: *from, replies });
+        }
+    }
+
+    /// Compares what this node and a peer have seen of each other, before anything is sent there.
+    fn meet(&mut self, node: usize) {
+        let Some(status) = self.lines.status(node) else { return };
+        match self.with.identity.met(status.node, &status.identity) {
+            Ok(Met::Current) => {}
+            Ok(Met::Outdated(reason)) => self.lines.hang_up(node, &reason),
+            Ok(Met::OutdatedHere(reason)) => {
+                self.is_outdated = true;
+                self.with.lifecycle.fail(&reason);
+            }
+            // What was not written down is seen again with the next connection.
+            Err(error) => tracing::warn!(%error, "the start of a peer could not be remembered"),
         }
     }
 

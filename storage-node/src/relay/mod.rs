@@ -101,7 +101,8 @@ pub(crate) fn start(
                 ..NodeConfig::new(config.node, members.clone())
             },
             listener,
-            key: key.clone(),
+            // It calls the relays of others.
+            key: key.of_any_node(),
             store: Arc::clone(store),
             scratch: store.scratch().map(|area| part_of(area, number as u64, relays_wanted)),
             report: Arc::clone(&report),

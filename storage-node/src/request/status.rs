@@ -33,6 +33,7 @@ pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
         home: node.home.as_ref().map(|home| home.gauges.status()).unwrap_or_default(),
         home_refuses: node.home.as_ref().and_then(|home| home.refusal()),
         relays: node.relays.iter().map(Relay::status).collect(),
+        identity: node.identity.told(),
         cache: node.cache.as_ref().map(|cache| cache.pages().status()).unwrap_or_default(),
     };
     Ok(Box::new(Status { status: Some(Box::new(status)) }))

@@ -73,7 +73,7 @@ impl HostFolder {
 }
 
 /// Makes a folder and those that it is to be in, unless they are there; what was made is there after a crash.
-pub(super) fn make_durably(path: &Path) -> io::Result<()> {
+pub(crate) fn make_durably(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
     }

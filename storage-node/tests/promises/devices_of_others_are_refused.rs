@@ -135,12 +135,15 @@ fn a_device_may_be_added_at_the_end() {
 }
 
 #[test]
-fn two_nodes_do_not_share_a_device() {
-    let home = Home::new();
+fn two_nodes_share_neither_a_data_folder_nor_a_device() {
+    let (home, other) = (Home::new(), Home::new());
     let node = home.start();
     let mut config = home.config();
     config.listen.truncate(0);
     config.listen.push("tcp:127.0.0.1:0".parse().unwrap());
+    let error = start_error(&home, config.clone());
+    assert!(error.contains("a data folder has one node"), "{error}");
+    config.data_dir = other.config().data_dir;
     let error = start_error(&home, config);
     assert!(error.contains("in use"), "{error}");
     node.stop();

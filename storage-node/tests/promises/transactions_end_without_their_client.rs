@@ -204,8 +204,8 @@ fn a_node_of_another_cluster_is_asked_nothing() {
     let mut gone = cluster.client(1);
     assert_eq!(gone.transact(prepare(Guard::Open)), Reply::Prepared);
     drop(gone);
-    // It is hung up on, and tried again, again and again.
-    let other = cluster.comes_to(2, |node| node.counters.connections_accepted >= 5);
+    // It proves to be another one, is hung up on, and tried again, again and again.
+    let other = cluster.comes_to(2, |node| node.counters.connections_refused >= 5);
     assert_eq!(other.home.requests, 0, "{other:?}");
     assert_eq!(cluster.client(1).status().home.in_doubt, 1);
     cluster.stop_all();

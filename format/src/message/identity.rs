@@ -1,0 +1,133 @@
+//! Which cluster does a node belong to, and is its data folder the newest one that its peers know?
+//!
+//! A data folder counts its starts and gives each a random id. Peers remember the last start of each node that they have seen. A
+//! folder that was restored from an older snapshot either has fewer starts than its peers have seen, or another id for the
+//! same start.
+//!
+//! Invariants
+//! - A folder's history is compared only with starts of the same lineage: a new or rebuilt folder begins another one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::NodeId;
+
+/// A node remembers the ids of so many of its last starts.
+pub const STARTS_KEPT: usize = 16;
+
+/// One start of a node over its data folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Start {
+    /// The random number of the folder's lineage.
+    pub lineage: u64,
+    /// How many starts there were in this lineage, with this one.
+    pub number: u64,
+    /// The random number of this start.
+    pub id: u64,
+}
+
+/// The starts of a node over its data folder.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StartHistory {
+    /// The random number of the folder's lineage; 0 if the node keeps no history.
+    pub lineage: u64,
+    /// How many starts there were.
+    pub number: u64,
+    /// The ids of the last starts, at most [`STARTS_KEPT`], the present one last.
+    pub recent: Vec<u64>,
+}
+
+impl StartHistory {
+    /// The present start.
+    #[must_use]
+    pub fn last(&self) -> Option<Start> {
+        self.recent.last().map(|id| Start { lineage: self.lineage, number: self.number, id: *id })
+    }
+
+    /// Counts one start more.
+    pub fn begin(&mut self, id: u64) {
+        self.number = self.number.saturating_add(1);
+        self.recent.push(id);
+        let extra = self.recent.len().saturating_sub(STARTS_KEPT);
+        self.recent.drain(..extra);
+    }
+
+    /// Whether this history lacks a start that somebody has seen. A start that is older than the ids kept is taken for known.
+    #[must_use]
+    pub fn lacks(&self, seen: &Start) -> bool {
+        if self.lineage == 0 || self.lineage != seen.lineage {
+            return false;
+        }
+        let Some(back) = self.number.checked_sub(seen.number) else { return true };
+        let back = usize::try_from(back).unwrap_or(usize::MAX);
+        let place = self.recent.len().checked_sub(1).and_then(|last| last.checked_sub(back));
+        place.is_some_and(|place| self.recent[place] != seen.id)
+    }
+}
+
+/// What a node has seen of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenStart {
+    /// The peer.
+    pub node: NodeId,
+    /// Its last start that was seen.
+    pub start: Start,
+}
+
+/// What a node's data folder says about the cluster and about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FolderIdentity {
+    /// The ids of all nodes of the cluster, ascending. Empty if the node was not told.
+    pub members: Vec<NodeId>,
+    /// The random number of the data folder: a copy of the folder gets another one. 0 if there is none.
+    pub folder: u64,
+    /// The node's starts.
+    pub history: StartHistory,
+    /// What it has seen of its peers.
+    pub seen: Vec<SeenStart>,
+}
+
+impl FolderIdentity {
+    /// The last start of a peer that this node has seen.
+    #[must_use]
+    pub fn seen_of(&self, node: NodeId) -> Option<Start> {
+        self.seen.iter().find(|seen| seen.node == node).map(|seen| seen.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(starts: impl Iterator<Item = u64>) -> StartHistory {
+        let mut history = StartHistory { lineage: 7, ..StartHistory::default() };
+        starts.for_each(|id| history.begin(id));
+        history
+    }
+
+    #[test]
+    fn a_restored_folder_lacks_what_peers_have_seen_and_a_current_one_does_not() {
+        let snapshot = history(1..=3);
+        let mut original = snapshot.clone();
+        original.begin(40);
+        let seen = original.last().unwrap();
+        assert!(!original.lacks(&seen));
+        assert!(snapshot.lacks(&seen), "it has fewer starts");
+        let mut restored = snapshot;
+        restored.begin(50);
+        assert!(restored.lacks(&seen), "the same number of starts, with another id");
+        restored.begin(51);
+        assert!(restored.lacks(&seen), "more starts, and another one in that place");
+        original.begin(41);
+        assert!(!original.lacks(&seen), "peers may know less than the newest start");
+    }
+
+    #[test]
+    fn other_lineages_and_starts_that_are_too_old_are_not_held_against_a_folder() {
+        let long = history(1..=40);
+        assert_eq!(long.recent.len(), STARTS_KEPT);
+        assert!(!long.lacks(&Start { lineage: 8, number: 99, id: 1 }));
+        assert!(!long.lacks(&Start { lineage: 7, number: 3, id: 77 }), "its id is not kept any more");
+        assert!(long.lacks(&Start { lineage: 7, number: 25, id: 77 }));
+        assert!(!StartHistory::default().lacks(&Start { lineage: 0, number: 1, id: 1 }));
+    }
+}

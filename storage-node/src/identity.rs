@@ -1,0 +1,465 @@
+//! Whose data folder is this, which nodes does its cluster have, and is it the newest one that others know?
+//!
+//! `identity.toml` in the data folder says so. The first start of a node writes it; every start adds its number to it.
+//!
+//! ```text
+//! check   before anything is opened: cluster, node, member list, place, and whether a peer has found it outdated
+//! begin   when the store has been opened: one start more, durable before the node listens
+//! saw     when a peer was connected to: its start, durable
+//! ```
+//!
+//! Invariants
+//! - The member list of a folder never changes. Addresses, devices and the folder's place may.
+//! - A folder of an earlier version gets its list once, and only if its tables do not contradict it.
+//! - A copy of a folder whose original is still there is refused, and not written.
+
+mod error;
+
+use std::{
+    fmt,
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rackscan_format::{
+    ids::NodeId,
+    message::{FolderIdentity, SeenStart, Start, StartHistory},
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use crate::{
+    config::{ClusterId, Config},
+    error::StartError,
+    folder_lock::{FolderLock, FolderLockError},
+    home::log_files,
+};
+pub use error::IdentityError;
+use error::VERSION;
+
+const NAME: &str = "identity.toml";
+const NAME_NEW: &str = "identity.toml.new";
+const HEAD: &str =
+    "# Which node of which cluster lives in this folder. Written by rackscan: do not change it.\n";
+
+/// A number that TOML's signed integers cannot hold, as 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hex(u64);
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = |error| D::Error::custom(format!("{text:?} is no hexadecimal number: {error}"));
+        u64::from_str_radix(&text, 16).map(Self).map_err(wrong)
+    }
+}
+
+/// A start of a peer.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SeenText {
+    node: NodeId,
+    lineage: Hex,
+    number: u64,
+    id: Hex,
+}
+
+/// The file's own form.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    version: u32,
+    cluster: ClusterId,
+    node: NodeId,
+    members: Vec<NodeId>,
+    /// Drawn anew for a copy that takes the place of its original.
+    folder: Hex,
+    /// Where the folder was at the last start, and its inode.
+    path: String,
+    inode: Hex,
+    lineage: Hex,
+    starts: u64,
+    recent: Vec<Hex>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outdated: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    seen: Vec<SeenText>,
+}
+
+/// What a data folder says of itself.
+#[derive(Clone, Debug)]
+pub struct IdentityFile {
+    folder: PathBuf,
+    text: Text,
+}
+
+/// Node ids as people write them.
+pub(crate) fn listed(nodes: &[NodeId]) -> String {
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn os(file: &Path, action: &'static str) -> impl Fn(io::Error) -> IdentityError {
+    move |source| IdentityError::Os { file: file.to_owned(), action, source }
+}
+
+fn random(file: &Path) -> Result<u64, IdentityError> {
+    let failed = |error: getrandom::Error| io::Error::other(error.to_string());
+    // 0 stands for no number.
+    getrandom::u64().map(|number| number.max(1)).map_err(failed).map_err(os(file, "drawing a number"))
+}
+
+/// The folder's place: its path without links, its inode and its device.
+fn place(folder: &Path) -> Result<(PathBuf, u64, u64), IdentityError> {
+    let path = fs::canonicalize(folder).map_err(os(folder, "looking for it"))?;
+    let found = fs::metadata(&path).map_err(os(folder, "looking at it"))?;
+    Ok((path, found.ino(), found.dev()))
+}
+
+/// Exchanges both files, so that the space of the earlier one is kept for the next; without an earlier one, or where the file system
+/// cannot exchange, the new one is renamed.
+fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
+    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+    match rustix::fs::renameat_with(rustix::fs::CWD, new, rustix::fs::CWD, file, exchange) {
+        Ok(()) => Ok(()),
+        Err(_) => fs::rename(new, file),
+    }
+}
+
+impl IdentityFile {
+    /// What is there; `None` in a folder that no node of this version has used, or that is not there.
+    ///
+    /// # Errors
+    /// A file that cannot be read or does not parse.
+    pub fn read(folder: &Path) -> Result<Option<Self>, IdentityError> {
+        let file = folder.join(NAME);
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(os(&file, "reading it")(source)),
+        };
+        let damaged = |reason| IdentityError::Damaged { file: file.clone(), reason };
+        let text: Text = toml::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        if text.version != VERSION {
+            return Err(damaged(format!("it has version {}", text.version)));
+        }
+        Ok(Some(Self { folder: folder.to_owned(), text }))
+    }
+
+    /// The nodes of its cluster; empty if it was never told.
+    #[must_use]
+    pub fn members(&self) -> &[NodeId] {
+        &self.text.members
+    }
+
+    /// The random number of this folder, which a copy of it does not share once it is used.
+    #[must_use]
+    pub fn folder_id(&self) -> u64 {
+        self.text.folder.0
+    }
+
+    /// Why the folder is outdated, if a peer has found it so.
+    #[must_use]
+    pub fn outdated(&self) -> Option<&str> {
+        self.text.outdated.as_deref()
+    }
+
+    /// Whether a node with this configuration may use the folder, whether or not it is outdated.
+    ///
+    /// # Errors
+    /// What contradicts it.
+    pub fn check(&self, config: &Config) -> Result<(), IdentityError> {
+        let file = self.folder.join(NAME);
+        let (cluster, node) = (config.cluster, config.node);
+        let (found_cluster, found_node) = (self.text.cluster, self.text.node);
+        if (found_cluster, found_node) != (cluster, node) {
+            return Err(IdentityError::Foreign { file, found_cluster, found_node, cluster, node });
+        }
+        let told = members_of(config);
+        if !told.is_empty() && !self.text.members.is_empty() && told != self.text.members {
+            let (found, expected) = (listed(&told), listed(&self.text.members));
+            return Err(IdentityError::Members { file, found, expected });
+        }
+        self.check_place()
+    }
+
+    /// Refuses a copy whose original is still there.
+    fn check_place(&self) -> Result<(), IdentityError> {
+        let (path, inode, device) = place(&self.folder)?;
+        let original = PathBuf::from(&self.text.path);
+        if original == path {
+            return Ok(());
+        }
+        // The same folder under another name is no copy; one that cannot be read is no original.
+        let is_itself = place(&original).is_ok_and(|(_, other, on)| (other, on) == (inode, device));
+        let there = Self::read(&original).ok().flatten();
+        let is_original = there.is_some_and(|there| there.text.folder == self.text.folder);
+        if is_itself || !is_original {
+            return Ok(());
+        }
+        Err(IdentityError::Copy { folder: path, original })
+    }
+
+    /// Makes the file durable.
+    fn write(&self) -> Result<(), IdentityError> {
+        let (file, new) = (self.folder.join(NAME), self.folder.join(NAME_NEW));
+        let text = toml::to_string(&self.text)
+            .map_err(|error| os(&file, "encoding it")(io::Error::other(error.to_string())))?;
+        let text = [HEAD, &text].concat();
+        // Over what is there: on a disk that is full by now the file is written as it was before.
+        let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&new);
+        let written = opened.and_then(|mut opened| {
+            opened.write_all(text.as_bytes())?;
+            opened.set_len(text.len() as u64)?;
+            opened.sync_all()
+        });
+        written.map_err(os(&new, "writing it"))?;
+        let replaced = put_in_place(&new, &file).and_then(|()| File::open(&self.folder)?.sync_all());
+        replaced.map_err(os(&file, "putting it in place"))
+    }
+
+    /// What is told to clients and peers.
+    pub(crate) fn told(&self) -> FolderIdentity {
+        let Text { members, folder, lineage, starts, recent, seen, .. } = &self.text;
+        let recent = recent.iter().map(|id| id.0).collect();
+        let seen = seen.iter().map(|seen| SeenStart {
+            node: seen.node,
+            start: Start { lineage: seen.lineage.0, number: seen.number, id: seen.id.0 },
+        });
+        FolderIdentity {
+            members: members.clone(),
+            folder: folder.0,
+            history: StartHistory { lineage: lineage.0, number: *starts, recent },
+            seen: seen.collect(),
+        }
+    }
+
+    /// A peer was seen. Whether that is news; then it is durable.
+    pub(crate) fn saw(&mut self, node: NodeId, start: Start) -> Result<bool, IdentityError> {
+        let Start { lineage, number, id } = start;
+        let seen = SeenText { node, lineage: Hex(lineage), number, id: Hex(id) };
+        let known = self.text.seen.iter_mut().find(|known| known.node == node);
+        match known {
+            Some(known) if (known.lineage, known.number, known.id) == (seen.lineage, number, seen.id) => {
+                return Ok(false);
+            }
+            Some(known) => *known = seen,
+            None => self.text.seen.push(seen),
+        }
+        self.write().map(|()| true)
+    }
+
+    /// A peer knows a newer state: the next start is refused.
+    pub(crate) fn is_outdated(&mut self, reason: &str) -> Result<(), IdentityError> {
+        self.text.outdated = Some(reason.to_owned());
+        self.write()
+    }
+}
+
+/// The member list that a configuration gives, ascending.
+fn members_of(config: &Config) -> Vec<NodeId> {
+    let mut members = config.members.clone();
+    members.sort_unstable();
+    members.dedup();
+    members
+}
+
+/// The identity of a running node's folder, which it holds.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    /// Held while it is written, by whoever has met a peer.
+    file: Mutex<IdentityFile>,
+    /// What it says that is durable: reactors answer with it, and do not wait for a disk.
+    told: Mutex<FolderIdentity>,
+    lock: FolderLock,
+}
+
+impl Identity {
+    pub(crate) fn new(file: IdentityFile, lock: FolderLock) -> Self {
+        Self { told: Mutex::new(file.told()), file: Mutex::new(file), lock }
+    }
+
+    /// The node listens.
+    pub(crate) fn ready(&self) -> Result<(), FolderLockError> {
+        self.lock.ready()
+    }
+
+    /// What is told to clients and peers.
+    pub(crate) fn told(&self) -> FolderIdentity {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Compares what this node and a peer have seen of each other, and remembers what is new of the peer.
+    pub(crate) fn met(&self, peer: NodeId, told: &FolderIdentity) -> Result<Met, IdentityError> {
+        let mut file = self.file();
+        let here = file.told();
+        if let Some(seen) = told.seen_of(file.text.node).filter(|seen| here.history.lacks(seen)) {
+            let (starts, number) = (here.history.number, seen.number);
+            let reason = format!(
+                "this is start {starts} of the folder, and node {peer} has seen another start {number} that the folder does not record"
+            );
+            file.is_outdated(&reason)?;
+            let (folder, node) = (file.folder.clone(), file.text.node);
+            return Ok(Met::OutdatedHere(IdentityError::Outdated { folder, reason, node }.to_string()));
+        }
+        if here.seen_of(peer).is_some_and(|seen| told.history.lacks(&seen)) {
+            return Ok(Met::Outdated(format!(
+                "its data folder is outdated: `rackscan rebuild {peer}` brings it up to date"
+            )));
+        }
+        if let Some(start) = told.history.last() {
+            file.saw(peer, start)?;
+            let told = file.told();
+            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        }
+        Ok(Met::Current)
+    }
+
+    fn file(&self) -> MutexGuard<'_, IdentityFile> {
+        // What panicked in between has changed a number at most, or stopped the node.
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What comes of a look at a peer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// Nothing speaks against either.
+    Current,
+    /// The peer's folder is outdated.
+    Outdated(String),
+    /// This node's folder is outdated, and is marked so.
+    OutdatedHere(String),
+}
+
+/// Makes an outdated data folder begin anew: what it has of tables stays, its log of transactions is put aside, so that the node
+/// gets the newer one from the copies on its peers. False if the folder is not outdated.
+///
+/// # Errors
+/// A folder that is in use or another node's, and what the system refuses.
+pub fn renew_outdated(config: &Config) -> Result<bool, StartError> {
+    let folder = &config.data_dir;
+    let is_outdated = |found: &IdentityFile| found.outdated().is_some();
+    if !IdentityFile::read(folder)?.as_ref().is_some_and(is_outdated) {
+        return Ok(false);
+    }
+    let _lock = FolderLock::take(folder, config.node)?;
+    let Some(mut found) = IdentityFile::read(folder)?.filter(is_outdated) else { return Ok(false) };
+    found.check(config)?;
+    let [log, _] = log_files(config);
+    match fs::rename(&log, log.with_extension("log.outdated")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        put => put.map_err(os(&log, "putting it aside"))?,
+    }
+    let text = &mut found.text;
+    (text.lineage, text.starts, text.outdated) = (Hex(random(&log)?), 0, None);
+    text.recent.clear();
+    found.write()?;
+    Ok(true)
+}
+
+/// A start over a data folder that nothing speaks against.
+pub(crate) struct Begin {
+    found: Option<IdentityFile>,
+}
+
+impl Begin {
+    /// Reads the folder's identity and compares it with the configuration. Nothing is written.
+    pub(crate) fn check(config: &Config) -> Result<Self, IdentityError> {
+        let found = IdentityFile::read(&config.data_dir)?;
+        if let Some(found) = &found {
+            found.check(config)?;
+            if let Some(reason) = found.outdated() {
+                let (folder, reason) = (config.data_dir.clone(), reason.to_owned());
+                return Err(IdentityError::Outdated { folder, reason, node: config.node });
+            }
+        }
+        Ok(Self { found })
+    }
+
+    /// Counts this start, and makes what is new durable. `tables` are the nodes of each table in the folder.
+    pub(crate) fn begin(
+        self,
+        config: &Config,
+        tables: &[Vec<NodeId>],
+    ) -> Result<IdentityFile, IdentityError> {
+        let folder = config.data_dir.clone();
+        let file = folder.join(NAME);
+        let (path, inode, _) = place(&folder)?;
+        let (path, inode) = (path.display().to_string(), Hex(inode));
+        let mut identity = match self.found {
+            Some(found) => found,
+            None => IdentityFile {
+                folder,
+                text: Text {
+                    version: VERSION,
+                    cluster: config.cluster,
+                    node: config.node,
+                    members: Vec::new(),
+                    folder: Hex(random(&file)?),
+                    path: path.clone(),
+                    inode,
+                    lineage: Hex(random(&file)?),
+                    starts: 0,
+                    recent: Vec::new(),
+                    outdated: None,
+                    seen: Vec::new(),
+                },
+            },
+        };
+        let text = &mut identity.text;
+        if text.members.is_empty() {
+            text.members = adopted(config, tables)?;
+        }
+        if text.inode != inode {
+            tracing::warn!(
+                before = text.path,
+                now = path,
+                "the data folder was restored or moved: it gets a new number"
+            );
+            text.folder = Hex(random(&file)?);
+        }
+        (text.path, text.inode) = (path, inode);
+        let mut history = identity.told().history;
+        history.begin(random(&file)?);
+        (identity.text.starts, identity.text.recent) =
+            (history.number, history.recent.into_iter().map(Hex).collect());
+        identity.write()?;
+        Ok(identity)
+    }
+}
+
+/// The member list of a folder that records none, if its tables do not contradict the configuration.
+fn adopted(config: &Config, tables: &[Vec<NodeId>]) -> Result<Vec<NodeId>, IdentityError> {
+    let members = members_of(config);
+    let sorted = |nodes: &Vec<NodeId>| {
+        let mut nodes = nodes.clone();
+        nodes.sort_unstable();
+        nodes
+    };
+    let tables: Vec<Vec<NodeId>> = tables.iter().map(sorted).collect();
+    // Tables that were loaded before a cluster grew have fewer nodes; one has all of them, and none has others.
+    let Some(largest) = tables.iter().max_by_key(|nodes| nodes.len()) else { return Ok(members) };
+    let is_within = tables.iter().flatten().all(|node| members.contains(node));
+    if members.is_empty() || (is_within && *largest == members) {
+        return Ok(members);
+    }
+    let (found, expected) = (listed(&members), listed(largest));
+    Err(IdentityError::Adoption { folder: config.data_dir.clone(), found, expected })
+}
+
+#[cfg(test)]
+mod tests;

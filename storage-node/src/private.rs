@@ -1,0 +1,88 @@
+//! Who may read what a node keeps? Its owner.
+//!
+//! Earlier versions made files and folders as the system does if it is not told otherwise: readable by everybody. They are made private when the
+//! node starts. (What this version makes is private from the beginning: `rackscan node` sets the mask of its process.)
+
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
+
+use crate::config::Config;
+
+/// A data folder has folders, and those have files.
+const DEPTH_MAX: usize = 2;
+/// What others may do.
+const OTHERS: u32 = 0o077;
+
+/// Takes all rights of others away from the data folder, what is in it, and device files. What cannot be changed is said.
+pub(crate) fn make_private(config: &Config) {
+    tighten_all(&config.data_dir, DEPTH_MAX);
+    for device in &config.devices {
+        // Rights of block devices are the system's business.
+        if fs::metadata(&device.path).is_ok_and(|found| found.is_file()) {
+            tighten(&device.path);
+        }
+    }
+}
+
+fn tighten_all(path: &Path, depth: usize) {
+    tighten(path);
+    if depth == 0 {
+        return;
+    }
+    for entry in fs::read_dir(path).into_iter().flatten().filter_map(Result::ok) {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => tighten_all(&entry.path(), depth - 1),
+            Ok(kind) if kind.is_file() => tighten(&entry.path()),
+            // Links lead elsewhere, and sockets are private already.
+            _ => {}
+        }
+    }
+}
+
+fn tighten(path: &Path) {
+    let changed = fs::metadata(path).and_then(|found| {
+        let mode = found.permissions().mode();
+        if mode & OTHERS == 0 {
+            return Ok(());
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & !OTHERS))
+    });
+    match changed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "others can read it: its mode could not be changed");
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ClusterId, DeviceConfig};
+    use rackscan_format::ids::NodeId;
+
+    #[test]
+    fn what_an_earlier_version_made_for_everybody_is_its_owners_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let data = root.path().join("data");
+        fs::create_dir_all(data.join("maps")).unwrap();
+        let paths =
+            [data.clone(), data.join("maps"), data.join("maps/00000001"), data.join("transactions.log")];
+        fs::write(&paths[2], "map").unwrap();
+        fs::write(&paths[3], "log").unwrap();
+        let device = root.path().join("device");
+        fs::write(&device, "device").unwrap();
+        let outside = root.path().join("outside");
+        fs::write(&outside, "").unwrap();
+        std::os::unix::fs::symlink(&outside, data.join("link")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for path in paths.iter().chain([&device, &outside]) {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let described = DeviceConfig { path: device.clone(), size: None, reserve: false };
+        make_private(&Config::new(NodeId(1), ClusterId(1), data.clone(), described, "key".into()));
+        for path in paths.iter().chain([&device]) {
+            assert_eq!(mode(path), 0o700, "{}", path.display());
+        }
+        assert_eq!(mode(&outside), 0o755, "what a link leads to is not the node's");
+    }
+}
