@@ -55,6 +55,14 @@ fn scans(pid: u32) -> Option<()> {
     names.any(|name| name.starts_with("query ")).then_some(())
 }
 
+/// Processor time of a process, in hundredths of a second.
+fn processor_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    // User and system time are the 14th and 15th word; the second one is in brackets and may have blanks.
+    let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    words.skip(11).take(2).map(|word| word.parse::<u64>().expect("a number")).sum()
+}
+
 fn ended(child: Child) -> Output {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
@@ -164,8 +172,11 @@ fn a_node_that_is_killed_ends_the_simulation_with_what_there_is() {
         .collect::<Vec<_>>(),
     );
     until(&mut child, scans);
-    std::thread::sleep(Duration::from_millis(800));
-    kill(node_below(&folder).expect("a node of the command"));
+    let node = node_below(&folder).expect("a node of the command");
+    // That is many of the 1,000 queries, and not all of them, however slow the machine is.
+    let begun = processor_ticks(node);
+    until(&mut child, |_| (processor_ticks(node) > begun + 30).then_some(()));
+    kill(node);
     let output = ended(child);
     let lines = lines(&String::from_utf8_lossy(&output.stdout));
     let stderr = String::from_utf8_lossy(&output.stderr);
