@@ -79,7 +79,7 @@ pub(crate) const FAULTS: &[FaultKind] = &[
     ),
     drawn(Fault::Alone, "alone"),
     drawn(Fault::Restore, "restore"),
-    drawn(Fault::Stale, "stale"),
+    waits(Fault::Stale, "stale", "the harness does not rebuild a node that refuses its older folder yet"),
     drawn(Fault::Flip, "flip"),
     drawn(Fault::Clients, "clients"),
     drawn(Fault::Config, "config"),

@@ -9,7 +9,6 @@
 //!   it, be it a table or a request: a page is never overwritten while somebody may still read it.
 //! - Whoever removes a segment from the catalog lets go of it only after that removal is durable.
 //! - An extent that is given back is in no cache any more: nobody reads there what the next owner has replaced.
-//! - The filesystem below a device file has the blocks of an extent back before the extent is free: a hole is never made in what the next owner has written.
 
 use std::{
     path::PathBuf,
@@ -28,7 +27,6 @@ use rackscan_format::{
     zone::ZoneValue,
 };
 
-use super::devices::Devices;
 use crate::metrics::Metrics;
 
 /// A device's room, as the allocator sees it.
@@ -50,16 +48,6 @@ pub(crate) struct Space {
     metrics: Arc<Metrics>,
     /// Pages in memory, which must not outlive their extents.
     cache: OnceLock<Arc<PageCache>>,
-    /// The devices whose blocks go back to the filesystem.
-    below: OnceLock<Below>,
-}
-
-/// What is below the extents.
-#[derive(Debug)]
-struct Below {
-    devices: Arc<dyn Devices>,
-    /// Of each device, whether it takes disk space only as it is written.
-    is_sparse: Vec<bool>,
 }
 
 /// A device without enough room.
@@ -98,7 +86,6 @@ impl Space {
             metadata_bytes_max,
             metrics,
             cache: OnceLock::new(),
-            below: OnceLock::new(),
         }
     }
 
@@ -106,36 +93,6 @@ impl Space {
     pub(super) fn keep_in_step(&self, cache: Arc<PageCache>) {
         // A second call would be ignored; there is none.
         let _ = self.cache.set(cache);
-    }
-
-    /// From now on blocks of extents that are given back go back to the filesystem, where the device takes them as they are written.
-    pub(super) fn release_to(&self, devices: Arc<dyn Devices>, is_sparse: Vec<bool>) {
-        // A second call would be ignored; there is none.
-        let _ = self.below.set(Below { devices, is_sparse });
-    }
-
-    /// Gives the filesystem the blocks of extents back that nobody reads or writes any more. Neighbours go together.
-    fn release(&self, extents: impl Iterator<Item = Extent>) {
-        let Some(Below { devices, is_sparse }) = self.below.get() else { return };
-        let is_sparse = |extent: &Extent| is_sparse.get(usize::from(extent.device.0)) == Some(&true);
-        let mut extents: Vec<Extent> = extents.filter(is_sparse).collect();
-        extents.sort_unstable_by_key(|extent| (extent.device.0, extent.offset_bytes));
-        let mut ranges: Vec<(usize, u64, u64)> = Vec::new();
-        for Extent { device, offset_bytes, length_bytes } in extents {
-            let (device, end) = (usize::from(device.0), offset_bytes + u64::from(length_bytes));
-            match ranges.last_mut() {
-                Some((before, _, end_before)) if *before == device && *end_before == offset_bytes => {
-                    *end_before = end;
-                }
-                _ => ranges.push((device, offset_bytes, end)),
-            }
-        }
-        for (device, begin, end) in ranges {
-            if let Err(error) = devices.discard(device, begin, end - begin) {
-                let path = self.rooms[device].path.display();
-                tracing::warn!(device = %path, error, "unused blocks stay with the device file until the next start");
-            }
-        }
     }
 
     /// The bytes of an extent are about to change, or have changed: no cache keeps what was there.
@@ -342,8 +299,6 @@ impl Drop for StoredSegment {
     fn drop(&mut self) {
         let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
         pages.for_each(|page| self.space.withdraw(&page.extent));
-        let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
-        self.space.release(pages.map(|page| page.extent));
         {
             let mut free = self.space.free();
             let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
