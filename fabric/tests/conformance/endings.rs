@@ -158,8 +158,8 @@ pub(crate) fn a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight(w
 pub(crate) fn a_closed_connection_is_an_orderly_ending_after_all_messages(wire: TestWire) {
     let (mut ours, mut theirs) = pair(wire);
     // As much as fits at a receiver that does not poll, so that it takes a while.
-    let words = |number: u64| number.to_le_bytes().repeat(if number < 90 { 250 } else { 7500 });
-    for number in 0..=90 {
+    let words = |number: u64| number.to_le_bytes().repeat(if number < 20 { 250 } else { 2000 });
+    for number in 0..=20 {
         ours.post(number, Operation::Send { bytes: &words(number) }).expect("post");
     }
     ours.close();
@@ -167,7 +167,7 @@ pub(crate) fn a_closed_connection_is_an_orderly_ending_after_all_messages(wire: 
     while theirs.ended().is_none() {
         found.extend(events(&mut theirs));
     }
-    let expected = (0..=90).map(|number| Event::Message { bytes: words(number) });
+    let expected = (0..=20).map(|number| Event::Message { bytes: words(number) });
     let expected: Vec<_> = expected.chain([Event::Closed(Ending::Orderly)]).collect();
     assert!(found == expected, "{} events, the last is {:?}", found.len(), found.last());
     assert_eq!(theirs.post(0, Operation::Send { bytes: b"x" }), Err(PostError::Closed(Ending::Orderly)));

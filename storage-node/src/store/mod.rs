@@ -36,6 +36,7 @@ pub use devices::LabelFault;
 pub use recover::CatalogFault;
 
 pub(crate) use allocate::StoredSegment;
+pub(crate) use folder::make_durably;
 pub(crate) use loads::{Arrived, ConnectionId, ParityCells};
 pub(crate) use places::HeldPlace;
 pub(crate) use protected::{HeldSet, ParityClaim, ParityPiece, parity_directory, parity_lengths};
@@ -175,6 +176,13 @@ impl Store {
         let kept = scratch.keep();
         recover::release_free_space(config, recovered);
         if kept.is_some() { Ok(kept) } else { scratch.make() }
+    }
+
+    /// The nodes of each published table.
+    pub(crate) fn nodes_of_tables(&self) -> Vec<Vec<NodeId>> {
+        let published = self.published();
+        let committed = published.tables.values().filter(|table| table.committed);
+        committed.map(|table| table.definition.nodes.clone()).collect()
     }
 
     /// The scratch area, on the first device, if there is one.
