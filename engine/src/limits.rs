@@ -95,6 +95,9 @@ pub(crate) const INDEX_PAGE_BYTES: u32 = 16 << 10;
 pub(crate) const SUCCESSOR_POLL_TIME: Duration = Duration::from_millis(20);
 /// After so long nobody seems to be sealing it any more, and who wants to write does.
 pub(crate) const SUCCESSOR_WAIT: Duration = Duration::from_secs(3);
+/// How long a transaction tries to commit over a table that is being closed, before it hears of that: a closing whose writer
+/// died is ended by the participants in that time.
+pub(crate) const UNHEARD_CLOSING_WAIT: Duration = Duration::from_secs(20);
 /// How often a query is begun whose tables become others while it runs.
 pub(crate) const QUERY_ATTEMPTS_MAX: usize = 3;
 /// How often a statement is begun again because another transaction has changed its rows.

@@ -14,13 +14,13 @@ use crate::{
     catalog::{Known, View},
     changes::Transaction,
     error::EngineError,
-    limits::{CONFLICT_PAUSE_MAX, SEALED_ATTEMPTS_MAX},
+    limits::{CONFLICT_PAUSE_MAX, SEALED_ATTEMPTS_MAX, SUCCESSOR_POLL_TIME, UNHEARD_CLOSING_WAIT},
 };
 use datafusion::sql::parser::Statement;
 use rackscan_format::ids::TableId;
 use std::{
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 impl Engine {
@@ -37,25 +37,27 @@ impl Engine {
     /// The same for the transaction of a session: its writes follow its rows through flushes.
     pub(super) async fn commit_through_flushes(&self, open: Transaction) -> Result<String, EngineError> {
         let mut open = Arc::new(open);
-        for attempt in 1.. {
+        let (mut moves, mut last_moved) = (0, Instant::now());
+        loop {
             let error = match self.commit(&open).await {
                 Err(error @ (EngineError::Sealed | EngineError::Conflict { .. })) => error,
                 done => return done,
             };
             let is_conflict = matches!(error, EngineError::Conflict { .. });
             let mut next = Transaction::clone(&open);
-            let has_moved = self.follow_flushes(&mut next).await?;
-            if attempt >= SEALED_ATTEMPTS_MAX || (is_conflict && !has_moved) {
-                return Err(match (error, open.named().as_slice()) {
-                    (EngineError::Conflict { .. }, [(table, _)]) => {
-                        EngineError::Conflict { table: table.clone() }
-                    }
-                    (error, _) => error,
-                });
+            if self.follow_flushes(&mut next).await? {
+                (moves, last_moved) = (moves + 1, Instant::now());
+            } else if is_conflict || last_moved.elapsed() > UNHEARD_CLOSING_WAIT {
+                return Err(of_table(error, &open));
+            } else {
+                // Participants refuse from the PREPARE of a closing on, which nobody hears of before it is committed.
+                tokio::time::sleep(SUCCESSOR_POLL_TIME).await;
+            }
+            if moves >= SEALED_ATTEMPTS_MAX {
+                return Err(of_table(error, &open));
             }
             open = Arc::new(next);
         }
-        Err(EngineError::Sealed)
     }
 
     /// Lets a transaction write to what has come by flushes of the tables that it has written to; whether there is any such.
@@ -109,6 +111,14 @@ impl Engine {
             Some((name, known.id()?))
         });
         ids.into_iter().find_map(|(name, id)| self.is_gone(name, id)).unwrap_or(EngineError::Sealed)
+    }
+}
+
+/// A conflict, with the name of the table that it is about, if there is only one.
+fn of_table(error: EngineError, open: &Transaction) -> EngineError {
+    match (error, open.named().as_slice()) {
+        (EngineError::Conflict { .. }, [(table, _)]) => EngineError::Conflict { table: table.clone() },
+        (error, _) => error,
     }
 }
 
