@@ -296,8 +296,13 @@ async fn changed_rows_of_a_dropped_table_are_swept_out_of_the_homes() {
     let before = held(&cluster).await.unwrap();
     engine.cluster().drop_table("orders").await.unwrap();
     assert_eq!(engine.sweep().await.unwrap(), 1);
-    let after = held(&cluster).await.unwrap();
-    assert!(before.1 > 2000 && after.1 < 10, "{before:?}, {after:?}");
+    assert!(before.1 > 2000, "{before:?}");
+    // Participants forget a part of them in each turn.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while held(&cluster).await.unwrap().1 >= 10 {
+        assert!(Instant::now() < deadline, "{before:?}, {:?}", held(&cluster).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(engine.sweep().await.unwrap(), 0);
     assert!(engine.sql("select count(*) from orders").await.is_err());
 }

@@ -13,6 +13,19 @@ use crate::support::{
     table::Table,
 };
 
+/// The state of a node that nobody else is connected to: clients of before have been let go.
+fn alone(node: &Running) -> NodeStatus {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = node.shm().status();
+        if found.counters.connections_open == 1 {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "somebody stays connected: {found:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Waits until the node is as it was.
 fn settles(node: &Running, expected: &NodeStatus) {
     // The scans that wait are still done, on a machine that may be busy with other tests.
@@ -57,7 +70,7 @@ fn requests_of_a_lost_client_give_everything_back() {
         let node = home.start_over(bridge);
         let table = Table::new(1, "t", 1, 60_000);
         table.load(&mut node.shm());
-        let before = node.shm().status();
+        let before = alone(&node);
         let mut holders = Vec::new();
         for _ in 0..5 {
             for connect in [Running::shm, Running::tcp] {
@@ -82,7 +95,7 @@ fn a_client_that_turns_to_garbage_in_the_middle_of_its_requests_leaves_nothing()
         let node = home.start_over(bridge);
         let table = Table::new(1, "t", 1, 60_000);
         table.load(&mut node.shm());
-        let before = node.shm().status();
+        let before = alone(&node);
         for connect in [Running::shm, Running::tcp] {
             let mut client = connect(&node);
             ask_for_much(&mut client, &table);
@@ -99,7 +112,7 @@ fn a_client_that_turns_to_garbage_in_the_middle_of_its_requests_leaves_nothing()
 fn an_append_of_a_lost_client_frees_its_room() {
     let home = Home::new();
     let node = home.start();
-    let before = node.shm().status();
+    let before = alone(&node);
     let table = Table::new(1, "t", 2, 60_000);
     for connect in [Running::shm, Running::tcp] {
         let mut client = connect(&node);
@@ -119,7 +132,7 @@ fn an_append_of_a_lost_client_frees_its_room() {
 fn a_table_dropped_under_its_readers_ends_their_fetches_in_good_order_and_frees_its_room() {
     let home = Home::new();
     let node = home.start();
-    let empty = node.shm().status();
+    let empty = alone(&node);
     let table = Table::new(1, "t", 1, 60_000);
     let mut client = node.shm();
     table.load(&mut client);
