@@ -37,6 +37,7 @@ impl HomeService {
         if let Some(peers) = &self.peers {
             peers.log_begins(number, end);
         }
+        self.log.ask(Command::Look);
         self.acknowledge();
     }
 
@@ -44,6 +45,7 @@ impl HomeService {
     pub(super) fn copied(&mut self, copied: Copied) {
         match copied {
             Copied::Through { copy, sequence } => {
+                self.replica_faults.remove(&copy);
                 if self.durability.copied(copy, sequence) {
                     tracing::info!(node = %self.keeper(copy), "a copy of the log of transactions has caught up");
                 }
@@ -62,6 +64,11 @@ impl HomeService {
                      transactions.generation beside it, is older than its replicas; move both out of the node's folder, and the node starts with its \
                      newest replica"
                 ));
+            }
+            Copied::Full { other, reason } => {
+                self.durability.lost(other);
+                self.replica_faults.insert(other, reason);
+                self.acknowledge();
             }
             Copied::Lost { other } => {
                 if self.durability.lost(other) {
@@ -141,12 +148,18 @@ impl HomeService {
             |others: &[usize]| others.iter().map(|other| self.other(*other)).collect::<Vec<_>>().join(" or ");
         let (id, keepers) = (self.id.0, self.keepers().len());
         Some(match shortage {
-            Shortage::Replicas { unavailable } => format!(
-                "{} of {keepers} log replicas of node {id} are unavailable; expected at least {} available (log_replicas_min): start node {}",
-                unavailable.len(),
-                self.log_replicas_min,
-                named(&unavailable)
-            ),
+            Shortage::Replicas { unavailable } => {
+                let faults = unavailable.iter().filter_map(|other| {
+                    Some(format!("; node {}: {}", self.other(*other), self.replica_faults.get(other)?))
+                });
+                format!(
+                    "{} of {keepers} log replicas of node {id} are unavailable; expected at least {} available (log_replicas_min): start node {}{}",
+                    unavailable.len(),
+                    self.log_replicas_min,
+                    named(&unavailable),
+                    faults.collect::<String>()
+                )
+            }
             Shortage::Generation { number, unaware, needed } => format!(
                 "too few nodes know which log replicas of node {id} count (generation {number}); expected {needed} other nodes and all of these \
                  replicas to know it: start node {}",

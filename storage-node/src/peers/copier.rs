@@ -18,7 +18,9 @@ use rackscan_client::Lines;
 use rackscan_format::{
     ids::NodeId,
     limits::{KEPT_BYTES_MAX, TRANSACT_BYTES_MAX},
-    message::{Answer, KeepLog, LogGeneration, LogKept, LogPoint, Parcel, Refusal, Request, Target},
+    message::{
+        Answer, KeepLog, LogGeneration, LogKept, LogPoint, Parcel, Refusal, RefusalCode, Request, Target,
+    },
 };
 use rackscan_ramp::log::Follower;
 
@@ -83,7 +85,7 @@ struct Witness {
 }
 
 /// What the home is told of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
     /// It has all records up to there.
     Through { copy: usize, sequence: u64 },
@@ -93,8 +95,10 @@ pub(crate) enum Copied {
     Knows { other: usize, generation: u64 },
     /// It knows one that this node does not, though this node was to give out the numbers.
     Newer { other: usize, generation: u64 },
-    /// It cannot be reached any more, and why.
+    /// It cannot be reached any more.
     Lost { other: usize },
+    /// Its disk is full, as it says.
+    Full { other: usize, reason: String },
 }
 
 /// Keeps the keepers in step.
@@ -303,7 +307,9 @@ impl Copier {
                     "a node keeps no replica of the log of transactions now"
                 );
             }
-            return Ok(Vec::new());
+            let full = outcome.as_ref().err().filter(|refusal| refusal.code == RefusalCode::Full);
+            let full = full.map(|refusal| Copied::Full { other: copy, reason: refusal.text.clone() });
+            return Ok(full.into_iter().collect());
         };
         self.keepers[copy].refuses = false;
         let generation = kept.generation;

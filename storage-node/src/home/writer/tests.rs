@@ -86,6 +86,7 @@ impl Bench {
         let name = |report: Report| match report {
             Report::Logged(sequence) => format!("logged {sequence}"),
             Report::Full(_) => "full".to_owned(),
+            Report::Ahead(_) => "room".to_owned(),
             Report::Shortened(..) => "shortened".to_owned(),
             Report::NotShortened => "not shortened".to_owned(),
             Report::Switched(log, _) => format!("switched {}", log.sequence()),
@@ -115,7 +116,10 @@ fn a_batch_is_reported_when_it_was_flushed_once() {
     bench.prepare(1, 100);
     bench.prepare(2, 100);
     bench.write().unwrap();
-    assert_eq!((bench.told(), bench.disk.disk.syncs.load(SeqCst)), (vec!["logged 2".to_owned()], 1));
+    assert_eq!(
+        (bench.told(), bench.disk.disk.syncs.load(SeqCst)),
+        (vec!["logged 2".to_owned(), "room".to_owned()], 1)
+    );
     assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
 }
 
@@ -142,7 +146,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
         assert_eq!(bench.told(), ["full"]);
         bench.disk.disk.room_bytes.store(usize::MAX, SeqCst);
         bench.writing.retry().unwrap();
-        assert_eq!(bench.told(), ["logged 2", "logged 3"]);
+        assert_eq!(bench.told(), ["logged 2", "logged 3", "room"]);
         assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
     }
 }
@@ -180,7 +184,12 @@ fn a_shorter_log_has_what_was_written_while_it_was_made() {
     bench.write().unwrap();
     bench.told();
     bench.writing.serve(Command::Switch).unwrap();
-    let Some(Report::Switched(log, _)) = bench.reports.borrow_mut().pop() else { panic!("not switched") };
+    let reports = std::mem::take(&mut *bench.reports.borrow_mut());
+    let switched = reports.into_iter().find_map(|report| match report {
+        Report::Switched(log, _) => Some(log),
+        _ => None,
+    });
+    let log = switched.expect("it is switched");
     assert!(log.sequence() > bench.log.sequence(), "numbers only grow");
     assert_eq!(log.tail().offset_bytes, bench.folder.log().len() as u64);
     assert!(bench.folder.log().len() < long / 4);
@@ -235,6 +244,38 @@ fn a_full_disk_gives_a_ready_shorter_log_up() {
     bench.disk.disk.room_bytes.store(usize::MAX, SeqCst);
     bench.writing.retry().unwrap();
     bench.writing.serve(Command::Switch).unwrap();
-    assert_eq!(bench.told(), ["logged 2", "not shortened"]);
+    assert_eq!(bench.told(), ["logged 2", "room", "not shortened"]);
     assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
+}
+
+#[test]
+fn room_is_taken_ahead_so_that_a_disk_that_becomes_full_leaves_nothing_in_doubt() {
+    let mut bench = Bench::new();
+    bench.prepare(1, 1000);
+    bench.write().unwrap();
+    assert_eq!(bench.told(), ["logged 1", "room"]);
+    // Somebody else takes all the rest.
+    bench.disk.disk.room_bytes.store(usize::try_from(bench.writing.ahead_bytes).unwrap(), SeqCst);
+    let mut time = 1;
+    while !bench.writing.is_tight {
+        time += 1;
+        bench.prepare(time, 500_000);
+        bench.write().unwrap();
+        assert!(time < 100, "it is never full");
+    }
+    let told = bench.told();
+    assert!(
+        told.last().is_some_and(|last| last == "full") && told.len() == usize::try_from(time).unwrap(),
+        "{told:?}"
+    );
+    // What is prepared ends all the same.
+    for end in 1..=time {
+        bench.commit(end);
+    }
+    bench.write().unwrap();
+    assert_eq!(bench.told(), [format!("logged {}", 2 * time)]);
+    assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
+    bench.disk.disk.room_bytes.store(usize::MAX, SeqCst);
+    bench.writing.retry().unwrap();
+    assert_eq!(bench.told(), ["room"]);
 }
