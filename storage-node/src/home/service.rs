@@ -16,6 +16,7 @@ use rackscan_fabric::{WallClock, host_name};
 use rackscan_format::message::LogGeneration;
 use rackscan_ramp::{
     home::{Home, Peer},
+    limits::PART_BYTES_MAX,
     message::{HomeId, Refusal, Reply, Request},
 };
 
@@ -166,7 +167,8 @@ impl HomeService {
         let recorded = messages
             .iter()
             .filter(|message| matches!(message, Request::Prepare { .. } | Request::Put { .. }));
-        let bytes: usize = recorded.map(Request::memory_bytes).sum();
+        // An honest request has one part. What asks for more takes its chance that the disk is full meanwhile.
+        let bytes = recorded.map(Request::memory_bytes).sum::<usize>().min(PART_BYTES_MAX);
         let end = self.home.log_mut().tail().offset_bytes + bytes as u64 + LOG_ENDS_BYTES;
         bytes == 0 || self.disk_full.is_some() || end <= self.ahead_bytes
     }
