@@ -6,6 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
 const PROCESSES: i64 = 8;
@@ -40,6 +41,7 @@ fn beside_flushes(data: &Data, work: impl FnOnce()) -> u32 {
             while !is_over.load(Ordering::Relaxed) {
                 data.run("seal t").succeeds();
                 flushes += 1;
+                thread::sleep(Duration::from_millis(100));
             }
             flushes
         });
