@@ -30,10 +30,9 @@ pub(crate) fn check_members(file: &ClusterFile, rebuilt: Option<NodeId>) -> Resu
             let checked = identity.check(&member.config);
             checked.map_err(|error| Failure::Runtime(format!("{}: {error}", file.path.display())))?;
         }
-        let files = ["catalog", "transactions.log"].map(|name| member.config.data_dir.join(name));
         let holds = match identity {
             Some(_) => Holds::Identity,
-            None if files.iter().any(|file| file.exists()) => Holds::Earlier,
+            None if has_data_files(member) => Holds::Earlier,
             None => Holds::Nothing,
         };
         found.push((member, holds));
@@ -44,6 +43,15 @@ pub(crate) fn check_members(file: &ClusterFile, rebuilt: Option<NodeId>) -> Resu
         (None, Some(_), Some((empty, _))) => Err(not_adopted(file, &found, empty)),
         _ => Ok(()),
     }
+}
+
+/// Whether the node's folder on this host has been used by a node.
+pub(super) fn has_data(member: &Member) -> bool {
+    !matches!(IdentityFile::read(&member.config.data_dir), Ok(None)) || has_data_files(member)
+}
+
+fn has_data_files(member: &Member) -> bool {
+    ["catalog", "transactions.log"].iter().any(|name| member.config.data_dir.join(name).exists())
 }
 
 fn not_adopted(file: &ClusterFile, found: &[(&Member, Holds)], empty: &Member) -> Failure {

@@ -6,7 +6,7 @@
 //! - A node started for a command ends when its standard input does, so it cannot outlive the command.
 //! - A node that ends while it starts is reported with the last line it logged.
 
-use super::{ClusterFile, Member};
+use super::{ClusterFile, Member, members};
 use crate::{
     failure::{Failure, at_path},
     private,
@@ -28,7 +28,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(30);
 const SCRATCH_BYTES_PER_S: u64 = 64 << 20;
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const POLL_EVERY: Duration = Duration::from_millis(5);
-const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
+const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
 /// What the log has at the begin of each start.
 const LOG_START: &str = "-- ";
 
@@ -165,10 +165,14 @@ pub(crate) fn owner(node: &Member) -> Option<FolderOwner> {
     })
 }
 
-/// Whether the node runs. Without a data folder of it on this host it may run elsewhere: then it has to prove who it is.
+/// Whether the node runs. If its folder on this host holds no data, it may run on another host: then
+/// it has to prove at one of its addresses who it is.
 pub(crate) fn is_running(file: &ClusterFile, node: &Member) -> bool {
-    if node.config.data_dir.exists() {
-        return owner(node).is_some();
+    if owner(node).is_some() {
+        return true;
+    }
+    if members::has_data(node) {
+        return false;
     }
     let Ok(key) = file.key() else { return false };
     let key = key.of_node(node.config.node.0);

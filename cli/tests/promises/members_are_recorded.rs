@@ -153,3 +153,31 @@ fn folders_of_an_earlier_version_are_adopted_and_not_together_with_an_empty_one(
         assert!(text.contains("members = [0, 1, 2, 3]"), "{text}");
     }
 }
+
+#[test]
+fn a_client_on_another_host_with_empty_node_folders_finds_the_nodes_and_starts_none() {
+    let data = filled("another-host", 3);
+    data.run("cluster start").succeeds();
+    let (folder, other) = (data.path().join("data"), data.path().join("other-host"));
+    for node in 0..3 {
+        fs::create_dir_all(other.join(format!("node{node}"))).expect("a folder");
+    }
+    let text = fs::read_to_string(file(&data)).expect("the file");
+    let mut table: toml::Table = toml::from_str(&text).expect("a configuration");
+    table.insert("key_file".to_owned(), folder.join("cluster.key").display().to_string().into());
+    for node in table["node"].as_array_mut().expect("nodes") {
+        // Shared memory does not reach another host.
+        let listen = node["listen"].as_array_mut().expect("addresses");
+        listen.retain(|address| address.as_str().is_some_and(|address| address.starts_with("tcp:")));
+        assert_eq!(listen.len(), 1, "one address over tcp");
+    }
+    let text = toml::to_string(&table).expect("a configuration");
+    fs::write(other.join("cluster.toml"), text).expect("the file");
+    let cluster = other.join("cluster.toml").display().to_string();
+    let found = data.run_words(&["--cluster", &cluster, "kv", "get", "k1"], "").succeeds();
+    assert!(found.contains("v1"), "{found}");
+    for node in 0..3 {
+        let written = fs::read_dir(other.join(format!("node{node}"))).expect("the folder").count();
+        assert_eq!(written, 0, "node {node} was started over the empty folder");
+    }
+}
