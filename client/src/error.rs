@@ -85,6 +85,18 @@ pub enum ClientError {
         /// What to do.
         advice: &'static str,
     },
+    /// More nodes are missing than may be.
+    #[error("{found} nodes are unavailable (nodes {nodes}), expected at most {away_max}: {first}")]
+    TooManyAway {
+        /// How many.
+        found: usize,
+        /// Their ids.
+        nodes: String,
+        /// How many may be.
+        away_max: usize,
+        /// What is wrong with the first of them.
+        first: Box<ClientError>,
+    },
     /// Somebody else answers at the node's address.
     #[error(
         "node {node} at {address}: {what} is {found}, expected {expected}; check the addresses in the cluster's configuration"
@@ -395,6 +407,7 @@ impl ClientError {
             | Self::Outdated { .. }
             | Self::TimedOut { .. } => true,
             Self::Refused { refusal, .. } => refusal.code == RefusalCode::Stopping,
+            Self::TooManyAway { .. } => true,
             _ => false,
         }
     }
@@ -432,6 +445,7 @@ impl ClientError {
             | Self::Definition { node, .. }
             | Self::Directory { node, .. }
             | Self::TooLarge { node, .. } => Some(*node),
+            Self::TooManyAway { first, .. } => first.node(),
             _ => None,
         }
     }

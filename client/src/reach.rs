@@ -8,10 +8,12 @@
 //!
 //! Invariants
 //! - No more nodes than may be away are done without; all others are waited for until their dials have ended.
+//! - If more nodes are missing, the error names all of them that are known to be after the grace.
 
 use std::{sync::Arc, time::Instant};
 
 use futures::future::{Either, select, select_all};
+use rackscan_format::ids::NodeId;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -20,7 +22,7 @@ use crate::{
     dial::{Dial, Line},
     driver::apart,
     limits::{CONNECT_GRACE, CONNECT_GRACE_FACTOR},
-    members::leave_out_outdated,
+    members::{leave_out_outdated, listed},
 };
 
 type Dialling = oneshot::Receiver<Result<Line, ClientError>>;
@@ -79,7 +81,7 @@ pub(crate) async fn reach(
     let (mut grace, mut timer) = (CONNECT_GRACE, None);
     while !late.is_empty() {
         let is_any_there = reached.iter().any(|node| node.connected().is_some());
-        let may_leave = is_any_there && late.len() + away.errors.len() <= away_max;
+        let may_leave = away.are_too_many() || is_any_there && late.len() + away.errors.len() <= away_max;
         let next = select_all(late.iter_mut().map(|(_, line)| line));
         let (line, at) = if may_leave {
             let ticking = match timer.take() {
@@ -102,6 +104,7 @@ pub(crate) async fn reach(
         let (dial, _) = late.remove(at);
         reached.push(away.judge(dial, line)?);
     }
+    away.check()?;
     for (dial, line) in late {
         tracing::warn!(node = %dial.node, address = %dial.address, "a node is unresponsive: it does not answer who connects to it");
         reached.push(Reached { dial, line: Dialled::Later { since: begun, line } });
@@ -115,6 +118,7 @@ pub(crate) async fn reach(
         }
     }
     leave_out_outdated(&mut reached, &mut away)?;
+    away.check()?;
     let first = reached.iter().find_map(Reached::connected);
     let Some(cluster) = first.map(|line| line.status.cluster) else {
         return Err(away.errors.into_iter().next().unwrap_or(ClientError::Closed));
@@ -156,14 +160,35 @@ impl Missing {
         Ok(Reached { dial, line })
     }
 
-    /// Does without a node, if the error permits it and so many may be away.
+    /// Counts a node as missing, if the error permits that. [`Missing::check`] says whether so many may be.
     pub(crate) fn leave_out(&mut self, dial: &Dial, error: ClientError) -> Result<(), ClientError> {
-        if !error.is_node_lost() || self.errors.len() >= self.away_max {
+        if !error.is_node_lost() {
             return Err(error);
         }
-        tracing::warn!(node = %dial.node, %error, "a node is away");
+        if self.errors.len() < self.away_max {
+            tracing::warn!(node = %dial.node, %error, "a node is away");
+        }
         self.errors.push(error);
         Ok(())
+    }
+
+    fn are_too_many(&self) -> bool {
+        self.errors.len() > self.away_max
+    }
+
+    /// An error that names all missing nodes, if more are missing than may be away.
+    fn check(&mut self) -> Result<(), ClientError> {
+        if !self.are_too_many() {
+            return Ok(());
+        }
+        self.errors.sort_by_key(ClientError::node);
+        let nodes: Vec<NodeId> = self.errors.iter().filter_map(ClientError::node).collect();
+        let first = self.errors.swap_remove(0);
+        if nodes.len() < 2 {
+            return Err(first);
+        }
+        let (found, nodes) = (nodes.len(), listed(&nodes));
+        Err(ClientError::TooManyAway { found, nodes, away_max: self.away_max, first: Box::new(first) })
     }
 }
 
