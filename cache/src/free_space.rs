@@ -68,6 +68,16 @@ impl FreeSpace {
         true
     }
 
+    /// Takes the lowest free part of `[begin, end)`, at most so long: its begin and length; `None` if nothing there is free.
+    pub fn take_within(&mut self, begin: u64, end: u64, length_max: u64) -> Option<(u64, u64)> {
+        let before =
+            self.ranges.range(..=begin).next_back().filter(|(found, length)| *found + *length > begin);
+        let (&found, &length) = before.or_else(|| self.ranges.range(begin..end).next())?;
+        let from = found.max(begin);
+        let length = (found + length).min(end).checked_sub(from)?.min(length_max);
+        self.take_at(from, length).then_some((from, length))
+    }
+
     /// Gives a range back that was taken.
     pub fn give_back(&mut self, begin: u64, length: u64) {
         let (mut begin, mut merged) = (begin, length);
@@ -102,6 +112,20 @@ mod tests {
         space.give_back(100, 30);
         space.give_back(160, 30);
         assert_eq!(space, FreeSpace::new(100, 200));
+    }
+
+    #[test]
+    fn what_is_free_in_a_range_is_taken_piece_by_piece() {
+        let mut space = FreeSpace::new(0, 100);
+        assert!(space.take_at(20, 10) && space.take_at(50, 10));
+        let mut pieces = Vec::new();
+        while let Some(piece) = space.take_within(10, 70, 15) {
+            pieces.push(piece);
+        }
+        assert_eq!(pieces, [(10, 10), (30, 15), (45, 5), (60, 10)]);
+        assert_eq!(space.free(), 40);
+        assert_eq!((space.take_within(100, 200, 5), space.take_within(5, 5, 5)), (None, None));
+        assert_eq!(space.take_within(70, u64::MAX, u64::MAX), Some((70, 30)));
     }
 
     proptest::proptest! {

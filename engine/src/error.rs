@@ -145,6 +145,8 @@ impl EngineError {
             Self::Execution(_) => "22000",
             Self::Transaction(error) => match error.as_ref() {
                 TransactionError::Unknown { .. } => "08007",
+                error if error.is_disk_full() => "53100",
+                error if error.is_log_full() => "53400",
                 TransactionError::Aborted { .. } => "40000",
                 _ => "58000",
             },

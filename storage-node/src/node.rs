@@ -44,7 +44,7 @@ use crate::{
     relay,
     scan_pool::{self, Programs, ScanQueue, WorkerParts},
     staging::Staging,
-    store::{Publisher, Store, make_durably},
+    store::{Publisher, Reclaim, Store, make_durably},
 };
 
 /// A storage node.
@@ -59,6 +59,8 @@ pub struct NodeHandle {
     scans: Arc<ScanQueue>,
     reactors: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
+    /// Ends after the reactors, and before the store is dropped.
+    reclaim: Option<Reclaim>,
     /// Holds the data folder until all threads have ended.
     identity: Arc<Identity>,
 }
@@ -88,6 +90,7 @@ impl Node {
         let (publisher, thread) =
             Publisher::start(&config, Arc::clone(&store), files, Arc::clone(&lifecycle))?;
         handle.others.push(thread);
+        start_reclaim(&mut handle, &config, &store)?;
         let mailboxes = make_mailboxes(&config, &lifecycle)?;
         let keeping = start_keeping(&mut handle, &config, opened.as_ref())?;
         let home = opened.as_ref().map(home::Opened::shared);
@@ -151,6 +154,7 @@ impl NodeHandle {
             scans: Arc::clone(scans),
             reactors: Vec::new(),
             others: Vec::new(),
+            reclaim: None,
             identity: Arc::clone(identity),
         }
     }
@@ -192,6 +196,7 @@ impl NodeHandle {
             let _ = reactor.join();
         }
         self.scans.close();
+        self.reclaim = None;
         for thread in self.others.drain(..) {
             let _ = thread.join();
         }
@@ -296,6 +301,14 @@ fn make_cache(
         metrics.memory_taken(plan.cache_bytes);
     }
     Ok(cache)
+}
+
+/// The thread that returns disk space, if a device is sparse.
+fn start_reclaim(handle: &mut NodeHandle, config: &Config, store: &Arc<Store>) -> Result<(), StartError> {
+    let (reclaim, thread) = Reclaim::start(config, store, &handle.lifecycle)?.unzip();
+    handle.reclaim = reclaim;
+    handle.others.extend(thread);
+    Ok(())
 }
 
 /// The thread that keeps copies of other nodes' logs, if there are any.

@@ -4,7 +4,10 @@ mod a_trace_runs_again;
 mod acknowledged_writes_survive_their_node;
 mod bad_words_and_files_end_in_one_clear_message;
 mod data_is_private;
+#[path = "../chaos/disk.rs"]
+mod disk;
 mod filters_run_near_and_far;
+mod full_disks_are_named;
 mod kernels_are_measured_beside_a_copy;
 mod members_are_recorded;
 mod more_clients_than_fit_are_told_so;

@@ -129,7 +129,6 @@ fn what_a_replaced_table_took_is_given_back_to_the_filesystem() {
     data.run("load tpch --scale 0.01").succeeds();
     let once = taken_bytes();
     data.run("load tpch --scale 0.01").succeeds();
-    assert!(taken_bytes() > once + once / 2, "both are there until the old one is let go");
     assert!(data.run("query q06").succeeds().contains("1193053.2253"));
     assert!(taken_bytes() < once + once / 2, "{} bytes taken by one table of {once}", taken_bytes());
     assert!(data.run("query q06 --placement local").succeeds().contains("1193053.2253"));

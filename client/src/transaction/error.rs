@@ -9,7 +9,7 @@ use rackscan_ramp::{
     algorithm::{Abortion, Interruption, KeyCount},
     item::Key,
     limits::CLOCK_SKEW_MS_MAX,
-    message::HomeId,
+    message::{HomeId, Refusal},
     stamp::{ClockError, Stamp},
     utc::Utc,
 };
@@ -150,6 +150,27 @@ pub enum TransactionError {
         /// Why.
         reason: String,
     },
+}
+
+impl TransactionError {
+    fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Aborted { why: Abortion::Refused { why, .. }, .. } => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing was written because a disk is full.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self.refusal(), Some(Refusal::DiskFull { .. }))
+    }
+
+    /// Whether nothing was written because a log is as long as its node's configuration allows.
+    #[must_use]
+    pub fn is_log_full(&self) -> bool {
+        matches!(self.refusal(), Some(Refusal::LogFull))
+    }
 }
 
 fn listed(homes: &[HomeId]) -> String {

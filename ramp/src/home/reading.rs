@@ -92,7 +92,10 @@ impl<M: SlotMemory> Home<M> {
 
     /// Why nobody may see what was recovered, where waiting does not help: it cannot become durable now.
     fn hides(&self) -> Option<Refusal> {
-        let why = self.refuses_new.as_ref().filter(|why| matches!(why, Refusal::Unrecorded { .. }));
+        let why = self
+            .refuses_new
+            .as_ref()
+            .filter(|why| matches!(why, Refusal::Unrecorded { .. } | Refusal::DiskFull { .. }));
         why.filter(|_| self.durable < self.recovered).cloned()
     }
 

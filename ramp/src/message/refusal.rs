@@ -170,6 +170,12 @@ pub enum Refusal {
         /// What is missing, and what to do.
         why: String,
     },
+    /// The same, because a disk is full.
+    #[error("{why}")]
+    DiskFull {
+        /// Whose disk that is, and what to do.
+        why: String,
+    },
 }
 
 impl Refusal {

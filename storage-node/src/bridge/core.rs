@@ -197,7 +197,10 @@ impl Core {
             self.node.lifecycle.fail(&fault.to_string());
         }
         if let IoFault::Os { source: Errno::NOSPC | Errno::DQUOT, .. } = fault {
-            return Refusal::new(RefusalCode::Full, format!("{what}: {fault}"));
+            let node = self.node.config.node;
+            let text =
+                format!("the disk of node {node} is full: {what}: {fault}; free some space there and repeat");
+            return Refusal::new(RefusalCode::Full, text);
         }
         Refusal::new(RefusalCode::Storage, format!("{what}: {fault}"))
     }

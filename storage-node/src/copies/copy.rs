@@ -3,6 +3,7 @@
 //! Invariants
 //! - The copy goes as far as its records follow each other; what lies behind that on the disk counts for nothing, and is overwritten.
 //! - A full disk leaves the copy as it was.
+//! - There is disk space ahead of the copy's end, of which its origin is told.
 
 use std::{
     fs::{File, OpenOptions},
@@ -17,7 +18,7 @@ use rackscan_ramp::{
 
 use crate::{
     home::{LogFile, is_full, keep_cut},
-    limits::{LOG_CUT_BYTES, LOG_STEP_BYTES},
+    limits::{LOG_AHEAD_BYTES, LOG_CUT_BYTES, LOG_STEP_BYTES},
 };
 
 /// A file with a copy.
@@ -28,6 +29,8 @@ pub(super) struct Copy {
     follower: Follower,
     /// Up to where there is disk space, with zeroes behind what was written; `None` if something else may lie there.
     reserved_bytes: Option<u64>,
+    /// Up to where there is disk space that the file's length does not show.
+    ahead_bytes: u64,
     is_dirty: bool,
 }
 
@@ -61,6 +64,7 @@ impl Copy {
             number,
             follower: Follower::after(start),
             reserved_bytes: Some(start.offset_bytes),
+            ahead_bytes: 0,
             is_dirty: true,
         })
     }
@@ -84,7 +88,14 @@ impl Copy {
         let follower = followed(&file, start, file_bytes)?;
         // What is not a whole record is written anew.
         let follower = Follower::after(follower.tail());
-        Ok(Found::Copy(Box::new(Self { file, number, follower, reserved_bytes: None, is_dirty: false })))
+        Ok(Found::Copy(Box::new(Self {
+            file,
+            number,
+            follower,
+            reserved_bytes: None,
+            ahead_bytes: 0,
+            is_dirty: false,
+        })))
     }
 
     /// Behind the last whole record.
@@ -134,8 +145,32 @@ impl Copy {
 
     fn cut_file(&mut self, end_bytes: u64) -> io::Result<()> {
         self.file.cut(end_bytes)?;
-        self.reserved_bytes = Some(end_bytes);
+        (self.reserved_bytes, self.ahead_bytes) = (Some(end_bytes), 0);
         Ok(())
+    }
+
+    /// Takes disk space ahead, if less than half of it is left: up to where there is some. What the
+    /// log's origin accepts fits there, so a disk that becomes full leaves nothing in doubt.
+    pub(super) fn reserve_ahead(&mut self) -> io::Result<u64> {
+        let through = self.through_bytes();
+        let (half, all) = (through + LOG_AHEAD_BYTES / 2, through + LOG_AHEAD_BYTES);
+        if half <= self.ahead_bytes {
+            return Ok(self.ahead_bytes);
+        }
+        if self.reserved_bytes.is_none() {
+            self.cut_file(through)?;
+        }
+        let taken = match self.file.reserve_ahead(all) {
+            Err(error) if is_full(&error) => self.file.reserve_ahead(half).map(|()| half),
+            outcome => outcome.map(|()| all),
+        };
+        match taken {
+            Ok(taken) => self.ahead_bytes = taken,
+            Err(error) if is_full(&error) => {}
+            // What cannot be reserved shows when it is written.
+            Err(_) => self.ahead_bytes = all,
+        }
+        Ok(self.ahead_bytes)
     }
 
     /// The part of a record that is not whole is forgotten: it comes again.

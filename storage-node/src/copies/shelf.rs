@@ -156,7 +156,13 @@ impl Shelves {
         if is_fresh && part.is_whole && copy.through_bytes() == copy.tail().offset_bytes {
             self.put_in_place(origin)?;
         }
-        Ok(self.kept(origin, part.log))
+        let shelf = self.of(origin)?;
+        let copies = [&mut shelf.fresh, &mut shelf.whole].into_iter().flatten();
+        let room_bytes = match copies.into_iter().find(|copy| copy.number == part.log) {
+            Some(copy) => copy.reserve_ahead().map_err(broken(&path, "cutting it"))?,
+            None => 0,
+        };
+        Ok(LogKept { room_bytes, ..self.kept(origin, part.log) })
     }
 
     fn kept(&self, origin: NodeId, log: u32) -> LogKept {
@@ -168,6 +174,7 @@ impl Shelves {
             end: point(copy.tail()),
             is_whole,
             generation: 0,
+            room_bytes: 0,
         })
     }
 
@@ -252,7 +259,7 @@ fn refused(file: &Path, fault: Fault) -> Trouble {
         ))),
         Fault::Full(error) => Trouble::Refused(Refusal::new(
             RefusalCode::Full,
-            format!("copy of a log {name}: {error}; make room"),
+            format!("copy of a log {name}: {error}; free some space on that disk"),
         )),
         Fault::Broken(action, error) => {
             Trouble::Broken(format!("copy of a log {name}: {action} failed: {error}"))

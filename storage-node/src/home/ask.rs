@@ -111,6 +111,7 @@ impl HomeService {
         let waits = !self.endings.is_empty()
             || self.durability.waits()
             || self.is_copying()
+            || !self.stalled.is_empty()
             || self.home.store().unsettled().next().is_some();
         if waits && self.peers.is_some() {
             self.shared.awaits_tick.store(true, SeqCst);

@@ -8,10 +8,16 @@ use std::{
 };
 
 use rackscan_format::{ids::NodeId, message::LogGeneration};
-use rackscan_ramp::log::{Batch, Tail};
+use rackscan_ramp::{
+    log::{Batch, Tail},
+    message::Refusal,
+};
 
 use super::{durability::Shortage, service::HomeService, writer::Command};
-use crate::{limits::COPY_AHEAD_TIME, peers::Copied};
+use crate::{
+    limits::{COPY_AHEAD_TIME, LOG_AHEAD_BYTES},
+    peers::{Copied, CopyRoom},
+};
 
 impl HomeService {
     /// The log ends with this batch now.
@@ -37,13 +43,17 @@ impl HomeService {
         if let Some(peers) = &self.peers {
             peers.log_begins(number, end);
         }
+        self.log_number = number;
+        self.log.ask(Command::Look);
         self.acknowledge();
     }
 
     /// A copy has come further.
     pub(super) fn copied(&mut self, copied: Copied) {
         match copied {
-            Copied::Through { copy, sequence } => {
+            Copied::Through { copy, sequence, room } => {
+                self.replica_faults.remove(&copy);
+                self.rooms.insert(copy, room);
                 if self.durability.copied(copy, sequence) {
                     tracing::info!(node = %self.keeper(copy), "a copy of the log of transactions has caught up");
                 }
@@ -63,7 +73,15 @@ impl HomeService {
                      newest replica"
                 ));
             }
+            Copied::Full { other, reason } => {
+                self.durability.lost(other);
+                self.rooms.remove(&other);
+                self.replica_faults.insert(other, reason);
+                self.acknowledge();
+            }
             Copied::Lost { other } => {
+                self.replica_faults.remove(&other);
+                self.rooms.remove(&other);
                 if self.durability.lost(other) {
                     tracing::warn!(node = %self.other(other), "a node that has a replica of the log of transactions is away");
                 }
@@ -95,6 +113,8 @@ impl HomeService {
 
     /// Leaves out copies that lack something for too long, and tells what is durable.
     pub(super) fn look_at_copies(&mut self) {
+        // What waits for room may be refused by now.
+        self.touched |= !self.stalled.is_empty();
         for copy in self.durability.look(Instant::now()) {
             tracing::warn!(
                 node = %self.keeper(copy),
@@ -134,24 +154,66 @@ impl HomeService {
         gauges.log_generation_unaware.store(self.durability.unaware() as u64, Relaxed);
     }
 
+    /// Whether as many replicas as are needed have disk space for the log up to there.
+    pub(super) fn replicas_have_room(&self, end_bytes: u64) -> bool {
+        let has_room = |room: &CopyRoom| room.log == self.log_number && end_bytes <= room.end_bytes;
+        let counting = self.rooms.iter().filter(|(copy, _)| self.durability.counts(**copy));
+        counting.filter(|(_, room)| has_room(room)).count() >= self.log_replicas_min
+    }
+
+    /// Replicas that are not there, and those whose disks are full, if too few others are left.
+    fn full_replicas(&self) -> Option<Shortage> {
+        let is_tight = |copy: &usize| {
+            self.rooms.get(copy).is_some_and(|room| room.log == self.log_number && room.is_tight)
+        };
+        let is_unavailable = |copy: &usize| is_tight(copy) || !self.durability.counts(*copy);
+        let unavailable: Vec<usize> = (0..self.keepers().len()).filter(is_unavailable).collect();
+        let is_short = self.keepers().len() - unavailable.len() < self.log_replicas_min;
+        (is_short && unavailable.iter().any(is_tight)).then_some(Shortage::Replicas { unavailable })
+    }
+
+    /// What is said of the disk below a replica that has no room.
+    fn full_disk(&self, copy: usize) -> Option<String> {
+        let is_tight = self.rooms.get(&copy).is_some_and(|room| room.is_tight);
+        let tight = || {
+            let (needed, id) = (LOG_AHEAD_BYTES / 2, self.id.0);
+            format!("expected {needed} bytes free for a replica of the log of node {id}")
+        };
+        self.replica_faults.get(&copy).cloned().or_else(|| is_tight.then(tight))
+    }
+
     /// Why nothing new may be recorded, because it would not be acknowledged in time.
-    pub(super) fn shortage(&self) -> Option<String> {
-        let shortage = self.durability.shortage(Instant::now())?;
+    pub(super) fn shortage(&self) -> Option<Refusal> {
+        let shortage = self.durability.shortage(Instant::now()).or_else(|| self.full_replicas())?;
         let named =
             |others: &[usize]| others.iter().map(|other| self.other(*other)).collect::<Vec<_>>().join(" or ");
         let (id, keepers) = (self.id.0, self.keepers().len());
         Some(match shortage {
-            Shortage::Replicas { unavailable } => format!(
-                "{} of {keepers} log replicas of node {id} are unavailable; expected at least {} available (log_replicas_min): start node {}",
-                unavailable.len(),
-                self.log_replicas_min,
-                named(&unavailable)
-            ),
-            Shortage::Generation { number, unaware, needed } => format!(
-                "too few nodes know which log replicas of node {id} count (generation {number}); expected {needed} other nodes and all of these \
+            Shortage::Replicas { unavailable } => {
+                let lost: Vec<usize> =
+                    unavailable.iter().copied().filter(|other| self.full_disk(*other).is_none()).collect();
+                let start = (!lost.is_empty()).then(|| format!("start node {}", named(&lost)));
+                let free = unavailable.iter().filter_map(|other| {
+                    let (node, fault) = (self.other(*other), self.full_disk(*other)?);
+                    Some(format!("the disk of node {node} is full, free some space there ({fault})"))
+                });
+                let advice: Vec<String> = start.into_iter().chain(free).collect();
+                let is_full = lost.len() < unavailable.len();
+                let why = format!(
+                    "{} of {keepers} log replicas of node {id} are unavailable; expected at least {} available (log_replicas_min): {}",
+                    unavailable.len(),
+                    self.log_replicas_min,
+                    advice.join("; ")
+                );
+                if is_full { Refusal::DiskFull { why } } else { Refusal::Unrecorded { why } }
+            }
+            Shortage::Generation { number, unaware, needed } => Refusal::Unrecorded {
+                why: format!(
+                    "too few nodes know which log replicas of node {id} count (generation {number}); expected {needed} other nodes and all of these \
                  replicas to know it: start node {}",
-                named(&unaware)
-            ),
+                    named(&unaware)
+                ),
+            },
         })
     }
 

@@ -310,6 +310,11 @@ impl Durability {
         }
     }
 
+    /// Whether the copy with this number is waited for.
+    pub(crate) fn counts(&self, copy: usize) -> bool {
+        self.copies.get(copy).is_some_and(Copied::counts)
+    }
+
     /// Whether every copy that counts has it.
     pub(crate) fn all_ahead(&self) -> bool {
         self.copies.iter().all(|copy| copy.ahead || !copy.counts())

@@ -22,6 +22,8 @@ pub(crate) trait LogFile {
     fn write_at(&mut self, bytes: &[u8], offset_bytes: u64) -> io::Result<()>;
     /// Takes disk space up to `end_bytes`, filled with zeroes.
     fn reserve(&mut self, end_bytes: u64) -> io::Result<()>;
+    /// Takes disk space up to `end_bytes` without making the file longer.
+    fn reserve_ahead(&mut self, end_bytes: u64) -> io::Result<()>;
     /// Makes durable what was written.
     fn sync(&mut self) -> io::Result<()>;
     /// Gives back everything behind `end_bytes`.
@@ -62,6 +64,13 @@ impl LogFile for File {
     fn reserve(&mut self, end_bytes: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&*self, FallocateFlags::empty(), 0, end_bytes) {
             // A filesystem that cannot do it takes the space when it is written.
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn reserve_ahead(&mut self, end_bytes: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&*self, FallocateFlags::KEEP_SIZE, 0, end_bytes) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }

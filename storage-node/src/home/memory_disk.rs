@@ -81,6 +81,11 @@ impl LogFile for MemoryFile {
         if self.disk.reserves.load(SeqCst) { self.grow(at(end_bytes)) } else { Ok(()) }
     }
 
+    fn reserve_ahead(&mut self, end_bytes: u64) -> io::Result<()> {
+        let is_there = !self.disk.reserves.load(SeqCst) || at(end_bytes) <= self.disk.room_bytes.load(SeqCst);
+        if is_there { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         self.disk.syncs.fetch_add(1, SeqCst);
         if self.disk.broken.load(SeqCst) { Err(io::Error::other("the disk is broken")) } else { Ok(()) }

@@ -7,7 +7,7 @@
 //! - Nothing new is prepared while the disk, or what the configuration allows the log, is full; what is prepared still ends.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Instant,
 };
@@ -16,6 +16,7 @@ use rackscan_fabric::{WallClock, host_name};
 use rackscan_format::message::LogGeneration;
 use rackscan_ramp::{
     home::{Home, Peer},
+    limits::PART_BYTES_MAX,
     message::{HomeId, Refusal, Reply, Request},
 };
 
@@ -30,9 +31,12 @@ use super::{
 };
 use crate::{
     lifecycle::Lifecycle,
-    limits::{COLLECTED_PER_TURN, LOG_COMPACT_BYTES, LOG_COMPACT_FACTOR, LOG_COMPACT_RETRY},
+    limits::{
+        COLLECTED_PER_TURN, LOG_AHEAD_BYTES, LOG_COMPACT_BYTES, LOG_COMPACT_FACTOR, LOG_COMPACT_RETRY,
+        LOG_ENDS_BYTES,
+    },
     metrics::add,
-    peers::PeerWay,
+    peers::{CopyRoom, PeerWay},
     store::ConnectionId,
 };
 
@@ -73,10 +77,18 @@ pub(crate) struct HomeService {
     pub(super) log_replicas_min: usize,
     /// Why the disk takes no more of the log.
     disk_full: Option<String>,
+    /// Why replicas take nothing, by their numbers: their disks are full.
+    pub(super) replica_faults: BTreeMap<usize, String>,
+    /// Up to where the disk has room for the log, whatever happens.
+    ahead_bytes: u64,
+    /// What is known of the room of replicas, by their numbers.
+    pub(super) rooms: BTreeMap<usize, CopyRoom>,
+    /// The number of the present log.
+    pub(super) log_number: u32,
     /// Batches that are not durable here yet.
     under_way: usize,
     /// What waits until the log may grow again.
-    stalled: VecDeque<Asked>,
+    pub(super) stalled: VecDeque<Asked>,
     /// Before then the log is not replaced.
     shorten_after: Instant,
     /// Whether anything happened since the last turn.
@@ -127,6 +139,10 @@ impl HomeService {
             log_bytes_max,
             log_replicas_min,
             disk_full: None,
+            replica_faults: BTreeMap::new(),
+            ahead_bytes: 0,
+            rooms: BTreeMap::new(),
+            log_number: 0,
             under_way: 0,
             stalled: VecDeque::new(),
             shorten_after: Instant::now(),
@@ -144,10 +160,33 @@ impl HomeService {
     pub(super) fn ask(&mut self, asked: Asked) {
         self.touched = true;
         add(&self.shared.gauges.requests, 1);
-        if self.is_still() && asked.messages.iter().any(may_record) {
+        let is_still = self.is_still() && asked.messages.iter().any(may_record);
+        if is_still || !self.has_room(&asked.messages) {
             self.stalled.push_back(asked);
         } else {
             self.serve(asked);
+        }
+    }
+
+    /// Whether what is asked for fits on this disk and on those of replicas, or is refused because nothing does.
+    fn has_room(&mut self, messages: &[Request]) -> bool {
+        let recorded = messages
+            .iter()
+            .filter(|message| matches!(message, Request::Prepare { .. } | Request::Put { .. }));
+        // An honest request has one part. What asks for more takes its chance that the disk is full meanwhile.
+        let bytes = recorded.map(Request::memory_bytes).sum::<usize>().min(PART_BYTES_MAX);
+        let end = self.home.log_mut().tail().offset_bytes + bytes as u64 + LOG_ENDS_BYTES;
+        let has_room = bytes == 0 || end <= self.ahead_bytes && self.replicas_have_room(end);
+        has_room || self.disk_full.is_some() || self.shortage().is_some()
+    }
+
+    /// There is room, or there is none: what waited for that is done, or refused.
+    fn look_at_stalled(&mut self) {
+        if self.is_still() {
+            return;
+        }
+        for asked in std::mem::take(&mut self.stalled) {
+            if self.has_room(&asked.messages) { self.serve(asked) } else { self.stalled.push_back(asked) }
         }
     }
 
@@ -201,9 +240,6 @@ impl HomeService {
             Report::Logged(sequence) => {
                 self.under_way = self.under_way.saturating_sub(1);
                 add(&self.shared.gauges.log_batches, 1);
-                if self.disk_full.take().is_some() {
-                    tracing::info!("the log of transactions has room again");
-                }
                 self.filed(sequence);
             }
             Report::Full(reason) => {
@@ -214,6 +250,16 @@ impl HomeService {
                     );
                 }
                 self.disk_full = Some(reason);
+                self.tell();
+                self.look_at_stalled();
+            }
+            Report::Ahead(bytes) => {
+                self.ahead_bytes = bytes;
+                if self.disk_full.take().is_some() {
+                    tracing::info!("the log of transactions has room again");
+                    self.tell();
+                }
+                self.look_at_stalled();
             }
             Report::Generation(generation) => self.generation_written(generation),
             Report::Shortened(number, end) => {
@@ -235,6 +281,8 @@ impl HomeService {
                 }
                 self.durability.here(sequence);
                 self.log_replaced(number);
+                // Of the new file, which is heard of next.
+                self.ahead_bytes = 0;
                 self.go_on();
             }
         }
@@ -243,9 +291,7 @@ impl HomeService {
     /// The log grows again; what waited for that is done.
     fn go_on(&mut self) {
         self.stage = LogStage::Grows;
-        for asked in std::mem::take(&mut self.stalled) {
-            self.serve(asked);
-        }
+        self.look_at_stalled();
     }
 
     /// Replies that may go, each with all others to the same request.
@@ -313,6 +359,7 @@ impl HomeService {
         let more = self.home.store_mut().collect(COLLECTED_PER_TURN) == COLLECTED_PER_TURN;
         self.touched = more;
         self.tell();
+        self.look_at_stalled();
         more
     }
 
@@ -348,7 +395,9 @@ impl HomeService {
 
     fn is_long(&mut self) -> bool {
         let log_bytes = self.home.log_mut().tail().offset_bytes;
-        self.disk_full.is_none() && log_bytes >= long_bytes(self.least_log_bytes(), self.log_bytes_max)
+        // While it is exchanged there are two of it, here and at each replica.
+        let has_room = self.disk_full.is_none() && self.replica_faults.is_empty();
+        has_room && log_bytes >= long_bytes(self.least_log_bytes(), self.log_bytes_max)
     }
 
     /// Begins to replace the log: what the store holds now is all that this costs the reactor.
@@ -369,11 +418,13 @@ impl HomeService {
         let log_bytes = self.home.log_mut().tail().offset_bytes;
         let full = self.disk_full.is_some() || log_bytes >= self.log_bytes_max;
         let shortage = self.shortage();
-        self.shared.refuses_writes(shortage.clone());
-        self.home.refuse_new(match shortage {
-            Some(why) => Some(Refusal::Unrecorded { why }),
-            None => full.then_some(Refusal::LogFull),
-        });
+        let disk = || {
+            let reason = self.disk_full.as_ref()?;
+            Some(Refusal::DiskFull { why: disk_is_full(self.id, reason) })
+        };
+        let refusal = shortage.or_else(disk);
+        self.shared.refuses_writes(refusal.as_ref().map(ToString::to_string));
+        self.home.refuse_new(refusal.or_else(|| full.then_some(Refusal::LogFull)));
         let status = self.home.store().status();
         let gauges = &self.shared.gauges;
         gauges.log_full.store(full, Relaxed);
@@ -387,6 +438,15 @@ impl HomeService {
         values.iter().for_each(|(gauge, value)| gauge.store(*value, Relaxed));
         self.ask_for_tick();
     }
+}
+
+/// What is said to who writes.
+fn disk_is_full(id: HomeId, reason: &str) -> String {
+    format!(
+        "the disk of node {} is full: {reason}; expected {} bytes free there for the log: free some space, and writes go on by themselves",
+        id.0,
+        LOG_AHEAD_BYTES / 2
+    )
 }
 
 /// Whether a message may add a record to the log.

@@ -5,6 +5,7 @@
 //!
 //! Invariants
 //! - A batch is reported when all of it and all before it is durable, and never before.
+//! - There is disk space ahead of the log's end, of which the home is told: what it takes fits there, so a disk that becomes full leaves nothing in doubt.
 //! - A full disk loses nothing: what was written of a batch is cut off, the batch is kept and tried again until it fits.
 //! - What leaves the file's state unknown (a write or a flush that fails for another reason) ends the node; nobody is told of the batch.
 
@@ -35,7 +36,7 @@ use crate::{
     copies::{GenerationFile, successor},
     error::StartError,
     lifecycle::{self, Lifecycle},
-    limits::{LOG_QUEUE_MAX, LOG_RETRY, LOG_STEP_BYTES},
+    limits::{LOG_AHEAD_BYTES, LOG_QUEUE_MAX, LOG_RETRY, LOG_STEP_BYTES},
     mailbox::{Mail, Mailbox},
 };
 
@@ -50,6 +51,8 @@ pub(super) enum Command {
     Switch,
     /// To make the log's generation durable.
     Generation(LogGeneration),
+    /// To say how much room there is ahead of the log's end.
+    Look,
 }
 
 /// What the home is told.
@@ -57,8 +60,10 @@ pub(super) enum Command {
 pub(crate) enum Report {
     /// All records up to this one are on the disk.
     Logged(u64),
-    /// There is no room for a batch; it is tried again.
+    /// There is no room for a batch, or ahead of the log; it is tried again.
     Full(String),
+    /// There is room for the log up to there, whatever becomes of the disk.
+    Ahead(u64),
     /// The shorter log, which has this number and goes to there, is ready for the switch.
     Shortened(u32, Tail),
     /// There is no shorter log; the old one goes on.
@@ -130,6 +135,10 @@ pub(super) struct Writing<F: LogFolder, R> {
     /// Batches that the disk has no room for.
     waiting: VecDeque<Arc<Batch>>,
     compaction: Option<Compaction<F::File>>,
+    /// Up to where there is disk space that no file's length shows.
+    ahead_bytes: u64,
+    /// Whether there was too little of it last.
+    is_tight: bool,
     generation: GenerationFile,
     /// A generation that the disk has no room for.
     untold: Option<LogGeneration>,
@@ -145,13 +154,26 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
     ) -> Self {
         let (waiting, compaction, untold) = (VecDeque::new(), None, None);
         let reserved_bytes = end_bytes;
-        Self { folder, file, end_bytes, reserved_bytes, waiting, compaction, generation, untold, report }
+        let (ahead_bytes, is_tight) = (0, false);
+        Self {
+            folder,
+            file,
+            end_bytes,
+            reserved_bytes,
+            waiting,
+            compaction,
+            ahead_bytes,
+            is_tight,
+            generation,
+            untold,
+            report,
+        }
     }
 
     fn run(&mut self, orders: &Receiver<Command>) -> Result<(), Fatal> {
         loop {
             let works = self.compaction.as_ref().is_some_and(|compaction| !compaction.is_ready());
-            let command = match (works, self.waiting.is_empty() && self.untold.is_none()) {
+            let command = match (works, self.waiting.is_empty() && self.untold.is_none() && !self.is_tight) {
                 (true, _) => orders.try_recv(),
                 (false, true) => orders.recv().map_err(|_| TryRecvError::Disconnected),
                 (false, false) => receive(orders, LOG_RETRY),
@@ -177,6 +199,11 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
             }
             Command::Switch => self.switch(),
             Command::Generation(generation) => self.know(generation),
+            Command::Look => {
+                (self.ahead_bytes, self.is_tight) = (0, false);
+                self.look_ahead();
+                Ok(())
+            }
         }
     }
 
@@ -185,8 +212,8 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         match self.generation.write(&generation) {
             Ok(()) => (self.report)(Report::Generation(generation)),
             Err(error) if is_full(&error) => {
+                (self.untold, self.is_tight) = (Some(generation), true);
                 (self.report)(Report::Full(format!("{}: {error}", self.folder.name())));
-                self.untold = Some(generation);
             }
             Err(error) => {
                 return Err(Fatal(format!(
@@ -203,7 +230,11 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         if let Some(generation) = self.untold.take() {
             self.know(generation)?;
         }
-        if self.waiting.is_empty() { Ok(()) } else { self.write() }
+        if self.waiting.is_empty() {
+            self.look_ahead();
+            return Ok(());
+        }
+        self.write()
     }
 
     /// Writes what waits, as far as there is room.
@@ -218,6 +249,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
                     self.waiting.push_front(batch);
                     // It takes space that the log itself needs.
                     self.give_up(&error);
+                    self.is_tight = true;
                     (self.report)(Report::Full(format!("{}: {error}", self.folder.name())));
                     return Ok(());
                 }
@@ -229,7 +261,34 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
                 }
             }
         }
+        self.look_ahead();
         Ok(())
+    }
+
+    /// Takes disk space ahead of the log's end, if less than half of it is left, and says how much there is.
+    fn look_ahead(&mut self) {
+        let half = self.end_bytes + LOG_AHEAD_BYTES / 2;
+        // A generation that waits for room keeps writes out: there is none until it is written.
+        if self.untold.is_some() || !self.is_tight && half <= self.ahead_bytes {
+            return;
+        }
+        let all = self.end_bytes + LOG_AHEAD_BYTES;
+        let taken = match self.file.reserve_ahead(all) {
+            Err(error) if is_full(&error) => self.file.reserve_ahead(half).map(|()| half),
+            outcome => outcome.map(|()| all),
+        };
+        match taken {
+            Err(error) if is_full(&error) => {
+                if !std::mem::replace(&mut self.is_tight, true) {
+                    (self.report)(Report::Full(format!("{}: {error}", self.folder.name())));
+                }
+            }
+            // What cannot be reserved shows when it is written.
+            outcome => {
+                (self.ahead_bytes, self.is_tight) = (outcome.unwrap_or(all), false);
+                (self.report)(Report::Ahead(self.ahead_bytes));
+            }
+        }
     }
 
     fn append(&mut self, batch: &Batch) -> Result<(), Fault> {
@@ -240,7 +299,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
             Ok(()) => self.file.sync().map_err(|error| Fault::Unknown("the flush", error)),
             Err(error) if is_full(&error) => {
                 // Nobody was told of any of it, and the next try begins where this one did.
-                self.reserved_bytes = batch.offset_bytes;
+                (self.reserved_bytes, self.ahead_bytes) = (batch.offset_bytes, batch.offset_bytes);
                 let cut = self.file.cut(batch.offset_bytes);
                 Err(cut.map_or_else(|error| Fault::Unknown("cutting it", error), |()| Fault::Full(error)))
             }
@@ -314,7 +373,9 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
             us,
             "the log of transactions is shorter"
         );
+        self.ahead_bytes = 0;
         (self.report)(Report::Switched(log, number));
+        self.look_ahead();
         Ok(())
     }
 

@@ -18,12 +18,17 @@ use rackscan_client::Lines;
 use rackscan_format::{
     ids::NodeId,
     limits::{KEPT_BYTES_MAX, TRANSACT_BYTES_MAX},
-    message::{Answer, KeepLog, LogGeneration, LogKept, LogPoint, Parcel, Refusal, Request, Target},
+    message::{
+        Answer, KeepLog, LogGeneration, LogKept, LogPoint, Parcel, Refusal, RefusalCode, Request, Target,
+    },
 };
 use rackscan_ramp::log::Follower;
 
 use super::outlet::{LogNow, OpenLog, Outlet};
-use crate::copies::{point, tail};
+use crate::{
+    copies::{point, tail},
+    limits::LOG_AHEAD_BYTES,
+};
 
 /// What is known of a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,9 @@ struct Keeper {
     ahead: (u32, u64),
     /// Whether it is the successor's turn, when there is something of both.
     turn: bool,
+    /// Whether its disk is almost full, and whether it is to be asked if that is still so.
+    is_tight: bool,
+    looks: bool,
     /// Whether it was said that it refuses.
     refuses: bool,
     /// The newest generation that it knows, as far as was heard over this connection.
@@ -82,19 +90,32 @@ struct Witness {
     rests: bool,
 }
 
-/// What the home is told of a copy.
+/// How much of a log the disk below a copy of it has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyRoom {
+    /// The log's number.
+    pub(crate) log: u32,
+    /// Up to which byte of the log there is room, whatever becomes of the disk.
+    pub(crate) end_bytes: u64,
+    /// Whether that is too little, and the disk has no more.
+    pub(crate) is_tight: bool,
+}
+
+/// What the home is told of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
     /// It has all records up to there.
-    Through { copy: usize, sequence: u64 },
+    Through { copy: usize, sequence: u64, room: CopyRoom },
     /// It has what there is of the log with this number, which will take the place of the present one.
     Ahead { copy: usize, log: u32 },
     /// The node with this number knows this generation.
     Knows { other: usize, generation: u64 },
     /// It knows one that this node does not, though this node was to give out the numbers.
     Newer { other: usize, generation: u64 },
-    /// It cannot be reached any more, and why.
+    /// It cannot be reached any more.
     Lost { other: usize },
+    /// Its disk is full, as it says.
+    Full { other: usize, reason: String },
 }
 
 /// Keeps the keepers in step.
@@ -122,6 +143,8 @@ impl Copier {
             asked: None,
             ahead: (0, 0),
             turn: false,
+            is_tight: false,
+            looks: false,
             refuses: false,
             knows: 0,
         };
@@ -146,7 +169,8 @@ impl Copier {
         let told = generation.as_ref().map_or(0, |generation| generation.number);
         self.tell_witnesses((now.number, generation.as_ref()), lines, tags);
         for copy in 0..self.keepers.len() {
-            let Keeper { node, standing, asked: None, ahead, turn, knows, .. } = self.keepers[copy] else {
+            let Keeper { node, standing, asked: None, ahead, turn, looks, knows, .. } = self.keepers[copy]
+            else {
                 continue;
             };
             if standing == Standing::Rests || lines.away(node).is_some() {
@@ -157,9 +181,9 @@ impl Copier {
             let first = if follows && turn { self.next_ahead(ahead, lines, node) } else { None };
             let next = first.or_else(|| self.next_request(standing, now, lines, node));
             let next = next.or_else(|| if follows { self.next_ahead(ahead, lines, node) } else { None });
-            let next = next.or_else(|| (knows < told).then(|| self.only_told(standing, now.number)));
+            let next = next.or_else(|| (looks || knows < told).then(|| self.only_told(standing, now.number)));
             let Some((request, asked)) = next else { continue };
-            self.keepers[copy].turn = !asked.ahead;
+            (self.keepers[copy].turn, self.keepers[copy].looks) = (!asked.ahead, false);
             *tags += 1;
             let request = KeepLog { generation: generation.clone(), ..request };
             let sent = lines.send(node, *tags, Request::KeepLog(request));
@@ -303,7 +327,9 @@ impl Copier {
                     "a node keeps no replica of the log of transactions now"
                 );
             }
-            return Ok(Vec::new());
+            let full = outcome.as_ref().err().filter(|refusal| refusal.code == RefusalCode::Full);
+            let full = full.map(|refusal| Copied::Full { other: copy, reason: refusal.text.clone() });
+            return Ok(full.into_iter().collect());
         };
         self.keepers[copy].refuses = false;
         let generation = kept.generation;
@@ -324,7 +350,11 @@ impl Copier {
         let standing = self.standing(asked, kept, now);
         self.keepers[copy].standing = standing;
         if matches!(standing, Standing::Follows { is_whole: true, .. }) {
-            told.push(Copied::Through { copy, sequence: kept.end.sequence });
+            let (log, end_bytes) = (now.number, kept.room_bytes);
+            let is_tight = end_bytes < kept.through_bytes + LOG_AHEAD_BYTES / 2;
+            self.keepers[copy].is_tight = is_tight;
+            let room = CopyRoom { log, end_bytes, is_tight };
+            told.push(Copied::Through { copy, sequence: kept.end.sequence, room });
         }
         Ok(told)
     }
@@ -417,7 +447,7 @@ impl Copier {
     pub(super) fn lost(&mut self, node: usize) -> Option<Copied> {
         for keeper in self.keepers.iter_mut().filter(|keeper| keeper.node == node) {
             (keeper.standing, keeper.asked, keeper.ahead) = (Standing::Unknown, None, (0, 0));
-            keeper.knows = 0;
+            (keeper.knows, keeper.is_tight, keeper.looks) = (0, false, false);
         }
         for witness in self.witnesses.iter_mut().filter(|witness| witness.node == node) {
             (witness.asked, witness.rests, witness.knows) = (None, false, 0);
@@ -432,6 +462,7 @@ impl Copier {
         for keeper in self.keepers.iter_mut().filter(|keeper| keeper.standing == Standing::Rests) {
             keeper.standing = Standing::Unknown;
         }
+        self.keepers.iter_mut().for_each(|keeper| keeper.looks = keeper.is_tight);
         self.witnesses.iter_mut().for_each(|witness| witness.rests = false);
     }
 }

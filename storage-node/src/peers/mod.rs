@@ -44,7 +44,7 @@ use crate::{
     limits::{ERRANDS_MAX, PEER_MEMORY_BYTES, PEER_PATIENCE},
     mailbox::Mailbox,
 };
-pub(crate) use copier::Copied;
+pub(crate) use copier::{Copied, CopyRoom};
 use outlet::Outlet;
 use thread::PeersThread;
 

@@ -13,20 +13,20 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use rackscan_cache::{FreeSpace, PageCache};
+use rackscan_cache::PageCache;
 use rackscan_format::{
     ids::DeviceId,
-    label::DATA_OFFSET_BYTES,
     segment::{Extent, PageEntry, SegmentDirectory},
     withheld::WithheldRows,
     zone::ZoneValue,
 };
 
+use super::free_extents::{FreeExtents, State};
 use crate::metrics::Metrics;
 
 /// A device's room, as the allocator sees it.
@@ -36,13 +36,15 @@ pub(crate) struct Room {
     pub(crate) path: PathBuf,
     /// Bytes that may be used, labels included.
     pub(crate) capacity_bytes: u64,
+    /// Whether it is a file that takes disk space only where it was written.
+    pub(crate) is_sparse: bool,
 }
 
 /// What segments take: extents of the devices, and memory for their directories.
 #[derive(Debug)]
 pub(crate) struct Space {
     rooms: Vec<Room>,
-    free: Mutex<Vec<FreeSpace>>,
+    free: FreeExtents,
     metadata_bytes: AtomicU64,
     metadata_bytes_max: u64,
     metrics: Arc<Metrics>,
@@ -78,10 +80,9 @@ pub struct MetadataFull {
 impl Space {
     /// Devices that hold nothing but their labels, and memory for directories.
     pub(crate) fn new(rooms: Vec<Room>, metadata_bytes_max: u64, metrics: Arc<Metrics>) -> Self {
-        let free = rooms.iter().map(|room| FreeSpace::new(DATA_OFFSET_BYTES, room.capacity_bytes)).collect();
         Self {
+            free: FreeExtents::of(&rooms),
             rooms,
-            free: Mutex::new(free),
             metadata_bytes: AtomicU64::new(0),
             metadata_bytes_max,
             metrics,
@@ -122,9 +123,9 @@ impl Space {
         self.metrics.memory_returned(bytes);
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<FreeSpace>> {
-        // A panic in here is a broken invariant that was reported; giving back while unwinding must not abort.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Which of its extents are free.
+    pub(super) fn extents(&self) -> &FreeExtents {
+        &self.free
     }
 
     /// Devices.
@@ -134,13 +135,13 @@ impl Space {
 
     /// Bytes in use on a device, labels included.
     pub(crate) fn used_bytes(&self, device: usize) -> u64 {
-        self.rooms[device].capacity_bytes.saturating_sub(self.free()[device].free())
+        self.rooms[device].capacity_bytes.saturating_sub(self.free.lock().free_bytes(device))
     }
 
     /// What nothing lies on: device, begin and length of each range.
     pub(crate) fn free_ranges(&self) -> Vec<(usize, u64, u64)> {
-        let free = self.free();
-        let devices = free.iter().enumerate();
+        let free = self.free.lock();
+        let devices = free.devices.iter().enumerate();
         devices
             .flat_map(|(device, space)| space.ranges().map(move |(begin, length)| (device, begin, length)))
             .collect()
@@ -148,31 +149,40 @@ impl Space {
 
     /// Claims extents that a catalog lists; none and false if one is outside of its device or overlaps another.
     pub(crate) fn claim_all(&self, extents: &[Extent]) -> bool {
-        let mut free = self.free();
-        let mut claim = |extent: &Extent| {
-            let device = free.get_mut(usize::from(extent.device.0));
-            device.is_some_and(|device| device.take_at(extent.offset_bytes, extent.length_bytes.into()))
+        let claim_all = |free: &mut State| {
+            let mut claim = |extent: &Extent| {
+                let device = free.devices.get_mut(usize::from(extent.device.0));
+                device.is_some_and(|device| device.take_at(extent.offset_bytes, extent.length_bytes.into()))
+            };
+            let Some(failed) = extents.iter().position(|extent| !claim(extent)) else { return Ok(()) };
+            extents[..failed].iter().for_each(|extent| free.give_back(*extent));
+            Err(())
         };
-        let Some(failed) = extents.iter().position(|extent| !claim(extent)) else { return true };
-        extents[..failed].iter().for_each(|extent| give_back(&mut free, *extent));
-        false
+        self.free.take(claim_all).is_ok()
     }
 
     /// Takes exactly this range of a device; false if it is outside or not free.
     pub(crate) fn claim_range(&self, device: usize, offset_bytes: u64, length_bytes: u64) -> bool {
-        self.free().get_mut(device).is_some_and(|device| device.take_at(offset_bytes, length_bytes))
+        self.free
+            .lock()
+            .devices
+            .get_mut(device)
+            .is_some_and(|device| device.take_at(offset_bytes, length_bytes))
     }
 
     /// Takes a range of a device for good; if there is none in one piece, how many bytes are free in all.
     pub(crate) fn reserve(&self, device: usize, length_bytes: u64) -> Result<u64, u64> {
-        let mut free = self.free();
-        let device = free.get_mut(device).ok_or(0_u64)?;
+        let mut free = self.free.lock();
+        let device = free.devices.get_mut(device).ok_or(0_u64)?;
         device.take(length_bytes).ok_or(device.free())
     }
 
     /// Extents for pages of these lengths, in order; nothing is taken on failure.
     pub(crate) fn allocate(&self, first_device: u32, lengths: &[u32]) -> Result<Vec<Extent>, Full> {
-        let mut free = self.free();
+        self.free.take(|free| self.allocate_in(free, first_device, lengths))
+    }
+
+    fn allocate_in(&self, free: &mut State, first_device: u32, lengths: &[u32]) -> Result<Vec<Extent>, Full> {
         let devices = self.rooms.len();
         let first = first_device as usize % devices;
         let mut extents =
@@ -184,7 +194,7 @@ impl Space {
             if needed_bytes == 0 {
                 continue;
             }
-            let mut whole = free[device].take(needed_bytes);
+            let mut whole = free.devices[device].take(needed_bytes);
             for page in mine() {
                 let length_bytes = lengths[page];
                 let begin = match &mut whole {
@@ -193,24 +203,18 @@ impl Space {
                         *next += u64::from(length_bytes);
                         Some(begin)
                     }
-                    None => free[device].take(length_bytes.into()),
+                    None => free.devices[device].take(length_bytes.into()),
                 };
                 let Some(offset_bytes) = begin else {
                     let taken = extents.iter().filter(|extent| extent.length_bytes > 0);
-                    taken.for_each(|extent| give_back(&mut free, *extent));
-                    let free_bytes = free[device].free();
+                    taken.for_each(|extent| free.give_back(*extent));
+                    let free_bytes = free.free_bytes(device);
                     return Err(Full { path: self.rooms[device].path.clone(), needed_bytes, free_bytes });
                 };
                 extents[page] = Extent { device: id, offset_bytes, length_bytes };
             }
         }
         Ok(extents)
-    }
-}
-
-fn give_back(free: &mut [FreeSpace], extent: Extent) {
-    if let Some(device) = free.get_mut(usize::from(extent.device.0)) {
-        device.give_back(extent.offset_bytes, extent.length_bytes.into());
     }
 }
 
@@ -299,11 +303,8 @@ impl Drop for StoredSegment {
     fn drop(&mut self) {
         let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
         pages.for_each(|page| self.space.withdraw(&page.extent));
-        {
-            let mut free = self.space.free();
-            let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
-            pages.for_each(|page| give_back(&mut free, page.extent));
-        }
+        let pages = self.directory.chunks.iter().flat_map(|chunk| &chunk.pages);
+        self.space.free.give_back(pages.map(|page| page.extent));
         self.space.return_metadata(self.metadata_bytes);
     }
 }
@@ -326,13 +327,17 @@ mod tests {
     use super::*;
     use rackscan_format::{
         ids::{SegmentId, TableId},
+        label::DATA_OFFSET_BYTES,
         segment::{ChunkDirectory, PageEntry},
         zone::Zone,
     };
 
     fn space(devices: usize, pages: u64) -> Arc<Space> {
-        let room =
-            |n| Room { path: format!("d{n}").into(), capacity_bytes: DATA_OFFSET_BYTES + pages * 4096 };
+        let room = |n| Room {
+            path: format!("d{n}").into(),
+            capacity_bytes: DATA_OFFSET_BYTES + pages * 4096,
+            is_sparse: true,
+        };
         Arc::new(Space::new((0..devices).map(room).collect(), 4096, Arc::default()))
     }
 

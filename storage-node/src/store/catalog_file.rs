@@ -136,6 +136,13 @@ pub enum CatalogFileError {
     },
 }
 
+impl CatalogFileError {
+    /// Whether the disk has no room.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Os { source, .. } if crate::home::is_full(source))
+    }
+}
+
 /// The catalog's place.
 #[derive(Debug)]
 pub(crate) struct CatalogFile {
@@ -179,14 +186,13 @@ impl CatalogFile {
         let new = self.folder.path(NAME_NEW);
         let damaged = |source| CatalogFileError::Damaged { file: new.clone(), source };
         let bytes = codec::seal(Envelope::Catalog, content).map_err(damaged)?;
-        let os = |action| {
-            let file = new.clone();
-            move |source| CatalogFileError::Os { file, action, source }
-        };
-        let mut file = self.folder.create(NAME_NEW).map_err(os("making it"))?;
-        file.write_all(&bytes).map_err(os("writing it"))?;
-        file.sync().map_err(os("syncing it"))?;
-        let mut folder = self.folder.open(ITSELF).map_err(os("opening its folder"))?;
+        write_new(&*self.folder, NAME_NEW, &bytes)?;
+        let opened = self.folder.open(ITSELF);
+        let mut folder = opened.map_err(|source| CatalogFileError::Os {
+            file: new.clone(),
+            action: "opening its folder",
+            source,
+        })?;
         let in_doubt = |action| {
             let file = self.path();
             move |source| CatalogFileError::InDoubt { file, action, source }
@@ -194,6 +200,21 @@ impl CatalogFile {
         self.folder.rename(NAME_NEW, NAME).map_err(in_doubt("putting it in place"))?;
         folder.sync().map_err(in_doubt("syncing its folder"))
     }
+}
+
+/// Makes a file that is to be put in another one's place: durable when this returns, gone if it
+/// fails, so that it takes no space of a full disk.
+pub(super) fn write_new(folder: &dyn Folder, name: &str, bytes: &[u8]) -> Result<(), CatalogFileError> {
+    let write = || {
+        let mut file = folder.create(name).map_err(|source| ("making it", source))?;
+        file.write_all(bytes).map_err(|source| ("writing it", source))?;
+        file.sync().map_err(|source| ("syncing it", source))
+    };
+    write().map_err(|(action, source)| {
+        // It is never read, and the next one replaces it: what stays costs space only.
+        let _ = folder.remove(name);
+        CatalogFileError::Os { file: folder.path(name), action, source }
+    })
 }
 
 #[cfg(test)]

@@ -396,7 +396,7 @@ mod tests {
     const LOADER: ConnectionId = ConnectionId(1);
 
     fn segment(id: u32) -> Option<Arrived> {
-        let rooms = vec![Room { path: "d".into(), capacity_bytes: 1 << 20 }];
+        let rooms = vec![Room { path: "d".into(), capacity_bytes: 1 << 20, is_sparse: true }];
         let space = Arc::new(Space::new(rooms, 1 << 20, Arc::default()));
         let directory = SegmentDirectory { table: LOAD, segment: SegmentId(id), rows: 1, chunks: vec![] };
         Some(Arrived::appended(Arc::new(StoredSegment::allocate(directory, &space).unwrap())))

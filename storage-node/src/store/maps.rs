@@ -17,7 +17,7 @@ use rackscan_format::{
 
 use super::{
     allocate::Space,
-    catalog_file::CatalogFileError,
+    catalog_file::{CatalogFileError, write_new},
     folder::{Folder, ITSELF},
     protected::{KeptMap, MapHere, check_beside, check_part},
     table::{Table, Tables},
@@ -50,9 +50,7 @@ impl MapFolder {
             move |source| CatalogFileError::Os { file, action, source }
         };
         self.folder.make(FOLDER).map_err(os("making its folder"))?;
-        let mut file = self.folder.create(&new).map_err(os("making it"))?;
-        file.write_all(bytes).map_err(os("writing it"))?;
-        file.sync().map_err(os("syncing it"))?;
+        write_new(&*self.folder, &new, bytes)?;
         self.folder.rename(&new, &name).map_err(os("putting it in place"))?;
         for folder in [FOLDER, ITSELF] {
             self.folder

@@ -5,7 +5,7 @@
 //! keep     -> a published table's segment remembered with them             (loads)
 //! prepare  -> devices flushed, catalog with the table as prepared durable  (publish, catalog_file)
 //! commit   -> catalog with the table as committed, its predecessor gone    (publish)
-//! drop     -> catalog without it; extents free when the last reader is done
+//! drop     -> catalog without it; extents free when the last reader is done, and their blocks the filesystem's (reclaim)
 //! start    -> catalog read, directories verified, free extents derived     (recover)
 //! ```
 //!
@@ -18,11 +18,13 @@ mod allocate;
 mod catalog_file;
 mod devices;
 mod folder;
+mod free_extents;
 mod loads;
 mod maps;
 mod places;
 mod protected;
 mod publish;
+mod reclaim;
 mod recover;
 mod relayed;
 mod scratch;
@@ -41,6 +43,7 @@ pub(crate) use loads::{Arrived, ConnectionId, ParityCells};
 pub(crate) use places::HeldPlace;
 pub(crate) use protected::{HeldSet, ParityClaim, ParityPiece, parity_directory, parity_lengths};
 pub(crate) use publish::{Change, Publisher};
+pub(crate) use reclaim::Reclaim;
 pub(crate) use relayed::PlacesClaim;
 #[cfg(test)]
 pub(crate) use relayed::tests as relayed_tests;
@@ -83,8 +86,18 @@ struct Published {
 
 impl Published {
     fn new(node: NodeId, tables: Tables, generation: u64) -> Result<Self, CodecError> {
-        let encoded = codec::seal(Envelope::CatalogReply, &catalog_of(node, &tables))?;
-        Ok(Self { keepers: keepers_of(&tables), tables, encoded: Arc::new(encoded), generation })
+        let encoded = Self::encode(node, &tables)?;
+        Ok(Self::of(tables, encoded, generation))
+    }
+
+    /// The sealed catalog for readers.
+    fn encode(node: NodeId, tables: &Tables) -> Result<Vec<u8>, CodecError> {
+        codec::seal(Envelope::CatalogReply, &catalog_of(node, tables))
+    }
+
+    /// These tables, as they were encoded.
+    fn of(tables: Tables, encoded: Vec<u8>, generation: u64) -> Self {
+        Self { keepers: keepers_of(&tables), tables, encoded: Arc::new(encoded), generation }
     }
 }
 

@@ -229,8 +229,7 @@ impl Publishing {
             return Err(malformed(format!("a map of table {}, expected {load}", parsed.definition.id)));
         }
         let written = self.files.maps.write(load, &map.bytes);
-        written
-            .map_err(|error| Refusal::new(RefusalCode::Storage, format!("a map was not kept: {error}")))?;
+        written.map_err(|error| self.not_written("a map was not kept", &error))?;
         self.store.loads().map_kept(load, map)
     }
 
@@ -310,21 +309,35 @@ impl Publishing {
 
     /// Makes these tables durable and then visible.
     fn replace(&self, tables: Tables) -> Result<(), Refusal> {
-        let storage = |text: String| Refusal::new(RefusalCode::Storage, text);
         let labels: Vec<u64> = self.store.labels.iter().map(|label| label.label).collect();
         let catalog = catalog_of(self.node, &tables);
         let content = CatalogContentRef { device_labels: &labels, cluster: self.cluster, catalog };
+        let generation = self.store.published().generation.wrapping_add(1);
+        let encoded = Published::encode(self.node, &tables);
+        let encoded = encoded.map_err(|error| Refusal::new(RefusalCode::Storage, error.to_string()))?;
         self.files.catalog.replace(&content).map_err(|error| {
             if matches!(error, CatalogFileError::InDoubt { .. }) {
+                // Either catalog may count after a restart: what both list must stay as it is.
+                self.store.space.extents().freeze();
                 self.lifecycle.fail(&error.to_string());
             }
-            storage(format!("the catalog was not changed: {error}"))
+            self.not_written("the catalog was not changed", &error)
         })?;
         self.remove_maps(&tables);
-        let generation = self.store.published().generation.wrapping_add(1);
-        let published = Published::new(self.node, tables, generation);
-        self.store.publish(published.map_err(|error| storage(error.to_string()))?);
+        self.store.publish(Published::of(tables, encoded, generation));
         Ok(())
+    }
+
+    /// What is said when a file of the node's folder could not be written.
+    fn not_written(&self, what: &str, error: &CatalogFileError) -> Refusal {
+        if error.is_full() {
+            let text = format!(
+                "the disk of node {} is full: {what}: {error}; free some space there and repeat",
+                self.node
+            );
+            return Refusal::new(RefusalCode::Full, text);
+        }
+        Refusal::new(RefusalCode::Storage, format!("{what}: {error}"))
     }
 
     /// Removes the maps of what is neither a table nor a load.

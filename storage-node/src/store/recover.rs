@@ -140,11 +140,11 @@ pub(super) fn recover(
     let devices = open_devices()?;
     let labels = labels_wanted(config, file.path(), content.as_ref(), &*devices)?;
     let is_new = content.as_ref().is_none_or(|content| content.device_labels.len() < labels.len());
-    let rooms = devices
-        .facts()
-        .iter()
-        .zip(&labels)
-        .map(|(device, label)| Room { path: device.path.clone(), capacity_bytes: label.capacity_bytes });
+    let rooms = devices.facts().iter().zip(&labels).enumerate().map(|(number, (device, label))| Room {
+        path: device.path.clone(),
+        capacity_bytes: label.capacity_bytes,
+        is_sparse: config.devices.get(number).is_some_and(|device| !device.reserve),
+    });
     let space = Arc::new(Space::new(rooms.collect(), metadata_bytes_max, metrics));
     let tables = match content {
         Some(content) => tables_of(content.catalog, &space)

@@ -32,6 +32,7 @@ mod requests_come_in_boxes;
 mod rows_are_followed;
 mod rows_of_lost_nodes_are_followed;
 mod scratch_is_set_aside;
+mod space_returns_at_once;
 mod stale_replicas_are_refused;
 mod stripes_are_relayed;
 mod support;

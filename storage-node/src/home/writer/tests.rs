@@ -16,7 +16,7 @@ use crate::home::memory_disk::{MemoryFile, MemoryFolder};
 
 /// A home's store and log over a disk in memory.
 struct Bench {
-    _generations: tempfile::TempDir,
+    generations: tempfile::TempDir,
     folder: MemoryFolder,
     disk: MemoryFile,
     writing: Writing<MemoryFolder, Box<dyn Fn(Report)>>,
@@ -54,15 +54,7 @@ impl Bench {
         let generations = tempfile::tempdir().unwrap();
         let generation = GenerationFile::open(generations.path().join("generation")).unwrap();
         let writing = Writing::new((folder.clone(), generation), disk.clone(), start.offset_bytes, report);
-        Self {
-            _generations: generations,
-            folder,
-            disk,
-            writing,
-            reports,
-            log: LogWriter::after(start),
-            store: store(),
-        }
+        Self { generations, folder, disk, writing, reports, log: LogWriter::after(start), store: store() }
     }
 
     fn prepare(&mut self, time: u64, bytes: usize) {
@@ -86,6 +78,7 @@ impl Bench {
         let name = |report: Report| match report {
             Report::Logged(sequence) => format!("logged {sequence}"),
             Report::Full(_) => "full".to_owned(),
+            Report::Ahead(_) => "room".to_owned(),
             Report::Shortened(..) => "shortened".to_owned(),
             Report::NotShortened => "not shortened".to_owned(),
             Report::Switched(log, _) => format!("switched {}", log.sequence()),
@@ -115,7 +108,10 @@ fn a_batch_is_reported_when_it_was_flushed_once() {
     bench.prepare(1, 100);
     bench.prepare(2, 100);
     bench.write().unwrap();
-    assert_eq!((bench.told(), bench.disk.disk.syncs.load(SeqCst)), (vec!["logged 2".to_owned()], 1));
+    assert_eq!(
+        (bench.told(), bench.disk.disk.syncs.load(SeqCst)),
+        (vec!["logged 2".to_owned(), "room".to_owned()], 1)
+    );
     assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
 }
 
@@ -142,7 +138,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
         assert_eq!(bench.told(), ["full"]);
         bench.disk.disk.room_bytes.store(usize::MAX, SeqCst);
         bench.writing.retry().unwrap();
-        assert_eq!(bench.told(), ["logged 2", "logged 3"]);
+        assert_eq!(bench.told(), ["logged 2", "logged 3", "room"]);
         assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
     }
 }
@@ -180,7 +176,12 @@ fn a_shorter_log_has_what_was_written_while_it_was_made() {
     bench.write().unwrap();
     bench.told();
     bench.writing.serve(Command::Switch).unwrap();
-    let Some(Report::Switched(log, _)) = bench.reports.borrow_mut().pop() else { panic!("not switched") };
+    let reports = std::mem::take(&mut *bench.reports.borrow_mut());
+    let switched = reports.into_iter().find_map(|report| match report {
+        Report::Switched(log, _) => Some(log),
+        _ => None,
+    });
+    let log = switched.expect("it is switched");
     assert!(log.sequence() > bench.log.sequence(), "numbers only grow");
     assert_eq!(log.tail().offset_bytes, bench.folder.log().len() as u64);
     assert!(bench.folder.log().len() < long / 4);
@@ -235,6 +236,75 @@ fn a_full_disk_gives_a_ready_shorter_log_up() {
     bench.disk.disk.room_bytes.store(usize::MAX, SeqCst);
     bench.writing.retry().unwrap();
     bench.writing.serve(Command::Switch).unwrap();
-    assert_eq!(bench.told(), ["logged 2", "not shortened"]);
+    assert_eq!(bench.told(), ["logged 2", "room", "not shortened"]);
     assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
+}
+
+#[test]
+fn room_is_taken_ahead_so_that_a_disk_that_becomes_full_leaves_nothing_in_doubt() {
+    let mut bench = Bench::new();
+    bench.prepare(1, 1000);
+    bench.write().unwrap();
+    assert_eq!(bench.told(), ["logged 1", "room"]);
+    // Somebody else takes all the rest.
+    bench.disk.disk.room_bytes.store(usize::try_from(bench.writing.ahead_bytes).unwrap(), SeqCst);
+    let mut time = 1;
+    while !bench.writing.is_tight {
+        time += 1;
+        bench.prepare(time, 500_000);
+        bench.write().unwrap();
+        assert!(time < 100, "it is never full");
+    }
+    let told = bench.told();
+    assert!(
+        told.last().is_some_and(|last| last == "full") && told.len() == usize::try_from(time).unwrap(),
+        "{told:?}"
+    );
+    // What is prepared ends all the same.
+    for end in 1..=time {
+        bench.commit(end);
+    }
+    bench.write().unwrap();
+    assert_eq!(bench.told(), [format!("logged {}", 2 * time)]);
+    assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
+    bench.disk.disk.room_bytes.store(usize::MAX, SeqCst);
+    bench.writing.retry().unwrap();
+    assert_eq!(bench.told(), ["room"]);
+}
+
+fn generation(number: u64) -> Command {
+    Command::Generation(LogGeneration { number, members: Vec::new(), quorum: 0, began_after: 0 })
+}
+
+#[test]
+fn a_generation_that_finds_no_room_keeps_writes_out_until_it_is_written() {
+    let mut bench = Bench::new();
+    let file = bench.generations.path().join("generation");
+    std::os::unix::fs::symlink("/dev/full", &file).unwrap();
+    bench.writing.serve(generation(1)).unwrap();
+    assert_eq!(bench.told(), ["full"]);
+    // What is prepared ends meanwhile, and that is no sign of room.
+    bench.prepare(1, 1000);
+    bench.write().unwrap();
+    assert_eq!(bench.told(), ["logged 1"]);
+    bench.writing.retry().unwrap();
+    assert_eq!(bench.told(), ["full"]);
+    std::fs::remove_file(&file).unwrap();
+    bench.writing.retry().unwrap();
+    assert_eq!(bench.told(), ["generation 1", "room"]);
+}
+
+#[test]
+fn there_is_room_ahead_of_a_shorter_log_as_soon_as_it_counts() {
+    let mut bench = Bench::new();
+    bench.prepare(1, 1000);
+    bench.write().unwrap();
+    bench.shorten();
+    while bench.writing.compaction.as_ref().is_some_and(|compaction| !compaction.is_ready()) {
+        bench.writing.shorten();
+    }
+    bench.told();
+    bench.writing.serve(Command::Switch).unwrap();
+    let told = bench.told();
+    assert!(told[0].starts_with("switched") && told[1..] == ["room"], "{told:?}");
 }

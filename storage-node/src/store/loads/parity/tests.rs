@@ -14,7 +14,11 @@ const LOADER: ConnectionId = ConnectionId(1);
 const CELL: u32 = 8192;
 
 fn room() -> Arc<Space> {
-    Arc::new(Space::new(vec![Room { path: "d".into(), capacity_bytes: 2 << 20 }], 1 << 20, Arc::default()))
+    Arc::new(Space::new(
+        vec![Room { path: "d".into(), capacity_bytes: 2 << 20, is_sparse: true }],
+        1 << 20,
+        Arc::default(),
+    ))
 }
 
 fn reserve(loads: &mut Loads, space: &Arc<Space>, first_cell: u32, cells: usize) -> Result<(), Refusal> {

@@ -1,0 +1,303 @@
+//! Which extents of the devices are free, and which of these still take disk space?
+//!
+//! A sparse device file keeps the blocks of an extent after the extent is free. One thread
+//! (`reclaim`) punches them out, so that a full filesystem has the space back at once.
+//!
+//! Invariants
+//! - A range is punched only while it is free, and nobody can take it until that has ended.
+//! - Extents become free only after their removal from the catalog is durable. Where that is not
+//!   certain, [`FreeExtents::freeze`] comes first: nothing becomes free after it.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rackscan_cache::FreeSpace;
+use rackscan_format::{label::DATA_OFFSET_BYTES, segment::Extent};
+
+use super::allocate::Room;
+use crate::limits::{FREED_RANGES_MAX, PUNCH_BYTES_MAX};
+
+/// A range of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) device: usize,
+    pub(super) begin: u64,
+    pub(super) length: u64,
+}
+
+/// The free extents of all devices.
+#[derive(Debug)]
+pub(super) struct FreeExtents {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) devices: Vec<FreeSpace>,
+    /// For each sparse device, ranges that became free since they were punched last: begin and
+    /// length. Some of them may have been taken again, or be listed twice.
+    freed: Vec<Option<Vec<(u64, u64)>>>,
+    punched: Option<Range>,
+    /// Who waits for the end of a punch, to take what it holds.
+    waiting: usize,
+    is_ended: bool,
+    is_frozen: bool,
+}
+
+impl State {
+    /// Bytes that are free on a device, those that are being punched included.
+    pub(super) fn free_bytes(&self, device: usize) -> u64 {
+        let punched = self.punched.filter(|range| range.device == device);
+        self.devices[device].free() + punched.map_or(0, |range| range.length)
+    }
+
+    /// Makes an extent free that belonged to somebody.
+    pub(super) fn give_back(&mut self, extent: Extent) {
+        let (device, length) = (usize::from(extent.device.0), extent.length_bytes.into());
+        if self.is_frozen || device >= self.devices.len() {
+            return;
+        }
+        self.devices[device].give_back(extent.offset_bytes, length);
+        let Some(freed) = self.freed[device].as_mut().filter(|_| !self.is_ended) else { return };
+        if let Some((begin, before)) = freed.last_mut()
+            && *begin + *before == extent.offset_bytes
+        {
+            *before += length;
+        } else if freed.len() < FREED_RANGES_MAX {
+            freed.push((extent.offset_bytes, length));
+        } else {
+            // All that is free: to punch what was punched before costs little.
+            *freed = vec![(DATA_OFFSET_BYTES, u64::MAX - DATA_OFFSET_BYTES)];
+        }
+    }
+
+    /// Takes the next range to punch.
+    fn take_freed(&mut self) -> Option<Range> {
+        for (device, freed) in self.freed.iter_mut().enumerate() {
+            let Some(freed) = freed else { continue };
+            while let Some((begin, length)) = freed.pop() {
+                let end = begin + length;
+                let Some(free) = self.devices[device].take_within(begin, end, PUNCH_BYTES_MAX) else {
+                    continue;
+                };
+                let rest = free.0 + free.1;
+                if rest < end {
+                    freed.push((rest, end - rest));
+                }
+                return Some(Range { device, begin: free.0, length: free.1 });
+            }
+        }
+        None
+    }
+}
+
+impl FreeExtents {
+    /// All of the devices but their labels.
+    pub(super) fn of(rooms: &[Room]) -> Self {
+        let devices = rooms.iter().map(|room| FreeSpace::new(DATA_OFFSET_BYTES, room.capacity_bytes));
+        let state = State {
+            devices: devices.collect(),
+            freed: rooms.iter().map(|room| room.is_sparse.then(Vec::new)).collect(),
+            punched: None,
+            waiting: 0,
+            is_ended: false,
+            is_frozen: false,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in here is a broken invariant that was reported; giving back while unwinding must
+        // not abort.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what `take` finds in the free extents. Fails only if it fails with all of them: it is
+    /// tried again when a punch ends that was under way.
+    pub(super) fn take<T, E>(&self, mut take: impl FnMut(&mut State) -> Result<T, E>) -> Result<T, E> {
+        let mut state = self.lock();
+        match take(&mut state) {
+            Err(_) if state.punched.is_some() => {}
+            outcome => return outcome,
+        }
+        // No other punch begins while somebody waits.
+        state.waiting += 1;
+        while state.punched.is_some() {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+        let outcome = take(&mut state);
+        drop(state);
+        self.changed.notify_all();
+        outcome
+    }
+
+    /// Makes extents free.
+    pub(super) fn give_back(&self, extents: impl Iterator<Item = Extent>) {
+        let mut state = self.lock();
+        extents.for_each(|extent| state.give_back(extent));
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// From now on nothing becomes free: the catalog that counts after a restart may list it.
+    pub(super) fn freeze(&self) {
+        let mut state = self.lock();
+        (state.is_frozen, state.is_ended) = (true, true);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Ends the punching.
+    pub(super) fn end(&self) {
+        self.lock().is_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Punches the next range by `punch`; false if there is none.
+    pub(super) fn punch_one(&self, punch: impl FnOnce(Range)) -> bool {
+        let mut state = self.lock();
+        if state.is_ended || state.waiting > 0 {
+            return false;
+        }
+        let Some(range) = state.take_freed() else { return false };
+        state.punched = Some(range);
+        drop(state);
+        punch(range);
+        let mut state = self.lock();
+        state.punched = None;
+        state.devices[range.device].give_back(range.begin, range.length);
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Waits until there may be something to punch; false when that has ended.
+    pub(super) fn wait(&self) -> bool {
+        let mut state = self.lock();
+        let is_idle = |state: &State| state.waiting > 0 || state.freed.iter().flatten().all(Vec::is_empty);
+        while !state.is_ended && is_idle(&state) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.is_ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_format::ids::DeviceId;
+    use std::{cell::RefCell, collections::BTreeSet, sync::mpsc};
+
+    const MIB: u64 = 1 << 20;
+
+    fn free(is_sparse: bool) -> FreeExtents {
+        let capacity_bytes = DATA_OFFSET_BYTES + 256 * MIB;
+        FreeExtents::of(&[Room { path: "d".into(), capacity_bytes, is_sparse }])
+    }
+
+    fn extent(mib: u64, length_mib: u64) -> Extent {
+        let length_bytes = u32::try_from(length_mib * MIB).unwrap();
+        Extent { device: DeviceId(0), offset_bytes: DATA_OFFSET_BYTES + mib * MIB, length_bytes }
+    }
+
+    fn taken(free: &FreeExtents, extent: Extent) -> bool {
+        free.lock().devices[0].take_at(extent.offset_bytes, extent.length_bytes.into())
+    }
+
+    fn punched(free: &FreeExtents) -> Vec<(u64, u64)> {
+        let found = RefCell::new(Vec::new());
+        let note = |range: Range| {
+            let begin = (range.begin - DATA_OFFSET_BYTES) / MIB;
+            found.borrow_mut().push((begin, range.length / MIB));
+        };
+        while free.punch_one(note) {}
+        found.into_inner()
+    }
+
+    #[test]
+    fn what_became_free_is_punched_once_and_what_was_taken_again_is_not() {
+        let free = free(true);
+        assert!(punched(&free).is_empty(), "nothing was written");
+        assert!(taken(&free, extent(0, 8)));
+        free.give_back([extent(0, 2), extent(2, 2), extent(4, 4)].into_iter());
+        assert!(taken(&free, extent(1, 2)));
+        assert_eq!(punched(&free), [(0, 1), (3, 5)]);
+        assert!(punched(&free).is_empty());
+        assert_eq!(free.lock().free_bytes(0), 254 * MIB);
+    }
+
+    #[test]
+    fn a_long_range_is_punched_in_pieces() {
+        let free = free(true);
+        assert!(taken(&free, extent(0, 256)));
+        free.give_back([extent(0, 200)].into_iter());
+        let pieces = punched(&free);
+        assert!(pieces.iter().all(|(_, length)| length * MIB <= PUNCH_BYTES_MAX), "{pieces:?}");
+        assert_eq!(pieces.iter().map(|(_, length)| length).sum::<u64>(), 200);
+    }
+
+    #[test]
+    fn more_pieces_than_are_listed_are_all_punched() {
+        let free = free(true);
+        assert!(taken(&free, extent(0, 256)));
+        let pieces = (0..2 * FREED_RANGES_MAX as u64 + 1).map(|number| Extent {
+            offset_bytes: DATA_OFFSET_BYTES + number * 8192,
+            length_bytes: 4096,
+            ..extent(0, 1)
+        });
+        let pieces: Vec<Extent> = pieces.collect();
+        free.give_back(pieces.iter().copied());
+        let begins = RefCell::new(BTreeSet::new());
+        while free.punch_one(|range| begins.borrow_mut().extend([range.begin])) {}
+        assert!(begins.into_inner().into_iter().eq(pieces.iter().map(|piece| piece.offset_bytes)));
+    }
+
+    #[test]
+    fn a_device_that_reserves_its_blocks_keeps_them() {
+        let free = free(false);
+        assert!(taken(&free, extent(0, 8)));
+        free.give_back([extent(0, 8)].into_iter());
+        assert!(punched(&free).is_empty());
+    }
+
+    #[test]
+    fn nothing_becomes_free_and_nothing_is_punched_when_the_catalog_is_in_doubt() {
+        let free = free(true);
+        assert!(taken(&free, extent(0, 8)));
+        free.give_back([extent(0, 1)].into_iter());
+        free.freeze();
+        free.give_back([extent(1, 7)].into_iter());
+        assert!(punched(&free).is_empty());
+        assert_eq!(free.lock().free_bytes(0), 249 * MIB);
+        assert!(!free.wait());
+    }
+
+    #[test]
+    fn a_range_that_is_punched_counts_as_free_and_is_waited_for() {
+        let free = free(true);
+        assert!(taken(&free, extent(0, 256)));
+        free.give_back([extent(0, 1)].into_iter());
+        let (begun, is_begun) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let free = &free;
+            scope.spawn(move || {
+                free.punch_one(|_| {
+                    begun.send(()).unwrap();
+                    may_go_on.recv().unwrap();
+                })
+            });
+            is_begun.recv().unwrap();
+            assert_eq!(free.lock().free_bytes(0), MIB);
+            assert!(!taken(free, extent(0, 1)), "nobody takes what is being punched");
+            let taker =
+                scope.spawn(|| free.take(|state| state.devices[0].take(MIB).ok_or("there is no room")));
+            while free.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            go_on.send(()).unwrap();
+            assert_eq!(taker.join().unwrap(), Ok(DATA_OFFSET_BYTES));
+        });
+    }
+}
