@@ -183,20 +183,41 @@ impl Cluster {
             if self.is_listening(node) {
                 return Ok(());
             }
-            if let Some(child) = &mut self.nodes[node].child
-                && let Ok(Some(status)) = child.try_wait()
-            {
-                let log = fs::read_to_string(self.log_of(node)).unwrap_or_default();
-                self.nodes[node].child = None;
-                return Err(format!(
-                    "node {node} ended ({status}): {}",
-                    log.lines().last().unwrap_or_default()
-                ));
-            }
+            self.check_runs(node)?;
             if Instant::now() > deadline {
                 return Err(format!("node {node} (process {pid}) does not listen after {START_TIME_MAX:?}"));
             }
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What a node that was started said last, if it has ended.
+    fn check_runs(&mut self, node: usize) -> Result<(), String> {
+        if let Some(child) = &mut self.nodes[node].child
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            let log = fs::read_to_string(self.log_of(node)).unwrap_or_default();
+            self.nodes[node].child = None;
+            return Err(format!("node {node} ended ({status}): {}", log.lines().last().unwrap_or_default()));
+        }
+        Ok(())
+    }
+
+    /// Waits until clients and other nodes take a node that listens for what it is.
+    pub(crate) fn wait_until_up(&mut self, node: usize) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIME_MAX;
+        let words = ["cluster", "status", "--format", "ndjson"].map(str::to_owned);
+        loop {
+            self.check_runs(node)?;
+            let out = self.reach().run(&words, None, None).out;
+            let rows = out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            if rows.into_iter().any(|row| row["node"] == node && row["state"] == "up") {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("node {node} is not up after {START_TIME_MAX:?}: {out}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

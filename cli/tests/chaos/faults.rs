@@ -214,8 +214,29 @@ impl Running<'_> {
             self.cluster.kill(node);
             self.cluster.restore(node);
             self.log(&format!("node {node} has the folder that it had when the round began"));
+            self.replace_outdated(node)?;
         }
         self.start()
+    }
+
+    /// Starts a node with an older folder. It refuses, if others have seen a later start of it; then
+    /// its folder is removed, as `rackscan rebuild` does on the node's host.
+    fn replace_outdated(&mut self, node: usize) -> Result<(), String> {
+        let others = (0..self.cluster.nodes.len()).filter(|other| *other != node);
+        others.clone().for_each(|other| self.cluster.start(other));
+        others.clone().try_for_each(|other| self.cluster.wait_until_ready(other))?;
+        self.cluster.start(node);
+        // It may listen for a moment, until another node tells it.
+        let outcome = self.cluster.wait_until_ready(node).and_then(|()| self.cluster.wait_until_up(node));
+        match outcome {
+            Err(refusal) if refusal.contains("the folder is outdated") => {
+                self.log(&refusal);
+                self.cluster.wipe(node);
+                self.to_rebuild.push(node);
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     /// Before anything happens: what a later fault needs.

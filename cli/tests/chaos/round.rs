@@ -103,17 +103,16 @@ fn settle(running: &mut Running<'_>) -> Result<(), String> {
             running.cluster.nodes.len(),
         )
     };
-    quiet()?;
-    for node in &running.to_rebuild {
+    let rebuild = |node: &usize| {
         let ran = run(&format!("rebuild|{node}"));
         world.did(Operation::Rebuild, ran.exit == Exit::Code(0));
-        if ran.exit != Exit::Code(0) {
-            return Err(format!(
-                "node {node} cannot be rebuilt while all nodes run: {} {}",
-                ran.out, ran.err
-            ));
+        if ran.exit == Exit::Code(0) {
+            return Ok(());
         }
-    }
+        Err(format!("node {node} cannot be rebuilt while all nodes run: {} {}", ran.out, ran.err))
+    };
+    quiet()?;
+    running.to_rebuild.iter().try_for_each(rebuild)?;
     if running.to_scrub {
         let ran = run("scrub");
         world.did(Operation::Scrub, ran.exit == Exit::Code(0));
