@@ -68,7 +68,8 @@ impl FreeSpace {
         true
     }
 
-    /// Takes the lowest free part of `[begin, end)`, at most so long: its begin and length; `None` if nothing there is free.
+    /// Takes the lowest free part of `[begin, end)`, at most so long: its begin and length; `None`
+    /// if nothing there is free.
     pub fn take_within(&mut self, begin: u64, end: u64, length_max: u64) -> Option<(u64, u64)> {
         let before =
             self.ranges.range(..=begin).next_back().filter(|(found, length)| *found + *length > begin);

@@ -161,7 +161,8 @@ impl Cluster {
     /// Connects to all nodes at the same time and asks each who it is.
     ///
     /// # Errors
-    /// The nodes that cannot be reached, if more than may be; or the first one that is not who it should be, with its address and what to do.
+    /// The nodes that cannot be reached, if more than may be; or the first one that is not who it
+    /// should be, with its address and what to do.
     pub async fn connect(options: ClusterOptions) -> Result<Self, ClientError> {
         // Each connection takes some, and a query opens files beside them.
         raise_descriptor_limit();

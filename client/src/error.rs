@@ -415,7 +415,11 @@ impl ClientError {
     /// Whether the node is connected, or takes connections, and does not answer.
     #[must_use]
     pub fn is_unresponsive(&self) -> bool {
-        matches!(self, Self::Unresponsive { .. })
+        match self {
+            Self::Unresponsive { .. } => true,
+            Self::TooManyAway { first, .. } => first.is_unresponsive(),
+            _ => false,
+        }
     }
 
     /// Whether the node has as many connections as it may have. It is there, and another one may find room later.

@@ -100,9 +100,12 @@ pub(crate) async fn reach(
             let (line, at, _) = next.await;
             (line, at)
         };
-        grace = grace.max(CONNECT_GRACE_FACTOR * begun.elapsed());
         let (dial, _) = late.remove(at);
-        reached.push(away.judge(dial, line)?);
+        let node = away.judge(dial, line)?;
+        if node.connected().is_some() {
+            grace = grace.max(CONNECT_GRACE_FACTOR * begun.elapsed());
+        }
+        reached.push(node);
     }
     away.check()?;
     for (dial, line) in late {
@@ -160,7 +163,8 @@ impl Missing {
         Ok(Reached { dial, line })
     }
 
-    /// Counts a node as missing, if the error permits that. [`Missing::check`] says whether so many may be.
+    /// Counts a node as missing, if the error permits that. [`Missing::check`] says whether so many
+    /// may be.
     pub(crate) fn leave_out(&mut self, dial: &Dial, error: ClientError) -> Result<(), ClientError> {
         if !error.is_node_lost() {
             return Err(error);

@@ -150,6 +150,11 @@ impl<M: SlotMemory> Home<M> {
         &mut self.log
     }
 
+    /// Whether it refuses to record anything new ([`Home::refuse_new`]).
+    pub fn refuses_new(&self) -> bool {
+        self.refuses_new.is_some()
+    }
+
     /// Why nothing new is recorded from now on, if nothing is; what is prepared still ends. Who is refused for that is told at once, and nothing of what was recorded.
     pub fn refuse_new(&mut self, why: Option<Refusal>) {
         self.refuses_new = why;

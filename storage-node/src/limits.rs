@@ -225,8 +225,9 @@ pub const KEEPING_QUEUE_MAX: usize = 64;
 pub const COPIES_SHARE: u64 = 8;
 /// .. but no more than this.
 pub const COPIES_BYTES_MAX: u64 = 4 << 20;
-/// Commands that wait for the thread of the log: a batch under way, the one before a snapshot, the snapshot, the switch, a generation, a look at the room.
-pub const LOG_QUEUE_MAX: usize = 6;
+/// Commands that wait for the thread of the log: a batch under way, the one before a snapshot, the
+/// snapshot, the switch or giving it up, a generation, a look at the room.
+pub const LOG_QUEUE_MAX: usize = 7;
 /// Bytes of a log below which it is not replaced by a shorter one.
 pub const LOG_COMPACT_BYTES: u64 = 64 << 20;
 /// A log is replaced when it is so many times as long as the new one will be.
@@ -235,11 +236,14 @@ pub const LOG_COMPACT_FACTOR: u64 = 4;
 pub const LOG_COMPACT_RETRY: Duration = Duration::from_secs(10);
 /// Bytes of disk space that a log takes at a time, and of a new log that are written at a time.
 pub const LOG_STEP_BYTES: usize = 1 << 20;
-/// Bytes that are punched out of a device file at a time. Who finds no other room waits for the end of that.
+/// Bytes that are punched out of a device file at a time. Who finds no other room waits for the end
+/// of that.
 pub const PUNCH_BYTES_MAX: u64 = 64 << 20;
-/// Ranges of a device that are listed as freed and not punched yet; beyond it all free ranges are punched.
+/// Ranges of a device that are listed as freed and not punched yet; beyond it all free ranges are
+/// punched.
 pub const FREED_RANGES_MAX: usize = 4096;
-/// Bytes of disk space that a log has ahead of its end, so that what was taken is never without room; half of it is the least. Nothing is taken that would not fit in it.
+/// Bytes of disk space that a log has ahead of its end, so that what was taken is never without
+/// room; half of it is the least. Nothing is taken that would not fit in it.
 pub const LOG_AHEAD_BYTES: u64 = 12 << 20;
 /// How many of these are for how transactions end that are prepared already.
 pub const LOG_ENDS_BYTES: u64 = 1 << 20;

@@ -219,7 +219,8 @@ impl Running<'_> {
         self.start()
     }
 
-    /// Starts a node with an older folder. It refuses, if others have seen a later start of it; then
+    /// Starts a node with an older folder. It refuses, if others have seen a later start of it;
+    /// then
     /// its folder is removed, as `rackscan rebuild` does on the node's host.
     fn replace_outdated(&mut self, node: usize) -> Result<(), String> {
         let others = (0..self.cluster.nodes.len()).filter(|other| *other != node);

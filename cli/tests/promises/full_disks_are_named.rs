@@ -1,4 +1,5 @@
-//! On a full disk writes are refused with the node and what to do, nothing is in doubt, and they go on when there is space.
+//! On a full disk writes are refused with the node and what to do, nothing is in doubt, and they go
+//! on when there is space.
 
 use super::{disk::Disk, support::Data};
 use std::time::{Duration, Instant};

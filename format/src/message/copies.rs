@@ -66,7 +66,8 @@ pub struct LogKept {
     pub is_whole: bool,
     /// The number of the newest generation of the log that the node knows durably; 0 if it knows none. If it is above the one it was told, nothing was kept.
     pub generation: u64,
-    /// Up to which byte of the log the node has disk space for it, whatever becomes of its disk; 0 if it has none ahead.
+    /// Up to which byte of the log the node has disk space for it, whatever becomes of its disk; 0
+    /// if it has none ahead.
     pub room_bytes: u64,
 }
 

@@ -11,6 +11,8 @@ use std::{
     path::Path,
 };
 
+use rustix::fs::{FallocateFlags, fallocate};
+
 use rackscan_ramp::{
     limits::LOG_HEADER_BYTES,
     log::{Damage, Follower, Tail},
@@ -128,9 +130,7 @@ impl Copy {
     }
 
     fn reserve(&mut self, end_bytes: u64) -> io::Result<()> {
-        if self.reserved_bytes.is_none() {
-            self.cut_file(self.through_bytes())?;
-        }
+        self.clear_behind()?;
         if self.reserved_bytes.is_some_and(|reserved| end_bytes <= reserved) {
             return Ok(());
         }
@@ -140,6 +140,22 @@ impl Copy {
             outcome => outcome.map(|()| step),
         }?;
         self.reserved_bytes = Some(reserved);
+        Ok(())
+    }
+
+    /// Makes sure that only zeroes lie behind the copy. Disk space that its origin counts on stays.
+    fn clear_behind(&mut self) -> io::Result<()> {
+        if self.reserved_bytes.is_some() {
+            return Ok(());
+        }
+        let (end, file_bytes) = (self.through_bytes(), self.file.metadata()?.len());
+        if file_bytes > end {
+            let zeroes = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+            if fallocate(&self.file, zeroes, end, file_bytes - end).is_err() {
+                return self.cut_file(end);
+            }
+        }
+        self.reserved_bytes = Some(file_bytes.max(end));
         Ok(())
     }
 
@@ -157,9 +173,7 @@ impl Copy {
         if half <= self.ahead_bytes {
             return Ok(self.ahead_bytes);
         }
-        if self.reserved_bytes.is_none() {
-            self.cut_file(through)?;
-        }
+        self.clear_behind()?;
         let taken = match self.file.reserve_ahead(all) {
             Err(error) if is_full(&error) => self.file.reserve_ahead(half).map(|()| half),
             outcome => outcome.map(|()| all),

@@ -150,8 +150,17 @@ impl Shelves {
         if from == copy.tail().offset_bytes && from < copy.through_bytes() && !bytes.is_empty() {
             copy.forget_part();
         }
-        if from == copy.through_bytes() && !bytes.is_empty() {
-            copy.append(bytes).map_err(|fault| refused(&path, fault))?;
+        if from == copy.through_bytes()
+            && !bytes.is_empty()
+            && let Err(fault) = copy.append(bytes)
+        {
+            if is_fresh && shelf.whole.is_some() && matches!(fault, Fault::Full(_)) {
+                // What it took is needed by the one that counts.
+                shelf.fresh = None;
+                let new = self.path(origin, ".new");
+                fs::remove_file(&new).map_err(broken(&new, "removing it"))?;
+            }
+            return Err(refused(&path, fault));
         }
         if is_fresh && part.is_whole && copy.through_bytes() == copy.tail().offset_bytes {
             self.put_in_place(origin)?;

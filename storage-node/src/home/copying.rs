@@ -50,6 +50,7 @@ impl HomeService {
 
     /// A copy has come further.
     pub(super) fn copied(&mut self, copied: Copied) {
+        self.touched = true;
         match copied {
             Copied::Through { copy, sequence, room } => {
                 self.replica_faults.remove(&copy);
@@ -61,6 +62,13 @@ impl HomeService {
             }
             Copied::Ahead { copy, log } if log == self.successor => self.durability.ahead(copy),
             Copied::Ahead { .. } => {}
+            Copied::NoRoomAhead { copy, log } => {
+                if log == self.successor {
+                    let node = self.keeper(copy);
+                    self.log
+                        .ask(Command::GiveUp(format!("the disk of node {node} has no room for its replica")));
+                }
+            }
             Copied::Knows { other, generation } => {
                 self.durability.knows(other, generation);
                 self.acknowledge();

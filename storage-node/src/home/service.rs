@@ -168,16 +168,18 @@ impl HomeService {
         }
     }
 
-    /// Whether what is asked for fits on this disk and on those of replicas, or is refused because nothing does.
+    /// Whether what is asked for fits on this disk and on those of replicas, or is refused because
+    /// nothing does.
     fn has_room(&mut self, messages: &[Request]) -> bool {
         let recorded = messages
             .iter()
             .filter(|message| matches!(message, Request::Prepare { .. } | Request::Put { .. }));
-        // An honest request has one part. What asks for more takes its chance that the disk is full meanwhile.
+        // An honest request has one part. What asks for more takes its chance that the disk is full
+        // meanwhile.
         let bytes = recorded.map(Request::memory_bytes).sum::<usize>().min(PART_BYTES_MAX);
         let end = self.home.log_mut().tail().offset_bytes + bytes as u64 + LOG_ENDS_BYTES;
         let has_room = bytes == 0 || end <= self.ahead_bytes && self.replicas_have_room(end);
-        has_room || self.disk_full.is_some() || self.shortage().is_some()
+        has_room || self.home.refuses_new()
     }
 
     /// There is room, or there is none: what waited for that is done, or refused.
@@ -186,7 +188,12 @@ impl HomeService {
             return;
         }
         for asked in std::mem::take(&mut self.stalled) {
-            if self.has_room(&asked.messages) { self.serve(asked) } else { self.stalled.push_back(asked) }
+            if self.has_room(&asked.messages) {
+                self.serve(asked);
+                self.touched = true;
+            } else {
+                self.stalled.push_back(asked);
+            }
         }
     }
 
@@ -396,7 +403,8 @@ impl HomeService {
     fn is_long(&mut self) -> bool {
         let log_bytes = self.home.log_mut().tail().offset_bytes;
         // While it is exchanged there are two of it, here and at each replica.
-        let has_room = self.disk_full.is_none() && self.replica_faults.is_empty();
+        let is_tight = self.rooms.values().any(|room| room.is_tight);
+        let has_room = self.disk_full.is_none() && self.replica_faults.is_empty() && !is_tight;
         has_room && log_bytes >= long_bytes(self.least_log_bytes(), self.log_bytes_max)
     }
 

@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - A batch is reported when all of it and all before it is durable, and never before.
-//! - There is disk space ahead of the log's end, of which the home is told: what it takes fits there, so a disk that becomes full leaves nothing in doubt.
+//! - There is disk space ahead of the log's end, of which the home is told: what it takes fits
+//!   there, so a disk that becomes full leaves nothing in doubt.
 //! - A full disk loses nothing: what was written of a batch is cut off, the batch is kept and tried again until it fits.
 //! - What leaves the file's state unknown (a write or a flush that fails for another reason) ends the node; nobody is told of the batch.
 
@@ -49,6 +50,8 @@ pub(super) enum Command {
     Shorten(Box<Snapshot>, Tail),
     /// To go on with the shorter log: no batch comes before this is reported.
     Switch,
+    /// To give the shorter log up, and why.
+    GiveUp(String),
     /// To make the log's generation durable.
     Generation(LogGeneration),
     /// To say how much room there is ahead of the log's end.
@@ -198,6 +201,12 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
                 Ok(())
             }
             Command::Switch => self.switch(),
+            Command::GiveUp(why) => {
+                if self.compaction.take().is_some() {
+                    self.stays_long(&why);
+                }
+                Ok(())
+            }
             Command::Generation(generation) => self.know(generation),
             Command::Look => {
                 (self.ahead_bytes, self.is_tight) = (0, false);
@@ -265,7 +274,8 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         Ok(())
     }
 
-    /// Takes disk space ahead of the log's end, if less than half of it is left, and says how much there is.
+    /// Takes disk space ahead of the log's end, if less than half of it is left, and says how much
+    /// there is.
     fn look_ahead(&mut self) {
         let half = self.end_bytes + LOG_AHEAD_BYTES / 2;
         // A generation that waits for room keeps writes out: there is none until it is written.

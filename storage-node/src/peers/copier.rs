@@ -24,7 +24,10 @@ use rackscan_format::{
 };
 use rackscan_ramp::log::Follower;
 
-use super::outlet::{LogNow, OpenLog, Outlet};
+use super::{
+    copied::{Copied, CopyRoom},
+    outlet::{LogNow, OpenLog, Outlet},
+};
 use crate::{
     copies::{point, tail},
     limits::LOG_AHEAD_BYTES,
@@ -88,34 +91,6 @@ struct Witness {
     knows: u64,
     /// It did not take it: it is told again at the next tick.
     rests: bool,
-}
-
-/// How much of a log the disk below a copy of it has room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CopyRoom {
-    /// The log's number.
-    pub(crate) log: u32,
-    /// Up to which byte of the log there is room, whatever becomes of the disk.
-    pub(crate) end_bytes: u64,
-    /// Whether that is too little, and the disk has no more.
-    pub(crate) is_tight: bool,
-}
-
-/// What the home is told of a copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Copied {
-    /// It has all records up to there.
-    Through { copy: usize, sequence: u64, room: CopyRoom },
-    /// It has what there is of the log with this number, which will take the place of the present one.
-    Ahead { copy: usize, log: u32 },
-    /// The node with this number knows this generation.
-    Knows { other: usize, generation: u64 },
-    /// It knows one that this node does not, though this node was to give out the numbers.
-    Newer { other: usize, generation: u64 },
-    /// It cannot be reached any more.
-    Lost { other: usize },
-    /// Its disk is full, as it says.
-    Full { other: usize, reason: String },
 }
 
 /// Keeps the keepers in step.
@@ -328,8 +303,13 @@ impl Copier {
                 );
             }
             let full = outcome.as_ref().err().filter(|refusal| refusal.code == RefusalCode::Full);
-            let full = full.map(|refusal| Copied::Full { other: copy, reason: refusal.text.clone() });
-            return Ok(full.into_iter().collect());
+            let Some(refusal) = full else { return Ok(Vec::new()) };
+            if asked.ahead {
+                return Ok(vec![Copied::NoRoomAhead { copy, log: asked.log }]);
+            }
+            // The home forgets what it knows, too, and is told again.
+            keeper.knows = 0;
+            return Ok(vec![Copied::Full { other: copy, reason: refusal.text.clone() }]);
         };
         self.keepers[copy].refuses = false;
         let generation = kept.generation;

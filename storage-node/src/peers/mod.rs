@@ -13,6 +13,7 @@
 //! - Nothing that another node says is believed before it has been parsed; one that talks nonsense, or belongs to another cluster, is hung up on.
 //! - The thread sleeps while there is nothing to do; a node that is told of no others has no such thread.
 
+mod copied;
 mod copier;
 mod outlet;
 mod thread;
@@ -44,7 +45,7 @@ use crate::{
     limits::{ERRANDS_MAX, PEER_MEMORY_BYTES, PEER_PATIENCE},
     mailbox::Mailbox,
 };
-pub(crate) use copier::{Copied, CopyRoom};
+pub(crate) use copied::{Copied, CopyRoom};
 use outlet::Outlet;
 use thread::PeersThread;
 

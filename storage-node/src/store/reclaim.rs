@@ -1,8 +1,10 @@
 //! Returns the disk space of free extents to the filesystem, on a thread of its own.
 //!
 //! Invariants
-//! - The thread ends before the store is dropped: what the store lets go of then, the catalog lists.
-//! - A range that cannot be punched keeps its blocks until the next start, which punches all that is
+//! - The thread ends before the store is dropped: what the store lets go of then, the catalog
+//!   lists.
+//! - A range that cannot be punched keeps its blocks until the next start, which punches all that
+//!   is
 //!   free.
 
 use std::{

@@ -1,4 +1,5 @@
-//! Promise: disk space that nothing on a node needs any more returns to the filesystem while the node runs, and what is needed stays.
+//! Promise: disk space that nothing on a node needs any more returns to the filesystem while the
+//! node runs, and what is needed stays.
 
 use std::{
     os::unix::fs::MetadataExt,

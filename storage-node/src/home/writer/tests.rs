@@ -308,3 +308,22 @@ fn there_is_room_ahead_of_a_shorter_log_as_soon_as_it_counts() {
     let told = bench.told();
     assert!(told[0].starts_with("switched") && told[1..] == ["room"], "{told:?}");
 }
+
+#[test]
+fn a_shorter_log_that_a_replica_has_no_room_for_is_given_up_once() {
+    let mut bench = Bench::new();
+    bench.prepare(1, 1000);
+    bench.write().unwrap();
+    bench.shorten();
+    while bench.writing.compaction.as_ref().is_some_and(|compaction| !compaction.is_ready()) {
+        bench.writing.shorten();
+    }
+    bench.told();
+    for _ in 0..2 {
+        bench.writing.serve(Command::GiveUp("a replica has no room".to_owned())).unwrap();
+    }
+    assert_eq!(bench.told(), ["not shortened"]);
+    bench.prepare(2, 1000);
+    bench.write().unwrap();
+    assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
+}
