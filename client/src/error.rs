@@ -202,7 +202,7 @@ pub enum ClientError {
         waited: Duration,
     },
     /// The node said why it does not do as asked.
-    #[error("node {node} refused a {during} request: {}", refusal.text)]
+    #[error("node {node} refused the {during} request: {}", refusal.text)]
     Refused {
         /// The node.
         node: NodeId,

@@ -96,6 +96,17 @@ impl Bench {
         recover(OPTIONS, SlotVector::zeroed(4096), records).unwrap()
     }
 
+    /// A log with one record, and a shorter one that is ready for the switch.
+    fn make_shorter_log_ready(&mut self) {
+        self.prepare(1, 1000);
+        self.write().unwrap();
+        self.shorten();
+        while self.writing.compaction.as_ref().is_some_and(|compaction| !compaction.is_ready()) {
+            self.writing.shorten();
+        }
+        self.told();
+    }
+
     fn shorten(&mut self) {
         let (tail, snapshot) = (self.log.tail(), self.store.snapshot());
         self.writing.serve(Command::Shorten(Box::new(snapshot), tail)).unwrap();
@@ -297,13 +308,7 @@ fn a_generation_that_finds_no_room_keeps_writes_out_until_it_is_written() {
 #[test]
 fn there_is_room_ahead_of_a_shorter_log_as_soon_as_it_counts() {
     let mut bench = Bench::new();
-    bench.prepare(1, 1000);
-    bench.write().unwrap();
-    bench.shorten();
-    while bench.writing.compaction.as_ref().is_some_and(|compaction| !compaction.is_ready()) {
-        bench.writing.shorten();
-    }
-    bench.told();
+    bench.make_shorter_log_ready();
     bench.writing.serve(Command::Switch).unwrap();
     let told = bench.told();
     assert!(told[0].starts_with("switched") && told[1..] == ["room"], "{told:?}");
@@ -312,13 +317,7 @@ fn there_is_room_ahead_of_a_shorter_log_as_soon_as_it_counts() {
 #[test]
 fn a_shorter_log_that_a_replica_has_no_room_for_is_given_up_once() {
     let mut bench = Bench::new();
-    bench.prepare(1, 1000);
-    bench.write().unwrap();
-    bench.shorten();
-    while bench.writing.compaction.as_ref().is_some_and(|compaction| !compaction.is_ready()) {
-        bench.writing.shorten();
-    }
-    bench.told();
+    bench.make_shorter_log_ready();
     for _ in 0..2 {
         bench.writing.serve(Command::GiveUp("a replica has no room".to_owned())).unwrap();
     }
