@@ -266,8 +266,8 @@ pub(crate) struct Query {
 /// `rackscan sql`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "INSERT, UPDATE and DELETE are read-atomic transactions, alone or together between BEGIN and COMMIT: visible on all nodes or on none. Who updates a row that \
-                  another transaction updates at the same time overwrites it.\n\n\
+    after_help = "INSERT, UPDATE and DELETE are read-atomic transactions, alone or together between BEGIN and COMMIT: visible on all nodes or on none. Of two that \
+                  change the same row at the same time the first one commits; with --isolation read-atomic the later one overwrites it.\n\n\
                   A table's rows may be added up in materialized views that change with them, in the same transaction. An index finds rows by values; a foreign key is maintained likewise:\n  \
                   CREATE MATERIALIZED VIEW name AS SELECT column, sum(amount), count(*) FROM table WHERE a range GROUP BY column\n  \
                   CREATE INDEX name ON table (column)\n  \

@@ -48,7 +48,7 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
     }
     failed.iter().for_each(|failure| eprintln!("{failure}"));
     Err(Failure::Runtime(format!(
-        "{} of {} nodes did not start; one whose devices are lost gets others, and its tables back, by `rackscan rebuild NODE --onto FOLDER`",
+        "{} of {} nodes did not start, see above: one whose disk is full starts when some space is free there; one whose devices are lost gets others, and its tables back, by `rackscan rebuild NODE --onto FOLDER`",
         failed.len(),
         file.members_here().count()
     )))
