@@ -97,6 +97,17 @@ pub enum ClientError {
         /// What is wrong with the first of them.
         first: Box<ClientError>,
     },
+    /// The node has lost its part of a protected table, and new data would take its place.
+    #[error(
+        "node {node} has lost its part of table '{table}', and new data could take the place where it belongs: \
+         run `rackscan rebuild {node}` or drop the table, then try again"
+    )]
+    Unrebuilt {
+        /// The node.
+        node: NodeId,
+        /// The table's name.
+        table: String,
+    },
     /// Somebody else answers at the node's address.
     #[error(
         "node {node} at {address}: {what} is {found}, expected {expected}; check the addresses in the cluster's configuration"
@@ -436,6 +447,7 @@ impl ClientError {
             | Self::NoAddress { node, .. }
             | Self::Unreachable { node, .. }
             | Self::WrongNode { node, .. }
+            | Self::Unrebuilt { node, .. }
             | Self::OtherMembers { node, .. }
             | Self::Outdated { node, .. }
             | Self::NodeLost { node, .. }

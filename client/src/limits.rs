@@ -29,6 +29,8 @@ pub const CATALOG_TARGET_BYTES: usize = 1 << 20;
 pub const CATALOG_BYTES_MAX: u64 = 1 << 30;
 /// How often a catalog that changes while it is read is read again.
 pub const CATALOG_ATTEMPTS_MAX: u32 = 8;
+/// How long a part of a table must be missing to count as lost, and not as being dropped.
+pub const LOST_PART_PAUSE: Duration = Duration::from_millis(200);
 
 /// Nodes that are away are asked for again so often by who looks what there is.
 pub const AWAY_LOOK_PERIOD: Duration = Duration::from_secs(1);

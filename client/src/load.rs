@@ -10,6 +10,7 @@
 //! - Nothing of a load can be read before every node has prepared it and one has committed it.
 //! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the table is absent.
 //! - A load of which a segment could not be stored or kept is never published.
+//! - A node that has lost parts of protected tables gets nothing before it is rebuilt.
 //! - A table that succeeds another one takes its place, or is not published: whoever is first there wins.
 //! - A table that only replaces another one takes the place of exactly the one that was closed to writers before ([`crate::closing`]).
 
@@ -84,6 +85,7 @@ impl LoadSession {
         }
         // Completes interrupted commits first, so that what is only prepared after it was never committed.
         cluster.catalog().await?;
+        cluster.refuse_unrebuilt(&definition.nodes).await?;
         forget_left(cluster, &definition).await?;
         let (cluster, stored, sets) = (cluster.clone(), Mutex::default(), tokio::sync::Mutex::default());
         Ok(Self { cluster, definition, stored, sets, is_over: false })
@@ -307,6 +309,8 @@ impl LoadSession {
     }
 
     async fn prepare(&self) -> Result<(), ClientError> {
+        // A node may have lost its folder since the load began, before it got anything of it.
+        self.cluster.refuse_unrebuilt(&self.definition.nodes).await?;
         self.keep_map().await?;
         let segments = self.stored().segments.clone();
         let prepare = |node: &NodeId| {

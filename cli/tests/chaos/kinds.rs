@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// The variable that names the faults to draw, by commas: names, `default`, or `all`.
+/// The variable that names the faults to draw, by commas. All are drawn without it.
 pub(crate) const FAULTS_VARIABLE: &str = "RACKSCAN_FAULTS";
 
 /// What goes wrong in a round.
@@ -48,21 +48,14 @@ pub(crate) enum Fault {
     Increments,
 }
 
-/// A fault, its name, and why it is drawn by its name only.
+/// A fault and its name.
 pub(crate) struct FaultKind {
     pub(crate) fault: Fault,
     pub(crate) name: &'static str,
-    /// What today's program does not survive yet, or has not been shown to survive; nothing if the
-    /// fault is drawn by default.
-    pub(crate) waits_for: Option<&'static str>,
 }
 
 const fn drawn(fault: Fault, name: &'static str) -> FaultKind {
-    FaultKind { fault, name, waits_for: None }
-}
-
-const fn waits(fault: Fault, name: &'static str, waits_for: &'static str) -> FaultKind {
-    FaultKind { fault, name, waits_for: Some(waits_for) }
+    FaultKind { fault, name }
 }
 
 /// All of them.
@@ -72,11 +65,7 @@ pub(crate) const FAULTS: &[FaultKind] = &[
     drawn(Fault::Pause, "pause"),
     drawn(Fault::Hang, "hang"),
     drawn(Fault::Wipe, "wipe"),
-    waits(
-        Fault::Unrebuilt,
-        "unrebuilt",
-        "a node that was not rebuilt takes new tables where its lost ones lay, which cannot come back then",
-    ),
+    drawn(Fault::Unrebuilt, "unrebuilt"),
     drawn(Fault::Alone, "alone"),
     drawn(Fault::Restore, "restore"),
     drawn(Fault::Stale, "stale"),
@@ -94,7 +83,7 @@ pub(crate) const FAULTS: &[FaultKind] = &[
 
 /// What [`FAULTS_VARIABLE`] says.
 pub(crate) fn names() -> String {
-    std::env::var(FAULTS_VARIABLE).unwrap_or_else(|_| "default".to_owned())
+    std::env::var(FAULTS_VARIABLE).unwrap_or_else(|_| "all".to_owned())
 }
 
 /// The faults that are drawn.
@@ -105,16 +94,12 @@ pub(crate) fn chosen() -> Vec<Fault> {
 fn chosen_by(names: &str) -> Vec<Fault> {
     let mut chosen = Vec::new();
     for name in names.split(',').map(str::trim) {
-        let matches = |kind: &&FaultKind| match name {
-            "all" => true,
-            "default" => kind.waits_for.is_none(),
-            name => kind.name == name,
-        };
+        let matches = |kind: &&FaultKind| name == "all" || kind.name == name;
         let found: Vec<Fault> = FAULTS.iter().filter(matches).map(|kind| kind.fault).collect();
         let known: Vec<&str> = FAULTS.iter().map(|kind| kind.name).collect();
         assert!(
             !found.is_empty(),
-            "{FAULTS_VARIABLE} names the fault '{name}', expected default, all, or some of {}",
+            "{FAULTS_VARIABLE} names the fault '{name}', expected all, or some of {}",
             known.join(", ")
         );
         chosen.extend(found);
@@ -276,7 +261,6 @@ mod tests {
     fn faults_are_chosen_by_their_names() {
         assert_eq!(chosen_by("kill, stale"), [Fault::Kill, Fault::Stale]);
         assert_eq!(chosen_by("all").len(), FAULTS.len());
-        assert!(chosen_by("default").contains(&Fault::Kill));
         assert!(std::panic::catch_unwind(|| chosen_by("kil")).is_err());
     }
 

@@ -1,7 +1,8 @@
 //! How does a node that has lost its folder, or its devices, get its parts of protected tables back?
 //!
 //! ```text
-//! map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is rotten; what was adopted before is scrubbed
+//! for all tables: map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is rotten
+//! then table by table; one that was adopted before is scrubbed
 //!        -> others relay to it what it had, stripe by stripe (brought) -> what does not come like that is mended place by place
 //! ```
 //!
@@ -21,7 +22,10 @@ use super::{
     pace::{MendListener, Pace},
     scrub::{Looking, ScrubOptions, ScrubReport},
 };
-use crate::{ClientError, Cluster};
+use crate::{
+    ClientError, Cluster,
+    limits::{CATALOG_ATTEMPTS_MAX, LOST_PART_PAUSE},
+};
 
 /// What was done for a table.
 #[derive(Debug, Clone)]
@@ -105,6 +109,13 @@ impl Cluster {
                     continue;
                 }
             };
+            // All tables are adopted before any is mended: from here on the node gives none of their places away.
+            if !candidate.is_here
+                && let Err(error) = self.adopt(node, map.definition.id).await
+            {
+                lost_or_left(node, name, error, &mut report)?;
+                continue;
+            }
             for stripes in &map.sets {
                 let place = stripes.set.streams.iter().position(|stream| stream.node == node);
                 pace.expect(place.map_or(0, |place| stripes.held_bytes(place)));
@@ -116,15 +127,13 @@ impl Cluster {
                 Ok(report_of) => {
                     report.tables.push(RebuiltTable { name, adopted: !is_here, report: report_of })
                 }
-                // Without the node itself nothing goes on; what is wrong with one table keeps no other from coming back.
-                Err(error) if error.is_node_lost() && error.node() == Some(node) => return Err(error),
-                Err(error) => report.left.push((name, error.to_string())),
+                Err(error) => lost_or_left(node, name, error, &mut report)?,
             }
         }
         Ok(report)
     }
 
-    /// A table's part, adopted if it is not here.
+    /// A table's part, which was adopted just now unless it was here before.
     async fn rebuild_part(
         &self,
         node: NodeId,
@@ -132,9 +141,6 @@ impl Cluster {
         options: &ScrubOptions,
         pace: &Pace<'_>,
     ) -> Result<ScrubReport, ClientError> {
-        if !is_here {
-            self.adopt(node, map.definition.id).await?;
-        }
         let before = pace.progress();
         let mut report = ScrubReport::default();
         let options = ScrubOptions { repair: true, equations: false, ..*options };
@@ -155,6 +161,32 @@ impl Cluster {
             survivor_bytes: after.survivor_bytes - before.survivor_bytes,
             ..after
         })
+    }
+
+    /// Refuses new data for nodes that have lost parts of protected tables: a node that has lost its folder
+    /// gives away the places where those parts belong, and they could never come back.
+    ///
+    /// A table that is being dropped looks the same for a moment, so two looks must agree.
+    ///
+    /// # Errors
+    /// [`ClientError::Unrebuilt`]; a lost or refusing node.
+    pub(crate) async fn refuse_unrebuilt(&self, nodes: &[NodeId]) -> Result<(), ClientError> {
+        let mut found = lost_part(&self.node_catalogs().await?, nodes);
+        for _ in 1..CATALOG_ATTEMPTS_MAX {
+            if found.is_none() {
+                return Ok(());
+            }
+            tokio::time::sleep(LOST_PART_PAUSE).await;
+            let again = lost_part(&self.node_catalogs().await?, nodes);
+            if again == found {
+                break;
+            }
+            found = again;
+        }
+        match found {
+            Some((node, _, table)) => Err(ClientError::Unrebuilt { node, table }),
+            None => Ok(()),
+        }
     }
 
     /// The published tables of which a node should have a part, as all nodes say that are there.
@@ -193,6 +225,35 @@ impl Cluster {
         self.give_map(node, table).await?;
         self.ask_done(node, Request::Adopt(Adopt { table })).await.map(drop)
     }
+}
+
+/// Without the node itself nothing goes on; what is wrong with one table keeps no other from coming back.
+fn lost_or_left(
+    node: NodeId,
+    table: String,
+    error: ClientError,
+    report: &mut RebuildReport,
+) -> Result<(), ClientError> {
+    if error.is_node_lost() && error.node() == Some(node) {
+        return Err(error);
+    }
+    report.left.push((table, error.to_string()));
+    Ok(())
+}
+
+/// A protected table that some node has published and one of these nodes has nothing of: that node, and the
+/// table's id and name.
+fn lost_part(catalogs: &[NodeCatalog], nodes: &[NodeId]) -> Option<(NodeId, TableId, String)> {
+    let committed = catalogs.iter().flat_map(|catalog| &catalog.tables).filter(|table| table.committed);
+    let mut protected = committed.map(|table| &table.definition).filter(|table| table.protection.is_some());
+    protected.find_map(|table| {
+        let has = |catalog: &NodeCatalog| catalog.tables.iter().any(|known| known.definition.id == table.id);
+        let mut theirs = catalogs
+            .iter()
+            .filter(|catalog| nodes.contains(&catalog.node) && table.nodes.contains(&catalog.node));
+        let without = theirs.find(|catalog| !has(catalog))?;
+        Some((without.node, table.id, table.name.clone()))
+    })
 }
 
 /// The tables that a node has published and none of its other nodes has, not even prepared. If some of those cannot be asked, only what a

@@ -8,14 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rackscan_client::{ClientError, Cluster, ScrubOptions, ScrubReport};
+use rackscan_client::{ClientError, Cluster, LoadSession, ScrubOptions, ScrubReport};
 use rackscan_format::{
     codec, ids::TableId, message::NodeCatalog, schema::Protection, segment::Extent, stripe_set::TableMap,
 };
 use tokio::sync::Notify;
 
 use crate::successors::succeed;
-use crate::support::{PATIENCE, Rack, definition, id, is_read, load, said, segment, table, wanted};
+use crate::support::{PATIENCE, Rack, append, definition, id, is_read, load, said, segment, table, wanted};
 
 const LOOK: ScrubOptions = ScrubOptions { repair: false, equations: true, bytes_per_second: None };
 const MEND: ScrubOptions = ScrubOptions { repair: true, equations: true, bytes_per_second: None };
@@ -354,6 +354,32 @@ async fn a_node_that_has_lost_its_folder_is_read_past_and_rebuilt_byte_by_byte()
     let whole = scrub(&other, 7, LOOK).await;
     assert!(whole.is_whole() && whole.rotten.count == 0 && whole.maps_lost.is_empty(), "{whole:?}");
     lying.is_there(&rack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_lost_its_folder_takes_no_new_table_before_it_is_rebuilt() {
+    let (mut rack, cluster, lying) = four().await;
+    let new = |id| definition(id, &rack.ids(), Some(Protection::TwoD));
+    let (early, late) = (new(8), new(9));
+    let begun = LoadSession::begin(&cluster, early).await.expect("all nodes have their parts");
+    lose(&mut rack, 2);
+    let refused = |error: &ClientError| match error {
+        ClientError::Unrebuilt { node, table } => *node == id(2) && table == "t7",
+        _ => false,
+    };
+    // A load that began before the folder was lost.
+    append(&begun, 0, &[1, 1]).await;
+    let error = begun.publish().await.unwrap_err();
+    assert!(refused(&error) || error.is_node_lost(), "{error}");
+    let cluster = rack.connect(0).await.unwrap();
+    let error = LoadSession::begin(&cluster, late.clone()).await.unwrap_err();
+    assert!(refused(&error), "{error}");
+    assert!(error.to_string().contains("rackscan rebuild"), "{error}");
+    let report = cluster.rebuild(id(2), &ScrubOptions::default(), &|_| {}).await.unwrap();
+    assert!(report.left.is_empty() && report.tables[0].report.is_whole(), "{report:?}");
+    load(&cluster, late, &[1, 1, 1, 1]).await;
+    lying.is_there(&rack);
+    assert_eq!(cluster.catalog().await.unwrap().tables.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
