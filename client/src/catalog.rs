@@ -148,11 +148,10 @@ impl Cluster {
         let unfinished = half_committed(&catalogs);
         if !unfinished.is_empty() {
             for (node, load) in unfinished {
-                tracing::info!(%node, table = %load, "completing a commit that was interrupted");
-                match self.ask_done(node, Request::CommitPublish { load }).await {
+                match self.complete_commit(node, load).await {
                     // The next answers leave it out, or do not come.
                     Err(error) if self.shared.away_max > 0 && error.is_node_lost() => {}
-                    done => drop(done?),
+                    done => done?,
                 }
             }
             (catalogs, away) = self.catalogs_there().await?;
@@ -290,7 +289,7 @@ fn has_lost_parts(catalogs: &[NodeCatalog]) -> bool {
 }
 
 /// Where a table that is committed somewhere else is only prepared.
-fn half_committed(catalogs: &[NodeCatalog]) -> Vec<(NodeId, TableId)> {
+pub(crate) fn half_committed(catalogs: &[NodeCatalog]) -> Vec<(NodeId, TableId)> {
     let tables =
         || catalogs.iter().flat_map(|catalog| catalog.tables.iter().map(|table| (catalog.node, table)));
     let committed: BTreeSet<TableId> =

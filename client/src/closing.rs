@@ -1,7 +1,7 @@
 //! How does a table stop taking writes before it is replaced or dropped?
 //!
 //! ```text
-//! look: which tables are published under the name
+//! look: which tables are published under the name  -> committed at some nodes only: complete that first
 //! close: a transaction writes a closing key at every participant  -> each refuses a PREPARE under the tables' keys from then on
 //! commit or drop, of exactly what was closed                      -> if another table is there by now: look again
 //! ```
@@ -12,12 +12,17 @@
 
 use std::collections::BTreeSet;
 
-use rackscan_format::{ids::TableId, message::NodeCatalog, row_key::table_prefix};
+use rackscan_format::{
+    ids::{NodeId, TableId},
+    message::{NodeCatalog, Request},
+    row_key::table_prefix,
+};
 use rackscan_ramp::{algorithm::Algorithm, closing::Closing, message::HomeId};
 
 use crate::{
-    ClientError, Cluster, Session, SessionOptions, TransactionError, limits::CLOSING_MEMORY_BYTES,
-    limits::SESSION_TIMEOUT_DEFAULT,
+    ClientError, Cluster, Session, SessionOptions, TransactionError,
+    catalog::half_committed,
+    limits::{CLOSING_MEMORY_BYTES, REPLACE_ATTEMPTS_MAX, SESSION_TIMEOUT_DEFAULT},
 };
 
 /// The tables that a node has published under a name.
@@ -27,6 +32,35 @@ pub(crate) fn published<'c>(catalog: &'c NodeCatalog, name: &'c str) -> impl Ite
 }
 
 impl Cluster {
+    /// What nodes have, once no table of this name is committed at some nodes and only prepared at others: such
+    /// commits are completed. A commit that arrives at a node later finds its table published or gone there, and
+    /// replaces nothing.
+    pub(crate) async fn completed_catalogs(&self, name: &str) -> Result<Vec<NodeCatalog>, ClientError> {
+        for _ in 0..REPLACE_ATTEMPTS_MAX {
+            let catalogs = self.node_catalogs().await?;
+            let ids: BTreeSet<TableId> =
+                catalogs.iter().flat_map(|catalog| published(catalog, name)).collect();
+            let mut unfinished = half_committed(&catalogs);
+            unfinished.retain(|(_, load)| ids.contains(load));
+            if unfinished.is_empty() {
+                return Ok(catalogs);
+            }
+            for (node, load) in unfinished {
+                self.complete_commit(node, load).await?;
+            }
+        }
+        Err(ClientError::AlwaysReplaced { table: name.to_owned(), attempts: REPLACE_ATTEMPTS_MAX })
+    }
+
+    /// Commits at a node what is committed at another one. Nothing is left to do if it was replaced or dropped meanwhile.
+    pub(crate) async fn complete_commit(&self, node: NodeId, load: TableId) -> Result<(), ClientError> {
+        tracing::info!(%node, table = %load, "completing a commit that was interrupted");
+        match self.ask_done(node, Request::CommitPublish { load }).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
     /// From its success on no participant takes a write to rows of these tables, which are published under `name`. Where nodes keep no keys nobody writes.
     pub(crate) async fn close_tables(
         &self,

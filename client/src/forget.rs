@@ -14,13 +14,24 @@ use rackscan_format::{
 
 use crate::{ClientError, Cluster, closing::published, limits::REPLACE_ATTEMPTS_MAX};
 
-/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the background: first at the node that would decide for it, after which nobody does. If that one has decided
-/// meanwhile it refuses, and nothing is forgotten.
+/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the
+/// background: first at the node that would decide for it, after which nobody does. Interrupted commits are
+/// completed before, and again if a load was committed meanwhile: what is only prepared after that was never
+/// committed.
 pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {
     let gives_way = |other: &TableDefinition| {
         other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
     };
-    forget_prepared(cluster, gives_way).await.map(drop)
+    for _ in 0..REPLACE_ATTEMPTS_MAX {
+        cluster.catalog().await?;
+        match forget_prepared(cluster, gives_way).await {
+            // The node has published it.
+            Err(error) if error.is_malformed() => {}
+            outcome => return outcome.map(drop),
+        }
+    }
+    let (table, attempts) = (wanted.name.clone(), REPLACE_ATTEMPTS_MAX);
+    Err(ClientError::AlwaysReplaced { table, attempts })
 }
 
 /// Forgets what is prepared and chosen, in the order that [`forget_left`] needs; of how many tables.
@@ -100,7 +111,7 @@ impl Cluster {
             return known.table(name).map(drop);
         }
         for _ in 0..REPLACE_ATTEMPTS_MAX {
-            let catalogs = self.node_catalogs().await?;
+            let catalogs = self.completed_catalogs(name).await?;
             let parts: Vec<(NodeId, TableId)> = catalogs
                 .iter()
                 .flat_map(|catalog| published(catalog, name).map(|table| (catalog.node, table)))

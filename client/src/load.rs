@@ -83,8 +83,6 @@ impl LoadSession {
             let known = cluster.nodes().map(|id| id.to_string()).collect::<Vec<_>>().join(", ");
             return Err(ClientError::UnknownNode { node: *node, known });
         }
-        // Completes interrupted commits first, so that what is only prepared after it was never committed.
-        cluster.catalog().await?;
         cluster.refuse_unrebuilt(&definition.nodes).await?;
         forget_left(cluster, &definition).await?;
         let (cluster, stored, sets) = (cluster.clone(), Mutex::default(), tokio::sync::Mutex::default());
@@ -333,6 +331,8 @@ impl LoadSession {
         for outcome in join_all(others).await {
             match outcome {
                 Ok(_) => committed += 1,
+                // Somebody has completed the commit there, and replaced or dropped the table since.
+                Err(error) if error.is_not_found() => committed += 1,
                 Err(error) => {
                     tracing::warn!(table = self.definition.name, %error, "published; the next reader completes the commit");
                     failed.get_or_insert(error);
@@ -391,7 +391,7 @@ impl LoadSession {
     /// Lets nobody write any more to what is published under the name of this load; which table that is at this node.
     async fn close_replaced(&self, first: NodeId) -> Result<Option<TableId>, ClientError> {
         let name = &self.definition.name;
-        let catalogs = self.cluster.node_catalogs().await?;
+        let catalogs = self.cluster.completed_catalogs(name).await?;
         let tables = catalogs.iter().flat_map(|catalog| published(catalog, name)).collect();
         self.cluster.close_tables(name, tables).await?;
         let mut decides = catalogs.iter().filter(|catalog| catalog.node == first);

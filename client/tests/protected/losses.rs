@@ -1,7 +1,7 @@
 //! Losses of nodes, before and after somebody has connected.
 
 use rackscan_client::{ClientError, LoadSession};
-use rackscan_format::schema::Protection;
+use rackscan_format::schema::{Protection, TableDefinition};
 
 use crate::support::{PATIENCE, Rack, append, are_back, definition, id, is_read, load, said, table, wanted};
 
@@ -201,4 +201,34 @@ async fn many_readers_of_lost_pages_with_the_least_memory_all_get_theirs() {
         let read = tokio::time::timeout(PATIENCE, reader).await;
         assert!(read.expect("nobody waits for ever").unwrap().0 > 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_that_race_under_one_name_leave_one_whole_table() {
+    let rack = Rack::new(3);
+    let cluster = rack.connect(0).await.unwrap();
+    let mut published = 0;
+    for round in 0..40 {
+        let (mut loads, mut publishing) = (Vec::new(), Vec::new());
+        for racer in 0..4 {
+            let definition = definition(100 + round * 4 + racer, &rack.ids(), None);
+            let definition = TableDefinition { name: "raced".to_owned(), ..definition };
+            let load = LoadSession::begin(&cluster, definition).await.expect("others give way");
+            append(&load, 0, &[1, 1, 1]).await;
+            // Some are prepared at the same time; others begin while some are being published.
+            if round % 2 == 0 { loads.push(load) } else { publishing.push(tokio::spawn(load.publish())) }
+        }
+        publishing.extend(loads.into_iter().map(|load| tokio::spawn(load.publish())));
+        if round % 4 < 2 {
+            // What is being published is dropped by somebody else, or is not there yet.
+            drop(cluster.drop_table("raced").await);
+        }
+        for load in publishing {
+            published += u32::from(load.await.expect("no panic").is_ok());
+        }
+        let catalog = cluster.catalog().await.unwrap();
+        let broken: Vec<String> = catalog.broken.iter().map(|broken| broken.error.to_string()).collect();
+        assert!(broken.is_empty(), "round {round}: {broken:?}");
+    }
+    assert!(published > 40, "{published} of 160 loads were published, expected several of each round");
 }
