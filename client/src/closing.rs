@@ -87,7 +87,7 @@ impl Cluster {
         let thread = std::thread::Builder::new().name("closing".to_owned()).spawn(close);
         thread.map_err(|source| ClientError::Os { action: "start a thread", source: source.into() })?;
         match outcome.await.map_err(|_| ClientError::Closed)?? {
-            Ok(()) | Err(TransactionError::NoHome { .. }) => Ok(()),
+            Ok(()) | Err(TransactionError::KeepsNoKeys { .. }) => Ok(()),
             Err(source) => Err(ClientError::NotClosed { table: name.to_owned(), source: Box::new(source) }),
         }
     }

@@ -16,10 +16,8 @@
 mod error;
 
 use std::{
-    fmt,
-    fs::{self, File},
-    io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fmt, fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -32,6 +30,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{
     config::{ClusterId, Config},
+    durable_file,
     error::StartError,
     folder_lock::{FolderLock, FolderLockError},
     home::log_files,
@@ -129,16 +128,6 @@ fn place(folder: &Path) -> Result<(PathBuf, u64, u64), IdentityError> {
     Ok((path, found.ino(), found.dev()))
 }
 
-/// Exchanges both files, so that the space of the earlier one is kept for the next; without an earlier one, or where the file system
-/// cannot exchange, the new one is renamed.
-fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
-    let exchange = rustix::fs::RenameFlags::EXCHANGE;
-    match rustix::fs::renameat_with(rustix::fs::CWD, new, rustix::fs::CWD, file, exchange) {
-        Ok(()) => Ok(()),
-        Err(_) => fs::rename(new, file),
-    }
-}
-
 impl IdentityFile {
     /// What is there; `None` in a folder that no node of this version has used, or that is not there.
     ///
@@ -215,20 +204,12 @@ impl IdentityFile {
 
     /// Makes the file durable.
     fn write(&self) -> Result<(), IdentityError> {
-        let (file, new) = (self.folder.join(NAME), self.folder.join(NAME_NEW));
+        let file = self.folder.join(NAME);
         let text = toml::to_string(&self.text)
             .map_err(|error| os(&file, "encoding it")(io::Error::other(error.to_string())))?;
         let text = [HEAD, &text].concat();
-        // Over what is there: on a disk that is full by now the file is written as it was before.
-        let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&new);
-        let written = opened.and_then(|mut opened| {
-            opened.write_all(text.as_bytes())?;
-            opened.set_len(text.len() as u64)?;
-            opened.sync_all()
-        });
-        written.map_err(os(&new, "writing it"))?;
-        let replaced = put_in_place(&new, &file).and_then(|()| File::open(&self.folder)?.sync_all());
-        replaced.map_err(os(&file, "putting it in place"))
+        durable_file::replace(&self.folder, NAME_NEW, NAME, text.as_bytes())
+            .map_err(os(&file, "replacing it"))
     }
 
     /// What is told to clients and peers.

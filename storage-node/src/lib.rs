@@ -37,6 +37,7 @@ mod cache;
 mod config;
 mod copies;
 mod cpu_share;
+mod durable_file;
 mod error;
 mod folder_lock;
 mod home;

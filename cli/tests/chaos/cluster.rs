@@ -160,6 +160,8 @@ impl Cluster {
         if self.nodes[node].child.is_some() {
             return;
         }
+        // With another list of nodes it refuses to start, which is a promise of its own.
+        self.restore_members();
         let log = File::options().create(true).append(true).open(self.log_of(node)).expect("a log");
         let _ = fs::remove_file(self.folder.join(format!("node{node}.socket")));
         let namespace = self.network.as_ref().map(|network| network.node(node));

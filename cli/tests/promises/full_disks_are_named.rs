@@ -1,7 +1,10 @@
 //! On a full disk writes are refused with the node and what to do, nothing is in doubt, and they go
 //! on when there is space.
 
-use super::{disk::Disk, support::Data};
+use super::{
+    disk::Disk,
+    support::{Data, kill, pids},
+};
 use std::time::{Duration, Instant};
 
 /// Nothing here takes a tenth of it, on a slow and busy machine.
@@ -37,6 +40,10 @@ fn writes_on_a_full_disk_are_refused_with_its_node_and_go_on_when_there_is_space
     // What was acknowledged is there, and all of one transaction.
     assert_eq!(data.run("kv get before").succeeds().trim(), "1");
     let one = ["sql", "select count(distinct v) as n, count(*) as m from t", "--format", "csv"];
+    assert_eq!(data.run_words(&one, "").succeeds().lines().nth(1), Some("1,4000"));
+    // A node that is killed starts on the full disk.
+    kill(pids(data)[1]);
+    data.run("cluster start").succeeds();
     assert_eq!(data.run_words(&one, "").succeeds().lines().nth(1), Some("1,4000"));
     disk.empty();
     let deadline = Instant::now() + TIME_MAX;

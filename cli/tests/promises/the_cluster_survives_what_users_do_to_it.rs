@@ -133,3 +133,17 @@ fn what_a_replaced_table_took_is_given_back_to_the_filesystem() {
     assert!(taken_bytes() < once + once / 2, "{} bytes taken by one table of {once}", taken_bytes());
     assert!(data.run("query q06 --placement local").succeeds().contains("1193053.2253"));
 }
+
+#[test]
+fn a_node_that_is_configured_to_keep_no_keys_refuses_to_hide_the_ones_that_were_written() {
+    let data = Data::new("no-memory-for-keys");
+    data.run("kv put k1 v1").succeeds();
+    let file = data.path().join("data/cluster.toml");
+    let whole = std::fs::read_to_string(&file).expect("the file is there");
+    let without = whole.replace("transactions = \"64MiB\"", "transactions = \"0\"");
+    assert_ne!(without, whole);
+    std::fs::write(&file, without).expect("the file can be written");
+    data.run("kv get k1").fails(1, &["transactions.log", "with written keys and rows", "`transactions`"]);
+    std::fs::write(&file, whole).expect("the file can be written");
+    assert_eq!(data.run("kv get k1").succeeds().trim(), "v1");
+}

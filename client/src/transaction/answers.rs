@@ -79,7 +79,8 @@ impl Session {
 
     fn opened(&mut self, at: usize, region: Option<HomeRegion>) {
         let Some(HomeRegion { slots, feed, life }) = region else {
-            self.no_home(at, "it keeps no keys: give it memory for them in its configuration");
+            let home = self.homes[at].id;
+            self.refuses_to_open(at, TransactionError::KeepsNoKeys { home });
             return;
         };
         let mapped = slots.and_then(|slots| self.lines.map(at, slots));
@@ -93,9 +94,14 @@ impl Session {
     }
 
     fn no_home(&mut self, at: usize, reason: &str) {
+        let (home, reason) = (self.homes[at].id, reason.to_owned());
+        self.refuses_to_open(at, TransactionError::NoHome { home, reason });
+    }
+
+    fn refuses_to_open(&mut self, at: usize, refusal: TransactionError) {
         let home = &mut self.homes[at];
         home.is_opening = false;
-        home.refusal.get_or_insert(reason.to_owned());
+        home.refusal.get_or_insert(refusal);
     }
 
     fn take_replies(&mut self, at: usize, asked: &Asked, replies: Vec<Reply>) {

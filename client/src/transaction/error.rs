@@ -142,7 +142,13 @@ pub enum TransactionError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// The node has no home of transactions, or none for another reader.
+    /// The node is configured to have no home of transactions: nobody can have written keys or rows there.
+    #[error("{home} keeps no keys: give its node memory for them in its configuration")]
+    KeepsNoKeys {
+        /// The node.
+        home: HomeId,
+    },
+    /// The home does not take this transaction now, or has no room for another reader.
     #[error("{home} takes no transactions: {reason}")]
     NoHome {
         /// The node.

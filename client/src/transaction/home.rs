@@ -103,7 +103,7 @@ pub(super) struct Home {
     /// Whether it has given one on this connection: it is there, and its newest stamp is known.
     pub(super) is_known: bool,
     /// Why there is no lease, if the home said so.
-    pub(super) refusal: Option<String>,
+    pub(super) refusal: Option<super::TransactionError>,
     /// Whether its memory or a lease is asked for.
     pub(super) is_opening: bool,
     /// The last epoch that it told.

@@ -253,8 +253,8 @@ impl Session {
                     }
                     return Err(self.unavailable(*home, reason.to_owned()));
                 }
-                if let Some(reason) = self.homes[at].refusal.take() {
-                    return Err(TransactionError::NoHome { home: *home, reason });
+                if let Some(refusal) = self.homes[at].refusal.take() {
+                    return Err(refusal);
                 }
                 if !self.is_ready(at) {
                     missing.push(*home);

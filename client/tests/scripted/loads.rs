@@ -398,6 +398,24 @@ async fn a_load_whose_commit_is_on_its_way_is_committed_everywhere_before_anothe
 }
 
 #[tokio::test]
+async fn a_table_is_not_replaced_while_a_node_that_keeps_keys_refuses_to_close_it() {
+    let folder = folder();
+    let nodes = nodes(&folder, |request| {
+        let definition = TableDefinition { id: TableId(6), ..definition() };
+        let table = NodeTable { definition, committed: true, segments: Vec::new(), sets: Vec::new() };
+        match request {
+            Request::Catalog { .. } => Some(catalog(NODE, vec![table])),
+            Request::OpenHome => Some(Act::Refuse(RefusalCode::Full, 0)),
+            _ => None,
+        }
+    });
+    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
+    let error = LoadSession::begin(&cluster, definition()).await.unwrap().publish().await.unwrap_err();
+    assert!(matches!(error, ClientError::NotClosed { .. }), "{error}");
+    assert_eq!(seen(&nodes[0], 2).last().map(String::as_str), Some("AbortLoad"));
+}
+
+#[tokio::test]
 async fn a_table_is_dropped_by_name_and_an_unknown_name_is_an_error() {
     let folder = folder();
     let mut is_there = true;

@@ -189,7 +189,7 @@ impl Changes {
                 }
                 Ok(followed.take(tables, read))
             }
-            Err(FollowError::NoFeed { .. } | FollowError::Home(TransactionError::NoHome { .. })) => {
+            Err(FollowError::Home(TransactionError::KeepsNoKeys { .. })) => {
                 followed.is_unchangeable = true;
                 Ok(followed.take_unchangeable(tables, read))
             }

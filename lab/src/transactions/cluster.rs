@@ -79,7 +79,7 @@ fn failure(error: &TransactionError) -> Failure {
         TransactionError::TimedOut { .. } => "timed out",
         TransactionError::Changing { .. } => "range changes",
         TransactionError::Keys(_) | TransactionError::TooLarge { .. } => "too large",
-        TransactionError::NoHome { .. } => "no home",
+        TransactionError::KeepsNoKeys { .. } | TransactionError::NoHome { .. } => "no home",
     };
     // A session goes on: it connects to nodes again by itself.
     Failure { kind, why: error.to_string(), session_over: false }

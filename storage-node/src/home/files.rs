@@ -48,8 +48,8 @@ use super::{
     writer::{LogThread, number_of, random, salt},
 };
 use crate::{
-    config::Config, copies::GenerationFile, error::StartError, lifecycle::Lifecycle, limits::LOG_CUT_BYTES,
-    mailbox::Mailbox, memory_plan::HomePlan, metrics::Metrics,
+    config::Config, copies::GenerationFile, durable_file, error::StartError, lifecycle::Lifecycle,
+    limits::LOG_CUT_BYTES, mailbox::Mailbox, memory_plan::HomePlan, metrics::Metrics,
 };
 
 const LOG: &str = "transactions.log";
@@ -103,6 +103,18 @@ pub enum HomeFileError {
         file: PathBuf,
         /// What was found.
         reason: String,
+    },
+    /// Keys were written, and the node is configured to keep none: whoever reads would not see them.
+    #[error(
+        "{file}: a file of {bytes} bytes with written keys and rows, and the configuration gives no memory for them: \
+         set `transactions` above 0, or move the file away to begin without what it holds",
+        file = file.display()
+    )]
+    NoMemory {
+        /// The log's file.
+        file: PathBuf,
+        /// Its length.
+        bytes: u64,
     },
     /// Not the number of a life.
     #[error("{file}: {source}; remove it: the count then begins at a random number", file = file.display())]
@@ -175,10 +187,12 @@ pub(crate) fn open(
     let folder = &config.data_dir;
     let path = folder.join(LOG);
     let Some(plan) = plan else {
-        if path.exists() {
-            tracing::warn!(file = %path.display(), "a log of transactions is left alone: the node keeps no keys");
-        }
-        return Ok(None);
+        return match path.metadata() {
+            Ok(found) if found.len() > LOG_HEADER_BYTES as u64 => {
+                Err(HomeFileError::NoMemory { file: path, bytes: found.len() }.into())
+            }
+            _ => Ok(None),
+        };
     };
     metrics.memory_taken(plan.bytes());
     let allocate = |bytes| Region::allocate(bytes).map_err(|error: RegionError| StartError::Region(error));
@@ -365,7 +379,7 @@ fn next_life(folder: &Path) -> Result<u64, HomeFileError> {
     let life = life.max(1);
     let sealed = codec::seal(Envelope::HomeLife, &life);
     let sealed = sealed.map_err(|source| HomeFileError::Life { file: file.clone(), source })?;
-    replace(folder, LIFE_NEW, LIFE, &sealed).map_err(os(&file, "writing it"))?;
+    durable_file::replace(folder, LIFE_NEW, LIFE, &sealed).map_err(os(&file, "writing it"))?;
     Ok(life)
 }
 
@@ -383,16 +397,13 @@ fn make(folder: &Path, path: &Path) -> Result<(), HomeFileError> {
     }
     let salt = salt().map_err(os(path, "drawing a number"))?;
     let (header, _) = Tail::header(0, salt);
-    replace(folder, LOG_NEW, LOG, &header).map_err(os(path, "making it"))
-}
-
-/// Puts a file in the place of another one, durably.
-fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(folder.join(new))?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(folder.join(new), folder.join(name))?;
-    File::open(folder)?.sync_all()
+    let made = File::create(folder.join(LOG_NEW)).and_then(|mut new| {
+        new.write_all(&header)?;
+        new.sync_all()?;
+        fs::rename(folder.join(LOG_NEW), path)?;
+        File::open(folder)?.sync_all()
+    });
+    made.map_err(os(path, "making it"))
 }
 
 type Read = (Store<RegionSlots>, Tail, Option<Cut>);
