@@ -408,6 +408,8 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::Transact { .. } => "transact",
         Request::KeepLog(_) => "keep log",
         Request::AcceptLoss => "accept loss",
+        Request::HoldTables(_) => "hold tables",
+        Request::ReleaseTables(_) => "release tables",
         Request::CopyOfLog(_) => "copy of log",
         Request::Stop => "stop",
     }

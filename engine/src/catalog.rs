@@ -31,7 +31,7 @@ use rackscan_delta::{
     layer::{Layer, LayerFault},
     replica::Replica,
 };
-use rackscan_format::{derived::DerivedKind, ids::TableId};
+use rackscan_format::{derived::DerivedKind, ids::TableId, schema::TableDefinition};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, RwLock},
@@ -74,7 +74,23 @@ pub(crate) enum Known {
     View(Arc<MaterializedView>),
 }
 
+impl Moment {
+    /// What nodes have published: tables, and what is stored to derive things of them.
+    pub(crate) fn definitions(&self) -> Vec<Arc<TableDefinition>> {
+        let tables = self.stored.values().chain(self.bases.values()).filter_map(Known::table);
+        tables.map(|table| Arc::clone(table.definition())).collect()
+    }
+}
+
 impl Known {
+    /// What its nodes have published.
+    pub(crate) fn definition(&self) -> Option<&Arc<TableDefinition>> {
+        match self {
+            Self::View(view) => Some(view.base().definition()),
+            _ => self.table().map(|table| table.definition()),
+        }
+    }
+
     fn table(&self) -> Option<&Arc<Table>> {
         match self {
             Self::Whole(table) | Self::Unreadable(table, _) => Some(table),

@@ -23,6 +23,7 @@ mod deriving;
 mod error;
 mod exec;
 mod explain;
+mod functions;
 mod indexing;
 mod limits;
 mod narrowing;

@@ -112,6 +112,12 @@ pub(crate) const SEALED_ATTEMPTS_MAX: usize = 16;
 /// Pages read past caches that are remembered, by segment and columns.
 pub(crate) const REPEATS_MAX: usize = 1 << 16;
 
+/// How long a query runs before it holds its tables: well below the time in which two flushes of a table follow
+/// each other.
+pub(crate) const HOLD_AFTER: Duration = Duration::from_millis(100);
+/// How often a transaction tries to hold the tables that it begins with.
+pub(crate) const HOLD_ATTEMPTS_MAX: u32 = 8;
+
 const _: () = assert!(CHANGES_MEMORY_BYTES >= SESSION_MEMORY_BYTES_MIN);
 const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT <= SEGMENTS_FOR_NODES_MAX);
 const _: () = assert!(SEGMENTS_FOR_NODES_MAX <= SEGMENTS_IN_FLIGHT_MAX);

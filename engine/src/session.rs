@@ -14,6 +14,7 @@ mod answers;
 mod changing;
 mod committing;
 mod deriving;
+mod holding;
 mod sealed;
 mod seen;
 mod state;
@@ -35,6 +36,7 @@ use crate::{
     table::{TableDescription, TableInfo},
     trace::TraceSink,
 };
+use chrono::{DateTime, Utc};
 use datafusion::{
     arrow::{array::RecordBatch, datatypes::SchemaRef},
     execution::{SendableRecordBatchStream, SessionState},
@@ -44,6 +46,7 @@ use datafusion::{
 };
 use futures::TryStreamExt;
 use rackscan_client::{Cluster, LocalDevices};
+use rackscan_format::schema::TableDefinition;
 use rackscan_planner::{Calibration, Policy};
 use std::{
     sync::{
@@ -55,6 +58,7 @@ use std::{
 use tracing::Instrument;
 
 pub use changing::{OneStatement, SqlSession};
+use holding::HeldLater;
 use seen::{Seen, is_missing, views_among};
 use state::context;
 pub(crate) use state::session_state;
@@ -114,14 +118,15 @@ struct Planned {
     started: Instant,
     planning: Duration,
     unheard: Option<String>,
+    held: Option<HeldLater>,
 }
 
 impl Planned {
     fn start(self) -> Result<QueryStream, EngineError> {
-        let Self { plan, state, span, started, planning, unheard } = self;
+        let Self { plan, state, span, started, planning, unheard, held } = self;
         let stream =
             execute_stream(Arc::clone(&plan), state.task_ctx()).map_err(EngineError::from_datafusion)?;
-        Ok(QueryStream { schema: plan.schema(), stream, plan, span, started, planning, unheard })
+        Ok(QueryStream { schema: plan.schema(), stream, plan, span, started, planning, unheard, _held: held })
     }
 }
 
@@ -175,6 +180,7 @@ pub struct QueryStream {
     started: Instant,
     planning: Duration,
     unheard: Option<String>,
+    _held: Option<HeldLater>,
 }
 
 impl QueryStream {
@@ -390,9 +396,13 @@ impl Engine {
         let query = self.queries.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("query", query, %policy);
         let unheard = seen.unheard.clone();
-        let mut told = self.state_for(policy, &span, Bounds::Told);
+        let time = seen.time;
+        let mut told = self.state_for(policy, time, &span, Bounds::Told);
+        let mut held = None;
         let (plan, state) = async {
-            let logical = self.logical_plan(&mut told, statement, seen).await?;
+            let (is_fixed, (logical, tables)) =
+                (seen.is_fixed, self.logical_plan(&mut told, statement, seen).await?);
+            held = (!is_fixed).then(|| HeldLater::of(&self.cluster, tables));
             // An INSERT is planned as the rows that it is about.
             let logical = match logical {
                 LogicalPlan::Dml(insert) => Arc::unwrap_or_clone(insert.input),
@@ -402,18 +412,26 @@ impl Engine {
                 return Ok((plan, told));
             }
             // DataFusion estimates filters by the bounds of columns, and fails where a bound cannot be cast though every row can.
-            let mut withheld = self.state_for(policy, &span, Bounds::Withheld);
+            let mut withheld = self.state_for(policy, time, &span, Bounds::Withheld);
             withheld.register_catalog_list(Arc::clone(told.catalog_list()));
             let plan = withheld.create_physical_plan(&logical).await;
             plan.map(|plan| (plan, withheld)).map_err(EngineError::from_datafusion)
         }
         .instrument(span.clone())
         .await?;
-        Ok(Planned { plan, state, span, started, planning: started.elapsed(), unheard })
+        Ok(Planned { plan, state, span, started, planning: started.elapsed(), unheard, held })
     }
 
-    fn state_for(&self, policy: Policy, span: &tracing::Span, bounds: Bounds) -> SessionState {
+    fn state_for(
+        &self,
+        policy: Policy,
+        time: DateTime<Utc>,
+        span: &tracing::Span,
+        bounds: Bounds,
+    ) -> SessionState {
         let mut state = self.state.clone();
+        state.mark_start_execution();
+        state.execution_props_mut().query_execution_start_time = Some(time);
         state.config_mut().set_extension(Arc::new(QueryContext {
             policy,
             bounds,
@@ -429,7 +447,7 @@ impl Engine {
         state: &mut SessionState,
         statement: Statement,
         mut seen: Seen,
-    ) -> Result<LogicalPlan, EngineError> {
+    ) -> Result<(LogicalPlan, Vec<Arc<TableDefinition>>), EngineError> {
         let references = state.resolve_table_references(&statement).map_err(EngineError::from_datafusion)?;
         if !seen.is_fixed && references.iter().any(|reference| is_missing(reference, &seen.view)) {
             // It may have been loaded since the catalog was read.
@@ -445,9 +463,12 @@ impl Engine {
             (seen.view, seen.sums) = (Arc::clone(&moment.view), Some(sums));
         }
         let Seen { view, placed, sums, .. } = seen;
+        let read = references.iter().filter_map(|reference| view.get(reference.table())?.definition());
+        let read = read.map(Arc::clone).collect();
         let tables = StatementTables::catalog(view, placed, sums.unwrap_or_default(), (CATALOG, SCHEMA));
         state.register_catalog_list(tables.map_err(EngineError::from_datafusion)?);
-        state.statement_to_plan(statement).await.map_err(EngineError::from_datafusion)
+        let plan = state.statement_to_plan(statement).await.map_err(EngineError::from_datafusion)?;
+        Ok((plan, read))
     }
 
     fn unknown_table(&self, name: &str) -> EngineError {

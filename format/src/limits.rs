@@ -38,6 +38,8 @@ pub const NODE_DEVICES_MAX: usize = 64;
 pub const NODE_RELAYS_MAX: usize = 4;
 /// Nodes of a cluster.
 pub const CLUSTER_NODES_MAX: usize = 256;
+/// Tables of one hold: with them a request fits in a message.
+pub const HELD_TABLES_MAX: usize = 512;
 
 /// Nodes of a protected table: as many as a stripe may have.
 pub const PROTECTED_NODES_MAX: usize = 64;

@@ -15,6 +15,7 @@ mod bounds;
 mod bridge;
 mod copies;
 mod cost;
+mod hold;
 mod identity;
 mod mend;
 mod page_read;
@@ -28,6 +29,7 @@ mod transact;
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
 pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogGeneration, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
+pub use hold::HoldTables;
 pub use identity::{FolderIdentity, STARTS_KEPT, SeenStart, Start, StartHistory};
 pub use mend::{Adopt, Mend, Verified, Verify};
 pub use page_read::PageRead;
@@ -56,7 +58,7 @@ pub use cache::{CachePlace, CacheRegion, CacheStatus};
 
 /// The version of everything in this file and of the programs and directories inside. It stands in front of each
 /// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 15;
+pub const PROTOCOL_VERSION: u16 = 16;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -261,6 +263,11 @@ pub enum Request {
     },
     /// A person lets the node go on with its log's newest replica that can be reached, whatever is missing. [`Answer::Done`]; else [`RefusalCode::NotFound`].
     AcceptLoss,
+    /// Keep what these tables have here until the hold is released or this connection ends, also if they are replaced
+    /// or dropped. [`Answer::Done`]; [`RefusalCode::Replaced`] if one is not published here.
+    HoldTables(HoldTables),
+    /// The hold of this number is not needed any more. [`Answer::Done`], also when unknown.
+    ReleaseTables(u64),
 }
 
 /// What a node answers.

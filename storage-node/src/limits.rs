@@ -142,6 +142,8 @@ pub const RESULT_BYTES_MAX: u64 = 64 << 20;
 pub const PROGRAMS_KEPT_MAX: usize = 64;
 /// Bytes of key filters kept with them: those of one program at least.
 pub const PROGRAM_FILTERS_BYTES_MAX: usize = 8 << 20;
+/// Holds of tables, by transactions and long queries.
+pub const HOLDS_MAX: usize = 4096;
 /// Loads in progress.
 pub const LOADS_MAX: usize = 64;
 /// Aborted loads whose ids are remembered, so that nothing of them that comes late is taken: many more than there are at a time.

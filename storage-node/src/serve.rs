@@ -16,7 +16,7 @@ use crate::{
     bridge::Core,
     metrics::Metrics,
     request::{
-        append, cache, catalog, copy_of_log, drop, echo, fetch, home, keep, keep_log, keep_map, posts,
+        append, cache, catalog, copy_of_log, drop, echo, fetch, hold, home, keep, keep_log, keep_map, posts,
         process, publish, raw, reserve_parity, status, stop, transact, verify,
     },
     task::{Place, Work},
@@ -95,6 +95,8 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::CopyOfLog(request) => copy_of_log::start(core, request),
         Request::Stop => stop::start(),
         Request::AcceptLoss => home::accept_loss(core),
+        Request::HoldTables(request) => hold::hold(core, place, &request),
+        Request::ReleaseTables(hold) => hold::release(core, hold),
     }
 }
 
@@ -133,6 +135,8 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::CopyOfLog(_) => ("copy of log", None, None),
         Request::Stop => ("stop", None, None),
         Request::AcceptLoss => ("accept loss", None, None),
+        Request::HoldTables(_) => ("hold tables", None, None),
+        Request::ReleaseTables(_) => ("release tables", None, None),
     };
     let counter: fn(&Metrics) -> &AtomicU64 = match request {
         Request::Fetch { .. } => |metrics| &metrics.fetch_requests,

@@ -205,19 +205,21 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until clients and other nodes take a node that listens for what it is.
-    pub(crate) fn wait_until_up(&mut self, node: usize) -> Result<(), String> {
+    /// Waits until a node that listens has met the others: they keep replicas of its log, and it of theirs.
+    pub(crate) fn wait_until_met(&mut self, node: usize) -> Result<(), String> {
         let deadline = Instant::now() + START_TIME_MAX;
         let words = ["cluster", "status", "--format", "ndjson"].map(str::to_owned);
         loop {
             self.check_runs(node)?;
             let out = self.reach().run(&words, None, None).out;
             let rows = out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-            if rows.into_iter().any(|row| row["node"] == node && row["state"] == "up") {
+            let rows: Vec<serde_json::Value> = rows.collect();
+            let has_met = |row: &serde_json::Value| row["state"] == "up" && row["log copies"] == 2;
+            if rows.len() == self.nodes.len() && rows.iter().all(has_met) {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(format!("node {node} is not up after {START_TIME_MAX:?}: {out}"));
+                return Err(format!("node {node} has not met the others after {START_TIME_MAX:?}: {out}"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

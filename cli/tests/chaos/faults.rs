@@ -98,6 +98,8 @@ impl Running<'_> {
                 }
             }
             Fault::Alone => self.lose_alone(victims[0], random),
+            // Of a folder that was deleted nothing can be copied.
+            Fault::Restore if self.to_rebuild.contains(&victims[0]) => {}
             Fault::Restore => {
                 let node = victims[0];
                 self.cluster.kill(node);
@@ -219,16 +221,15 @@ impl Running<'_> {
         self.start()
     }
 
-    /// Starts a node with an older folder. It refuses, if others have seen a later start of it;
-    /// then
-    /// its folder is removed, as `rackscan rebuild` does on the node's host.
+    /// Starts a node with an older folder. It refuses, if others have seen a later start of it; then its folder is
+    /// removed, as `rackscan rebuild` does on the node's host.
     fn replace_outdated(&mut self, node: usize) -> Result<(), String> {
         let others = (0..self.cluster.nodes.len()).filter(|other| *other != node);
         others.clone().for_each(|other| self.cluster.start(other));
         others.clone().try_for_each(|other| self.cluster.wait_until_ready(other))?;
         self.cluster.start(node);
         // It may listen for a moment, until another node tells it.
-        let outcome = self.cluster.wait_until_ready(node).and_then(|()| self.cluster.wait_until_up(node));
+        let outcome = self.cluster.wait_until_ready(node).and_then(|()| self.cluster.wait_until_met(node));
         match outcome {
             Err(refusal) if refusal.contains("the folder is outdated") => {
                 self.log(&refusal);

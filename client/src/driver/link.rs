@@ -458,6 +458,8 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::CommitInPlace { .. }
         | Request::AbortLoad { .. }
         | Request::Drop { .. }
+        | Request::HoldTables(_)
+        | Request::ReleaseTables(_)
         | Request::Stop => (None, None, &mut []),
     };
     let beside = parcel.and_then(|parcel| match parcel {

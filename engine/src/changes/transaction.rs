@@ -20,9 +20,12 @@ use crate::{
     catalog::{Known, Moment, View},
     deriving::Sums,
     error::EngineError,
+    functions,
     limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ITEMS_MAX, TRANSACTION_ROWS_MAX},
     table::Table,
 };
+use chrono::{DateTime, Utc};
+use rackscan_client::TablesHold;
 use rackscan_delta::{
     identity::RowIdentity,
     layer::Layer,
@@ -67,7 +70,11 @@ const PENDING: Stamp = Stamp { time: u64::MAX, client: ClientId(u32::MAX) };
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction {
     care: Care,
+    /// When it began.
+    time: DateTime<Utc>,
     moment: Arc<Moment>,
+    /// Keeps the segments of these tables where they are.
+    _hold: Option<Arc<TablesHold>>,
     /// Tables as its statements see them.
     view: Arc<View>,
     /// What changed rows add to views at its moment.
@@ -135,7 +142,9 @@ impl Transaction {
         let view = Arc::clone(&moment.view);
         Self {
             care,
+            time: functions::time(),
             moment,
+            _hold: None,
             view,
             sums,
             written: BTreeMap::new(),
@@ -143,6 +152,16 @@ impl Transaction {
             rows: 0,
             bytes: 0,
         }
+    }
+
+    /// What it reads stays where it is, as long as there is a hold of its tables.
+    pub(crate) fn holding(self, hold: Option<TablesHold>) -> Self {
+        Self { _hold: hold.map(Arc::new), ..self }
+    }
+
+    /// The time of all its statements.
+    pub(crate) fn time(&self) -> DateTime<Utc> {
+        self.time
     }
 
     /// Whether statements have to say what the rows were that they change.

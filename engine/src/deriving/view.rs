@@ -61,6 +61,11 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// What segments add up to.
+    pub(crate) fn base(&self) -> &Arc<Table> {
+        &self.base
+    }
+
     /// The view that is derived so from a table; `None` if that is something else.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use super::{
     Engine, QueryOutcome, Seen,
     answers::{counted, formatted, lines, said},
     committing::pause_after,
+    holding::held,
     statement::{Parsed, classify},
 };
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
         old_columns, quoted,
     },
     error::EngineError,
-    limits::{CONFLICT_ATTEMPTS_MAX, QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
+    limits::{CONFLICT_ATTEMPTS_MAX, HOLD_ATTEMPTS_MAX, QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
@@ -67,6 +68,22 @@ impl SqlSession {
 pub struct OneStatement(Statement);
 
 impl Engine {
+    /// A transaction of this moment. Its tables are held, so that flushes take nothing from it that it may read; if
+    /// they are replaced all the time it goes without.
+    async fn begin(&self, isolation: Isolation) -> Result<Transaction, EngineError> {
+        self.now().await?;
+        for attempt in 0.. {
+            let care = Care { isolation, outlives_flushes: true, guards: self.changes.guards() };
+            let (moment, sums) = self.changes.sums(&self.tables, None).await?;
+            let hold = held(&self.cluster, &moment.definitions()).await;
+            if hold.is_some() || attempt == HOLD_ATTEMPTS_MAX {
+                return Ok(Transaction::at(moment, sums, care).holding(hold));
+            }
+            self.refresh().await?;
+        }
+        unreachable!("the last attempt returns")
+    }
+
     /// The statements of a text, in order. None of them has been done.
     ///
     /// # Errors
@@ -127,11 +144,7 @@ impl Engine {
             }),
             Parsed::Derive(statement) => self.derive(&statement, started).await,
             Parsed::Begin => {
-                self.now().await?;
-                let (isolation, guards) = (session.isolation, self.changes.guards());
-                let care = Care { isolation, outlives_flushes: true, guards };
-                let (moment, sums) = self.changes.sums(&self.tables, None).await?;
-                session.open = Some(Transaction::at(moment, sums, care));
+                session.open = Some(self.begin(session.isolation).await?);
                 Ok(said("begun", started))
             }
             Parsed::Commit => {
@@ -354,7 +367,7 @@ impl Engine {
 /// What a statement of a transaction sees.
 fn seen_by(transaction: &mut Transaction) -> Seen {
     let (sums, written) = (Some(Arc::clone(transaction.sums())), transaction.tables());
-    Seen { is_fixed: true, sums, written, ..Seen::of(transaction.view()) }
+    Seen { is_fixed: true, time: transaction.time(), sums, written, ..Seen::of(transaction.view()) }
 }
 
 /// What becomes of the rows that a statement's query has found.

@@ -7,7 +7,9 @@ use crate::{
     catalog::{Known, View},
     deriving::Sums,
     error::EngineError,
+    functions,
 };
+use chrono::{DateTime, Utc};
 use datafusion::common::TableReference;
 use rackscan_format::ids::TableId;
 use std::{collections::BTreeSet, sync::Arc};
@@ -19,6 +21,8 @@ pub(super) struct Seen {
     pub(super) placed: Option<String>,
     /// Whether it sees these and no newer ones: they are those of a transaction.
     pub(super) is_fixed: bool,
+    /// Its time: that of the transaction, if it is in one.
+    pub(super) time: DateTime<Utc>,
     /// Why what has changed lately may be missing.
     pub(super) unheard: Option<String>,
     /// What changed rows add to views, at the moment of the view; of a statement in no transaction it is asked for when it is known to need it.
@@ -30,7 +34,15 @@ pub(super) struct Seen {
 impl Seen {
     /// Tables as they are.
     pub(super) fn of(view: Arc<View>) -> Self {
-        Self { view, placed: None, is_fixed: false, unheard: None, sums: None, written: BTreeSet::new() }
+        Self {
+            view,
+            placed: None,
+            is_fixed: false,
+            time: functions::time(),
+            unheard: None,
+            sums: None,
+            written: BTreeSet::new(),
+        }
     }
 }
 

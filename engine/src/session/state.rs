@@ -7,6 +7,7 @@ use super::{BATCH_ROWS, CATALOG, EngineOptions, SCHEMA};
 use crate::{
     error::EngineError,
     exec::{Bounds, Loads, QueryContext},
+    functions::functions,
     limits::SEGMENTS_IN_FLIGHT_MAX,
     rules::{
         ColumnFirst, CommonAggregateRule, FloatComparison, KeyFilterRule, PartialAggregateRule,
@@ -14,7 +15,7 @@ use crate::{
     },
 };
 use datafusion::{
-    execution::{SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder},
+    execution::{FunctionRegistry, SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder},
     optimizer::{Analyzer, AnalyzerRule},
     prelude::SessionConfig,
 };
@@ -45,7 +46,7 @@ pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, Eng
     let mut analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
         vec![Arc::new(FloatComparison), Arc::new(ColumnFirst)];
     analyzer_rules.extend(Analyzer::new().rules);
-    Ok(SessionStateBuilder::new()
+    let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
@@ -54,7 +55,11 @@ pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, Eng
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
         .with_physical_optimizer_rule(Arc::new(CommonAggregateRule))
-        .build())
+        .build();
+    for function in functions() {
+        state.register_udf(function).map_err(EngineError::from_datafusion)?;
+    }
+    Ok(state)
 }
 
 /// What scans know that are of no query of a user's.

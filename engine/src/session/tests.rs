@@ -110,7 +110,7 @@ fn start_node(node: u16, data: &Path, sockets: &Path) -> Outcome<NodeHandle> {
 
 /// All rows of a table as the snapshot has them, with the number of each row's place behind its columns, by place.
 async fn placed_rows(engine: &Engine, snapshot: &Arc<TableSnapshot>, policy: Policy) -> Outcome<RecordBatch> {
-    let state = engine.state_for(policy, &tracing::Span::none(), Bounds::Told);
+    let state = engine.state_for(policy, chrono::Utc::now(), &tracing::Span::none(), Bounds::Told);
     let query = state.config().get_extension::<QueryContext>().ok_or("a query")?;
     let definition = &snapshot.definition;
     let mut builder = ProgramBuilder::over_table(definition);

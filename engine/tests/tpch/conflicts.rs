@@ -7,6 +7,7 @@ use crate::{
 };
 use rackscan_engine::{Engine, EngineError, Isolation, SqlSession};
 use rackscan_fabric::Wire;
+use rackscan_planner::Policy;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -30,8 +31,6 @@ async fn acknowledged(engine: &Engine, statements: &[String]) -> Outcome<()> {
             }
         }
         match outcome {
-            // A block may meet a segment of which nothing was left two flushes ago (decision 0051).
-            Err(EngineError::Sealed) if statements.len() > 1 => session = SqlSession::default(),
             Err(error @ EngineError::Conflict { .. }) => {
                 assert!(statements.len() > 1, "a statement alone is done again by itself: {error}");
                 assert_eq!(error.sqlstate(), "40001");
@@ -178,6 +177,48 @@ async fn of_two_transactions_that_change_a_row_the_second_is_told_unless_both_ar
     let (outcome, value) = second(Isolation::ReadAtomic).await.unwrap();
     outcome.unwrap();
     assert_eq!(value, 2 + 12, "the later one stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_reads_and_writes_what_it_began_with_however_often_the_table_is_flushed() {
+    let cluster = TestCluster::start(2).unwrap();
+    load(&cluster.connect(Wire::Shm).await.unwrap(), 0, false).await.unwrap();
+    let other = cluster.engine(Wire::Shm, by_hand()).await.unwrap();
+    other.sql("create materialized view s as select v, count(*) as n from t group by v").await.unwrap();
+    other.sql("create index i on t (k)").await.unwrap();
+    let sum = "select cast(sum(v) as bigint) from t";
+    let used = || async {
+        let mut used = 0;
+        for node in other.cluster().nodes() {
+            let status = other.cluster().status(node).await.unwrap();
+            used += status.devices.iter().map(|device| device.used_bytes).sum::<u64>();
+        }
+        used
+    };
+    for policy in [Policy::RemoteProcess, Policy::RemoteFetch, Policy::Local] {
+        let engine = cluster.engine(Wire::Shm, by_hand()).await.unwrap();
+        engine.set_policy(policy);
+        let mut session = SqlSession::default();
+        engine.sql_in(&mut session, "begin").await.unwrap();
+        let before = one(&engine, &mut session, sum).await.unwrap();
+        for turn in 0..5 {
+            other.sql("update t set v = v + 1").await.unwrap();
+            other.seal("t").await.unwrap();
+            assert_eq!(one(&engine, &mut session, sum).await.unwrap(), before, "{policy}, flush {turn}");
+            let of_key = "select v from t where k = 3";
+            let outcome = engine.sql_in(&mut session, of_key).await;
+            assert!(outcome.is_ok(), "{policy}, flush {turn}: {:?}", outcome.err());
+        }
+        engine.sql_in(&mut session, "insert into t (k, v) values (1000, 0)").await.unwrap();
+        let held = used().await;
+        engine.sql_in(&mut session, "commit").await.unwrap();
+        // What was held is free once the transaction is over.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while used().await >= held {
+            assert!(std::time::Instant::now() < deadline, "{policy}: {held} bytes stay in use");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,5 +19,6 @@ mod refused;
 mod replaced;
 mod sealed;
 mod shared;
+mod times;
 mod traced;
 mod wrong_pages;

@@ -7,6 +7,7 @@ pub(crate) mod copy_of_log;
 pub(crate) mod drop;
 pub(crate) mod echo;
 pub(crate) mod fetch;
+pub(crate) mod hold;
 pub(crate) mod home;
 pub(crate) mod keep;
 pub(crate) mod keep_log;

@@ -5,6 +5,7 @@
 //! keep     -> a published table's segment remembered with them             (loads)
 //! prepare  -> devices flushed, catalog with the table as prepared durable  (publish, catalog_file)
 //! commit   -> catalog with the table as committed, its predecessor gone    (publish)
+//! hold     -> a published table stays for a reader until it is released   (holds)
 //! drop     -> catalog without it; extents free when the last reader is done, and their blocks the filesystem's (reclaim)
 //! start    -> catalog read, directories verified, free extents derived     (recover)
 //! ```
@@ -19,6 +20,7 @@ mod catalog_file;
 mod devices;
 mod folder;
 mod free_extents;
+mod holds;
 mod loads;
 mod maps;
 mod places;
@@ -68,6 +70,7 @@ use allocate::Space;
 use catalog_file::{CatalogContentRef, CatalogFile};
 use devices::{Devices, HostDevices};
 use folder::{Folder, HostFolder};
+use holds::{Hold, Holds};
 use loads::Loads;
 use maps::MapFolder;
 use protected::MapHere;
@@ -130,6 +133,7 @@ pub(crate) struct Store {
     scratch: Option<ScratchArea>,
     published: RwLock<Arc<Published>>,
     loads: Mutex<Loads>,
+    holds: Mutex<Holds>,
 }
 
 impl Store {
@@ -173,6 +177,7 @@ impl Store {
             scratch,
             published: RwLock::new(Arc::new(published)),
             loads: Mutex::default(),
+            holds: Mutex::default(),
         };
         Ok((store, StoreFiles { catalog: file, maps }))
     }
@@ -218,6 +223,24 @@ impl Store {
         drop(predecessor);
     }
 
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what published tables have until the hold ends.
+    pub(crate) fn hold(&self, number: u64, tables: &[TableId], from: ConnectionId) -> Result<(), Refusal> {
+        let hold = Hold::of(&self.published(), tables, from)?;
+        let before = self.holds().begin(number, hold)?;
+        drop(before);
+        Ok(())
+    }
+
+    /// Ends a hold, if it is there.
+    pub(crate) fn release(&self, number: u64) {
+        let ended = self.holds().end(number);
+        drop(ended);
+    }
+
     fn loads(&self) -> MutexGuard<'_, Loads> {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,8 +255,8 @@ impl Store {
         self.devices.opened()
     }
 
-    /// The segment with this number that was written under `table`, and the definition of a published or prepared table that has it: that
-    /// one, or one that succeeds it.
+    /// The segment with this number that was written under `table`, and the definition of a table that has it: that one or one that
+    /// succeeds it, published, prepared or held.
     pub(crate) fn segment(
         &self,
         table: TableId,
@@ -246,7 +269,7 @@ impl Store {
             Some((Arc::clone(&holder.definition), Arc::clone(found.stored())))
         };
         let found = in_table(&table).or_else(|| in_table(published.keepers.get(&(table, segment))?));
-        found.ok_or_else(|| {
+        found.or_else(|| self.holds().segment(table, segment)).ok_or_else(|| {
             let text = match published.tables.get(&table).map(|table| table.segments.get(&segment)) {
                 None => format!("no table {table} here; read the catalog anew"),
                 Some(None) => format!("table {table} has no segment {segment} here"),
@@ -386,8 +409,10 @@ impl Store {
         }
     }
 
-    /// A connection is gone, and with it the loads that only it appended to.
+    /// A connection is gone, and with it the loads that only it appended to, and what it held.
     pub(crate) fn connection_closed(&self, connection: ConnectionId) {
+        let ended = self.holds().connection_closed(connection);
+        drop(ended);
         self.loads().connection_closed(connection);
     }
 
