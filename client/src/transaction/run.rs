@@ -242,8 +242,10 @@ impl Session {
         deadline: Instant,
     ) -> Result<(), TransactionError> {
         self.take_events(Wait::Now);
+        // What an earlier transaction was told may be true no more.
+        self.homes.iter_mut().for_each(|home| home.refusal = None);
         loop {
-            let mut missing = Vec::new();
+            let (mut missing, mut without_keys) = (Vec::new(), Vec::new());
             for home in homes {
                 let Some(at) = self.position(*home) else { continue };
                 if let Some(reason) = self.lines.away(at) {
@@ -253,8 +255,13 @@ impl Session {
                     }
                     return Err(self.unavailable(*home, reason.to_owned()));
                 }
-                if let Some(refusal) = self.homes[at].refusal.take() {
-                    return Err(refusal);
+                match &self.homes[at].refusal {
+                    Some(TransactionError::KeepsNoKeys { .. }) => {
+                        without_keys.push(*home);
+                        continue;
+                    }
+                    Some(refusal) => return Err(refusal.clone()),
+                    None => {}
                 }
                 if !self.is_ready(at) {
                     missing.push(*home);
@@ -262,7 +269,9 @@ impl Session {
                 }
             }
             if missing.is_empty() {
-                return Ok(());
+                return without_keys
+                    .first()
+                    .map_or(Ok(()), |home| Err(keeps_no_keys(*home, &without_keys, homes)));
             }
             if Instant::now() >= deadline {
                 let busy = |home: &HomeId| {
@@ -319,6 +328,19 @@ impl Session {
                 self.interrupted(why, run)
             }
             (why, _) => TransactionError::Aborted { stamp, why },
+        }
+    }
+}
+
+/// The error of a home that keeps no keys. It says that nobody keeps any only if no other home that was asked does.
+fn keeps_no_keys(home: HomeId, without_keys: &[HomeId], asked: &[HomeId]) -> TransactionError {
+    match asked.iter().find(|home| !without_keys.contains(home)) {
+        None => TransactionError::KeepsNoKeys { home },
+        Some(other) => {
+            let reason = format!(
+                "it keeps no keys, and {other} does: give its node memory for them in its configuration"
+            );
+            TransactionError::NoHome { home, reason }
         }
     }
 }

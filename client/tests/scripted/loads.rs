@@ -399,20 +399,31 @@ async fn a_load_whose_commit_is_on_its_way_is_committed_everywhere_before_anothe
 
 #[tokio::test]
 async fn a_table_is_not_replaced_while_a_node_that_keeps_keys_refuses_to_close_it() {
-    let folder = folder();
-    let nodes = nodes(&folder, |request| {
-        let definition = TableDefinition { id: TableId(6), ..definition() };
-        let table = NodeTable { definition, committed: true, segments: Vec::new(), sets: Vec::new() };
-        match request {
-            Request::Catalog { .. } => Some(catalog(NODE, vec![table])),
-            Request::OpenHome => Some(Act::Refuse(RefusalCode::Full, 0)),
-            _ => None,
-        }
-    });
-    let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
-    let error = LoadSession::begin(&cluster, definition()).await.unwrap().publish().await.unwrap_err();
-    assert!(matches!(error, ClientError::NotClosed { .. }), "{error}");
-    assert_eq!(seen(&nodes[0], 2).last().map(String::as_str), Some("AbortLoad"));
+    // Whichever node answers first.
+    for late in [NODE, NodeId(2)] {
+        let folder = folder();
+        let answers = move |node: u16| {
+            move |request: &Request| {
+                if matches!(request, Request::OpenHome) && NodeId(node) == late {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                let definition = TableDefinition { id: TableId(6), ..definition() };
+                let table = NodeTable { definition, committed: true, segments: Vec::new(), sets: Vec::new() };
+                match request {
+                    Request::Catalog { .. } => catalog(NodeId(node), vec![table]),
+                    Request::OpenHome if NodeId(node) == NODE => Act::Refuse(RefusalCode::Full, 0),
+                    _ => obey(node, request),
+                }
+            }
+        };
+        let one = FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(answers(1)));
+        let two = FakeNode::start(&addresses(&folder, 2)[0], status(2), Box::new(answers(2)));
+        let cluster = connect(&[&one, &two], TIMEOUT).await.unwrap();
+        let load = LoadSession::begin(&cluster, definition()).await.unwrap();
+        let error = load.publish().await.unwrap_err();
+        assert!(matches!(error, ClientError::NotClosed { .. }), "{error}");
+        assert_eq!(seen(&one, 2).last().map(String::as_str), Some("AbortLoad"));
+    }
 }
 
 #[tokio::test]
