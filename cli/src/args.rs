@@ -477,9 +477,16 @@ fn scale(text: &str) -> Result<f64, String> {
 
 fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
-        [byte] if byte.is_ascii() => Ok(*byte),
         br"\t" => Ok(b'\t'),
-        _ => Err("expected one ASCII character, or \\t".to_owned()),
+        _ if text.eq_ignore_ascii_case("tab") => Ok(b'\t'),
+        _ => ascii_character(text).map_err(|expected| format!("{expected}, or tab")),
+    }
+}
+
+fn ascii_character(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ => Err("expected one ASCII character".to_owned()),
     }
 }
 

@@ -10,6 +10,18 @@ use rackscan_format::chunk::ChunkError;
 const SUPPORTED_TYPES: &str = "boolean, integers, floats, dates, timestamps, decimals of up to 18 digits and no negative \
                                scale, text, and dictionaries of these";
 
+/// What is wrong with a row of a CSV file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}{}: {reason}", column.as_ref().map(|name| format!(", column {name:?}")).unwrap_or_default())]
+pub struct CsvFault {
+    /// The line on which the row begins, or on which a quote opens, counted from 1, the header included.
+    pub line: u64,
+    /// The column, if it is one's.
+    pub column: Option<String>,
+    /// What was found, and what was expected.
+    pub reason: String,
+}
+
 /// Why a load failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,31 +75,13 @@ pub enum LoadError {
         /// What would fit.
         expected: String,
     },
-    /// A field of a CSV file does not parse.
-    #[error("{file}: line {line}, column {column:?}: found {found}, expected {expected}", file = file.display())]
-    CsvField {
+    /// A row of a CSV file does not parse.
+    #[error("{file}: {fault}", file = file.display())]
+    Csv {
         /// The file.
         file: PathBuf,
-        /// The line on which the row begins, counted from 1, the header included.
-        line: u64,
-        /// The column.
-        column: String,
-        /// The field's text.
-        found: String,
-        /// What would do.
-        expected: String,
-    },
-    /// A row of a CSV file has not as many fields as the header.
-    #[error("{file}: line {line}: found {found} fields, expected the header's {expected}", file = file.display())]
-    CsvRow {
-        /// The file.
-        file: PathBuf,
-        /// The line on which the row begins, counted from 1, the header included.
-        line: u64,
-        /// Its fields.
-        found: usize,
-        /// Those of the header.
-        expected: usize,
+        /// Where, and why.
+        fault: Box<CsvFault>,
     },
     /// A file cannot be read as what it should be.
     #[error("{file}: {problem}; expected {expected}", file = file.display())]

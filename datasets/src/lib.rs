@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod contained;
 pub mod csv;
 mod cut;
 mod deal;
@@ -33,6 +34,6 @@ mod sort;
 mod stored;
 pub mod tpch;
 
-pub use error::LoadError;
+pub use error::{CsvFault, LoadError};
 pub use load::{LoadSummary, LoadedTable, OnProgress, Progress};
 pub use options::{LoadOptions, TableSpec};

@@ -10,6 +10,18 @@ pub const THREADS_MAX: usize = 256;
 /// Rows of a piece: what a thread makes, deals and hands on at a time. Small, so that rows that are neighbours in the source
 /// stay neighbours in a segment although several threads deal them.
 pub const PIECE_ROWS: usize = 16 * 1024;
+/// Bytes of text of a piece of a CSV file, all columns together; a row may go beyond.
+pub const CSV_PIECE_BYTES: usize = 32 << 20;
+/// Bytes of a row of a CSV file, as text: what is held while a quote is not closed.
+pub const CSV_RECORD_BYTES_MAX: usize = 16 << 20;
+/// Bytes read from a file at a time.
+pub const INPUT_BYTES: usize = 256 << 10;
+/// Bytes at the beginning of a file by which its compression and encoding are recognised.
+pub const INPUT_HEAD_BYTES: u64 = 4096;
+/// Memory of the decoder of a file compressed with xz; its highest level needs 65 MiB.
+pub const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
+/// Characters of a value that a message shows.
+pub const SHOWN_CHARACTERS_MAX: usize = 200;
 /// Encoded segments on their way to the nodes.
 pub const APPENDS_MAX: usize = 8;
 /// Encoded segments and reports of progress that wait for the task that awaits the load.
@@ -36,6 +48,10 @@ pub const REFRESH_STREAMS_MAX: u32 = 999;
 // Text offsets of a segment are 32 bits, also when the last text makes it full.
 const _: () = assert!(SEGMENT_TEXT_BYTES_MAX + TEXT_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(TEXT_BYTES_MAX < SEGMENT_TEXT_BYTES_MAX);
+// Text offsets of a piece are 32 bits, and signed; the fields of a row have at most its bytes.
+const _: () = assert!(CSV_PIECE_BYTES + CSV_RECORD_BYTES_MAX <= i32::MAX as usize);
+// A field that no page holds is told as one, not as a row that is too long.
+const _: () = assert!(CSV_RECORD_BYTES_MAX > TEXT_BYTES_MAX);
 // Row numbers of a piece and of a segment are 32 bits.
 const _: () = assert!(PIECE_ROWS < SEGMENT_ROWS_MAX as usize);
 // Every node may have two runs, which is what a merge needs.

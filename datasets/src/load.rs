@@ -62,6 +62,8 @@ pub struct LoadSummary {
     pub tables: Vec<LoadedTable>,
     /// Rows of all tables.
     pub rows: u64,
+    /// Rows of the source that were left out, because the caller asked for that.
+    pub rows_rejected: u64,
     /// Bytes of the source: the file, or for TPC-H the `.tbl` files that hold the same rows.
     pub raw_bytes: u64,
     /// Bytes of all pages.
@@ -74,7 +76,7 @@ impl LoadSummary {
     pub(crate) fn new(tables: Vec<LoadedTable>, raw_bytes: u64, started: Instant) -> Self {
         let rows = tables.iter().map(|table| table.rows).sum();
         let stored_bytes = tables.iter().map(|table| table.stored_bytes).sum();
-        Self { tables, rows, raw_bytes, stored_bytes, elapsed: started.elapsed() }
+        Self { tables, rows, rows_rejected: 0, raw_bytes, stored_bytes, elapsed: started.elapsed() }
     }
 }
 

@@ -3,14 +3,26 @@
 //! Invariants
 //! - Columns, their order and whether they may be null are the file's. A type without a stored form is refused before a row is
 //!   read.
+//! - A file that is malformed is an error, also where its decoder panics. Checksums of pages are verified where there are some.
+//! - Timestamps of 96 bits are read as microseconds: as nanoseconds, which arrow makes of them, only the years 1677 to 2262 are
+//!   right.
 
 use std::{fs::File, path::Path, sync::Arc, time::Instant};
 
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use parquet::{
+    arrow::arrow_reader::{
+        ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    },
+    basic::Type as PhysicalType,
+    errors::ParquetError,
+    file::metadata::ParquetMetaData,
+};
 use rackscan_client::Cluster;
 
 use crate::{
     LoadError, LoadOptions, LoadSummary, OnProgress, TableSpec,
+    contained::contained,
     cut::Piece,
     limits::PIECE_ROWS,
     load::{NewTable, store},
@@ -61,6 +73,10 @@ struct ParquetPieces {
     reader: ParquetRecordBatchReader,
     /// Rows before the next piece.
     rows: u64,
+    /// Rows that the file says it has.
+    rows_total: u64,
+    /// Nothing more is read after an error: the reader may have panicked.
+    has_failed: bool,
 }
 
 impl ParquetFile {
@@ -69,14 +85,16 @@ impl ParquetFile {
             |action: &'static str| move |source| LoadError::File { action, path: path.to_owned(), source };
         let file = File::open(path).map_err(refused("open"))?;
         let bytes = file.metadata().map_err(refused("read"))?.len();
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file);
-        let builder = builder.map_err(|error| malformed(path, &error))?;
+        let builder = read(path, || reader(file))?;
         let fields: Vec<_> = builder.schema().fields().iter().map(Arc::clone).collect();
         let conversion = Conversion::of(table, fields.iter().map(AsRef::as_ref))?;
-        let rows = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
-        let reader = builder.with_batch_size(PIECE_ROWS).build().map_err(|error| malformed(path, &error))?;
+        let rows = builder.metadata().file_metadata().num_rows();
+        let rows = u64::try_from(rows).map_err(|_| malformed(path, &format!("it has {rows} rows")))?;
+        let reader = read(path, || builder.with_batch_size(PIECE_ROWS).build())?;
         let place = Arc::new((table.to_owned(), path.to_owned()));
-        Ok(Self { bytes, rows, pieces: ParquetPieces { place, conversion, reader, rows: 0 } })
+        let pieces =
+            ParquetPieces { place, conversion, reader, rows: 0, rows_total: rows, has_failed: false };
+        Ok(Self { bytes, rows, pieces })
     }
 }
 
@@ -84,21 +102,67 @@ impl Iterator for ParquetPieces {
     type Item = Result<Piece, LoadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.has_failed {
+            return None;
+        }
         let first_row = self.rows;
-        let batch = match self.reader.next()? {
-            Ok(batch) => batch,
-            Err(error) => return Some(Err(malformed(&self.place.1, &error))),
+        let read = read(&self.place.1, || self.reader.next().transpose()).and_then(|batch| {
+            let problem = format!("its pages have {} rows, its footer {}", self.rows, self.rows_total);
+            let is_whole = batch.is_some() || self.rows == self.rows_total;
+            if is_whole { Ok(batch) } else { Err(malformed(&self.place.1, &problem)) }
+        });
+        self.has_failed = read.is_err();
+        let batch = match read {
+            Ok(batch) => batch?,
+            Err(error) => return Some(Err(error)),
         };
         self.rows += batch.num_rows() as u64;
         let (place, conversion) = (Arc::clone(&self.place), self.conversion.clone());
         let piece: Piece = Box::new(move || {
-            let stored = conversion.stored(&batch);
+            let stored = conversion.stored(batch.columns());
             stored.map_err(|fault| fault.in_table(&place.0, "convert its rows", first_row))
         });
         Some(Ok(piece))
     }
 }
 
+fn reader(file: File) -> Result<ParquetRecordBatchReaderBuilder<File>, ParquetError> {
+    let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
+    let schema = with_microseconds(metadata.schema(), metadata.metadata());
+    let metadata = ArrowReaderMetadata::try_new(
+        Arc::clone(metadata.metadata()),
+        ArrowReaderOptions::new().with_schema(schema),
+    )?;
+    Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata))
+}
+
+/// The schema, with microseconds where the file has timestamps of 96 bits.
+fn with_microseconds(schema: &SchemaRef, metadata: &ParquetMetaData) -> SchemaRef {
+    let leaves = metadata.file_metadata().schema_descr().columns();
+    let is_96 = |name: &str| {
+        let mut of_name = leaves.iter().filter(|leaf| leaf.path().parts() == [name]);
+        of_name.any(|leaf| leaf.physical_type() == PhysicalType::INT96)
+    };
+    let field = |field: &Arc<Field>| match field.data_type() {
+        DataType::Timestamp(_, zone) if is_96(field.name()) => {
+            let micros = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
+            Arc::new(field.as_ref().clone().with_data_type(micros))
+        }
+        _ => Arc::clone(field),
+    };
+    let fields = schema.fields().iter().map(field);
+    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+}
+
+/// What the file's reader says, also if it panics.
+fn read<T, E: ToString>(path: &Path, work: impl FnOnce() -> Result<T, E>) -> Result<T, LoadError> {
+    match contained(work) {
+        Ok(read) => read.map_err(|error| malformed(path, &error)),
+        Err(problem) => Err(malformed(path, &problem)),
+    }
+}
+
 fn malformed(path: &Path, error: &impl ToString) -> LoadError {
-    LoadError::Malformed { file: path.to_owned(), problem: error.to_string(), expected: "a Parquet file" }
+    let problem = error.to_string().replace('\n', " ");
+    LoadError::Malformed { file: path.to_owned(), problem, expected: "a Parquet file" }
 }

@@ -125,7 +125,9 @@ impl ColumnRows {
             }
             Cells::Floats(values) => {
                 let from = array.as_primitive::<Float64Type>().values();
-                values.extend(chosen.iter().map(|row| from[*row as usize]));
+                // There is one NaN: arrow orders them by their bits.
+                let one_nan = |value: f64| if value.is_nan() { f64::NAN } else { value };
+                values.extend(chosen.iter().map(|row| one_nan(from[*row as usize])));
             }
             Cells::Text { bytes, offsets } => match array.data_type() {
                 DataType::Utf8View => append_texts(array.as_string_view(), chosen, bytes, offsets),

@@ -9,17 +9,19 @@
 //!
 //! Invariants
 //! - Nothing is changed in silence: a value that does not fit is a [`ValueFault`]. Three exceptions are conversions that people
-//!   expect: timestamps with a zone become UTC without one, nanoseconds are cut to microseconds, floats become doubles.
+//!   expect: timestamps with a zone become UTC without one, nanoseconds become the microsecond that they lie in, floats become
+//!   doubles.
 
 use std::sync::Arc;
 
 use arrow::{
-    array::{
-        Array, ArrayRef, Decimal128Array, Int64Array, RecordBatch, StringArray, cast::AsArray,
-        new_empty_array,
-    },
+    array::{Array, ArrayRef, Decimal128Array, Int64Array, StringArray, cast::AsArray, new_empty_array},
+    buffer::NullBuffer,
     compute::{CastOptions, cast_with_options},
-    datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, TimeUnit},
+    datatypes::{
+        DECIMAL128_MAX_PRECISION, DataType, Date32Type, Date64Type, Decimal128Type, Field, Float64Type,
+        TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
+    },
     error::ArrowError,
     util::display::array_value_to_string,
 };
@@ -28,7 +30,13 @@ use rackscan_format::{
     schema::{ColumnDefinition, ColumnType},
 };
 
-use crate::{LoadError, limits::TEXT_BYTES_MAX};
+use crate::{
+    LoadError,
+    limits::{SHOWN_CHARACTERS_MAX, TEXT_BYTES_MAX},
+};
+
+/// Milliseconds of a day: a date of 64 bits counts them.
+const DAY_MILLISECONDS: i64 = 86_400_000;
 
 /// Rows whose columns are in their stored form.
 #[derive(Clone, Debug)]
@@ -77,7 +85,8 @@ pub(crate) struct ValueFault {
 /// Why rows have no stored form.
 #[derive(Debug)]
 pub(crate) enum ConversionFault {
-    Value(ValueFault),
+    /// All values of a column that do not fit it, or the first of them; at least one.
+    Values(Vec<ValueFault>),
     Arrow(ArrowError),
 }
 
@@ -87,7 +96,8 @@ impl ConversionFault {
         let table = table.to_owned();
         match self {
             Self::Arrow(source) => LoadError::Rows { table, action, source },
-            Self::Value(ValueFault { column, row, found, expected }) => {
+            Self::Values(faults) => {
+                let ValueFault { column, row, found, expected } = faults[0].clone();
                 LoadError::Value { table, row: rows_before + row as u64 + 1, column, found, expected }
             }
         }
@@ -149,8 +159,8 @@ impl Conversion {
     }
 
     /// The stored form of rows of the source.
-    pub(crate) fn stored(&self, batch: &RecordBatch) -> Result<StoredRows, ConversionFault> {
-        let columns = self.columns.iter().zip(batch.columns()).map(|(column, array)| column.stored(array));
+    pub(crate) fn stored(&self, columns: &[ArrayRef]) -> Result<StoredRows, ConversionFault> {
+        let columns = self.columns.iter().zip(columns).map(|(column, array)| column.stored(array));
         Ok(StoredRows::new(columns.collect::<Result<_, _>>()?))
     }
 }
@@ -160,16 +170,23 @@ impl ColumnConversion {
         let options = CastOptions { safe: true, ..CastOptions::default() };
         let mut cast = ArrayRef::clone(array);
         for data_type in &self.casts {
-            cast = cast_with_options(&cast, data_type, &options)?;
-        }
-        // A cast that cannot keep a value leaves a null; there must be no new ones.
-        if cast.logical_null_count() > array.logical_null_count() {
-            let (before, after) = (array.logical_nulls(), cast.logical_nulls());
-            let is_valid = |nulls: &Option<arrow::buffer::NullBuffer>, row: usize| {
-                nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row))
+            cast = match (cast.data_type(), data_type) {
+                (DataType::Timestamp(TimeUnit::Nanosecond, _), DataType::Timestamp(..)) => {
+                    let nanos = cast.as_primitive::<TimestampNanosecondType>();
+                    let micros = nanos.unary::<_, TimestampMicrosecondType>(|nanos| nanos.div_euclid(1000));
+                    Arc::new(micros)
+                }
+                (DataType::Date64, DataType::Date32) => {
+                    let millis = cast.as_primitive::<Date64Type>();
+                    let day = |millis: i64| i32::try_from(millis.div_euclid(DAY_MILLISECONDS)).ok();
+                    Arc::new(millis.unary_opt::<_, Date32Type>(day))
+                }
+                _ => cast_with_options(&cast, data_type, &options)?,
             };
-            let lost = (0..array.len()).find(|row| is_valid(&before, *row) && !is_valid(&after, *row));
-            return Err(self.fault(array, lost.unwrap_or(0)));
+        }
+        let lost = lost_rows(array, &cast);
+        if !lost.is_empty() {
+            return Err(ConversionFault::Values(lost.iter().map(|row| self.fault(array, *row)).collect()));
         }
         match self.definition.column_type {
             ColumnType::Decimal { precision, .. } => {
@@ -179,33 +196,33 @@ impl ColumnConversion {
                     let wide =
                         decimals.clone().with_precision_and_scale(DECIMAL128_MAX_PRECISION, decimals.scale());
                     wide.map_or_else(ConversionFault::from, |wide| {
-                        self.fault(&(Arc::new(wide) as ArrayRef), row)
+                        ConversionFault::Values(vec![self.fault(&(Arc::new(wide) as ArrayRef), row)])
                     })
                 })
             }
-            ColumnType::Text => match too_long(&cast) {
-                Some(row) => Err(self.text_fault(&cast, row)),
-                None => Ok(cast),
-            },
+            ColumnType::Text => {
+                let lengths = text_lengths(&cast).enumerate();
+                let too_long = lengths.filter(|(_, bytes)| *bytes > TEXT_BYTES_MAX);
+                let faults: Vec<_> = too_long.map(|(row, bytes)| self.text_fault(row, bytes)).collect();
+                if faults.is_empty() { Ok(cast) } else { Err(ConversionFault::Values(faults)) }
+            }
             _ => Ok(cast),
         }
     }
 
-    fn fault(&self, array: &ArrayRef, row: usize) -> ConversionFault {
+    fn fault(&self, array: &ArrayRef, row: usize) -> ValueFault {
         let found = array_value_to_string(array, row).unwrap_or_else(|error| error.to_string());
-        let found = if array.data_type().is_string() { format!("{found:?}") } else { found };
+        let is_long = found.len() > SHOWN_CHARACTERS_MAX;
+        let found = if is_long || array.data_type().is_string() { shown(&found) } else { found };
         self.fault_of(row, found, format!("a value of type {}", self.definition.column_type))
     }
 
-    fn text_fault(&self, array: &ArrayRef, row: usize) -> ConversionFault {
-        let bytes = text_lengths(array).nth(row).unwrap_or(0);
-        let expected = format!("at most {TEXT_BYTES_MAX} bytes");
-        self.fault_of(row, format!("a text of {bytes} bytes"), expected)
+    fn text_fault(&self, row: usize, bytes: usize) -> ValueFault {
+        self.fault_of(row, format!("a text of {bytes} bytes"), format!("at most {TEXT_BYTES_MAX} bytes"))
     }
 
-    fn fault_of(&self, row: usize, found: String, expected: String) -> ConversionFault {
-        let column = self.definition.name.clone();
-        ConversionFault::Value(ValueFault { column, row, found, expected })
+    fn fault_of(&self, row: usize, found: String, expected: String) -> ValueFault {
+        ValueFault { column: self.definition.name.clone(), row, found, expected }
     }
 }
 
@@ -272,9 +289,33 @@ fn unscaled(decimals: &Decimal128Array, precision: u8) -> Result<ArrayRef, usize
     Ok(Arc::new(Int64Array::new(values.into(), decimals.nulls().cloned())))
 }
 
-/// The first row whose text no page can hold.
-fn too_long(array: &ArrayRef) -> Option<usize> {
-    text_lengths(array).position(|bytes| bytes > TEXT_BYTES_MAX)
+/// Rows whose values a cast has not kept: it leaves a null, and of a text that is too large for a double an infinity.
+fn lost_rows(before: &ArrayRef, after: &ArrayRef) -> Vec<usize> {
+    let mut lost = Vec::new();
+    if after.logical_null_count() > before.logical_null_count() {
+        let (before, after) = (before.logical_nulls(), after.logical_nulls());
+        let is_valid =
+            |nulls: &Option<NullBuffer>, row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+        let rows = after.as_ref().map_or(0, NullBuffer::len);
+        lost.extend((0..rows).filter(|row| is_valid(&before, *row) && !is_valid(&after, *row)));
+    }
+    if let (Some(texts), Some(doubles)) =
+        (before.as_string_opt::<i32>(), after.as_primitive_opt::<Float64Type>())
+    {
+        let is_number = |row: usize| texts.value(row).bytes().any(|byte| byte.is_ascii_digit());
+        let infinite = doubles.values().iter().enumerate().filter(|(_, value)| value.is_infinite());
+        let infinite = infinite.map(|(row, _)| row);
+        lost.extend(infinite.filter(|row| doubles.is_valid(*row) && is_number(*row)));
+    }
+    lost
+}
+
+/// A text in quotes, or the beginning of a long one.
+pub(crate) fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{:?} and {} bytes more", &text[..end], text.len() - end),
+        None => format!("{text:?}"),
+    }
 }
 
 /// Bytes of each text.
@@ -303,9 +344,8 @@ mod tests {
     fn fault_of(array: ArrayRef) -> ValueFault {
         let field = Field::new("c", array.data_type().clone(), true);
         let conversion = Conversion::of("t", [&field]).unwrap();
-        let batch = RecordBatch::try_from_iter([("c", array)]).unwrap();
-        match conversion.stored(&batch) {
-            Err(ConversionFault::Value(fault)) => fault,
+        match conversion.stored(&[array]) {
+            Err(ConversionFault::Values(faults)) => faults[0].clone(),
             other => panic!("expected a fault, found {other:?}"),
         }
     }

@@ -290,7 +290,7 @@ impl Generated {
             let conversion = conversion.clone();
             let piece: Piece = Box::new(move || match generate(scale, part, parts) {
                 Some(batch) => conversion
-                    .stored(&batch.map_err(|source| not_generated(name, source))?)
+                    .stored(batch.map_err(|source| not_generated(name, source))?.columns())
                     .map_err(|fault| fault.in_table(name, GENERATE, 0)),
                 None => Ok(conversion.no_rows()),
             });

@@ -1,7 +1,8 @@
 //! What may be asked of `rackscan load`?
 
-use super::{ScheduleArgument, delimiter, page_size, scale, segment_rows};
+use super::{ScheduleArgument, ascii_character, delimiter, page_size, scale, segment_rows};
 use clap::{Args, Subcommand, ValueEnum};
+use rackscan_datasets::csv::{CsvOptions, Encoding, encoding_named};
 use rackscan_format::schema::Protection;
 use std::path::PathBuf;
 
@@ -44,17 +45,82 @@ pub(crate) enum Load {
         after_help = "Example:\n  rackscan load parquet trips.parquet --table trips --partition-by trip_id"
     )]
     Parquet(FileLoad),
-    /// Load a CSV file with a header line as a table
-    #[command(
-        after_help = "Example:\n  rackscan load csv cities.csv --table cities --partition-by id --delimiter ';'"
-    )]
+    /// Load a CSV file as a table. Files compressed with gzip, zstd, bzip2 or xz are read as they are
+    #[command(after_help = "Examples:\n  \
+                            rackscan load csv cities.csv --table cities --partition-by id --delimiter ';'\n  \
+                            rackscan load csv films.tsv.gz --table films --partition-by id --delimiter tab --quote none\n  \
+                            rackscan load csv log.csv --table log --partition-by column1 --header no --null NA --null ''\n  \
+                            rackscan load csv odd.csv --table odd --partition-by id --reject odd-rejected.csv")]
     Csv {
         #[command(flatten)]
         file: FileLoad,
-        /// The character between fields
-        #[arg(long, default_value = ",", value_parser = delimiter)]
-        delimiter: u8,
+        #[command(flatten)]
+        dialect: CsvDialect,
     },
+}
+
+/// How a CSV file is written.
+#[derive(Debug, Args)]
+pub(crate) struct CsvDialect {
+    /// The character between fields; \t or tab for a tab
+    #[arg(long, value_name = "CHAR", default_value = ",", value_parser = delimiter)]
+    delimiter: u8,
+    /// The character around fields that hold delimiters, ends of lines or quotes; none if it is an ordinary one
+    #[arg(long, value_name = "CHAR|none", default_value = "\"", value_parser = quote)]
+    quote: Quote,
+    /// The character before a quote within quotes [default: the quote itself]
+    #[arg(long, value_name = "CHAR", value_parser = ascii_character)]
+    escape: Option<u8>,
+    /// A text that stands for NULL if it is not in quotes; may be repeated [default: the empty text]
+    #[arg(long, value_name = "TEXT")]
+    null: Vec<String>,
+    /// Whether the first line names the columns. If not, they are column1, column2 and so on
+    #[arg(long, value_enum, default_value = "yes")]
+    header: YesNo,
+    /// The file's encoding, such as utf-16le, iso-8859-1 or windows-1252 [default: UTF-8, or UTF-16 where it is recognised]
+    #[arg(long, value_name = "NAME", value_parser = encoding_named)]
+    encoding: Option<Encoding>,
+    /// Leave out rows that do not parse, and write them to this CSV file with line, column and reason
+    #[arg(long, value_name = "FILE")]
+    reject: Option<PathBuf>,
+}
+
+/// `--quote`
+#[derive(Clone, Copy, Debug)]
+struct Quote(Option<u8>);
+
+/// `--header`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum YesNo {
+    /// It does
+    Yes,
+    /// It does not
+    No,
+}
+
+fn quote(text: &str) -> Result<Quote, String> {
+    match text {
+        "none" => Ok(Quote(None)),
+        _ => match ascii_character(text) {
+            Ok(byte) => Ok(Quote(Some(byte))),
+            Err(expected) => Err(format!("{expected}, or none")),
+        },
+    }
+}
+
+impl CsvDialect {
+    pub(crate) fn options(&self) -> CsvOptions {
+        let nulls = if self.null.is_empty() { vec![String::new()] } else { self.null.clone() };
+        CsvOptions {
+            delimiter: self.delimiter,
+            quote: self.quote.0,
+            escape: self.escape,
+            nulls,
+            has_header: self.header == YesNo::Yes,
+            encoding: self.encoding,
+            reject: self.reject.clone(),
+        }
+    }
 }
 
 /// A file to load.

@@ -10,9 +10,7 @@ use crate::{
 use indicatif::ProgressBar;
 use rackscan_client::{ClientError, Cluster};
 use rackscan_datasets::{
-    LoadOptions, LoadSummary, Progress, TableSpec,
-    csv::{self, CsvOptions},
-    parquet,
+    LoadOptions, LoadSummary, Progress, TableSpec, csv, parquet,
     tpch::{self, SortBy},
 };
 use rackscan_engine::TableInfo;
@@ -33,8 +31,8 @@ pub(crate) fn run(session: &Session, load: &Load) -> Result<(), Failure> {
         Load::Parquet(file) => with_bar(session, &file.shape, async |cluster, options, on_progress| {
             parquet::load(cluster, &file.file, &spec(file), options, on_progress).await
         }),
-        Load::Csv { file, delimiter } => {
-            let csv = CsvOptions { delimiter: *delimiter, ..CsvOptions::default() };
+        Load::Csv { file, dialect } => {
+            let csv = dialect.options();
             with_bar(session, &file.shape, async |cluster, options, on_progress| {
                 csv::load(cluster, &file.file, &csv, &spec(file), options, on_progress).await
             })
@@ -202,8 +200,13 @@ fn report(summary: &LoadSummary, sent: Option<u64>) {
     let tables: Vec<&str> = summary.tables.iter().map(|table| table.name.as_str()).collect();
     let per_byte =
         |sent: u64| format!(", {:.2} bytes sent for each", sent as f64 / summary.stored_bytes.max(1) as f64);
+    let read = grouped(summary.rows + summary.rows_rejected);
+    let rejected = match summary.rows_rejected {
+        0 => String::new(),
+        rejected => format!(", {} rejected", grouped(rejected)),
+    };
     eprintln!(
-        "loaded {}: {} rows, {} raw, {} stored{}, {seconds:.1} s ({:.0} MB/s of raw data)",
+        "loaded {}: {read} rows read, {} stored{rejected}; {} raw, {} stored{}, {seconds:.1} s ({:.0} MB/s of raw data)",
         tables.join(", "),
         grouped(summary.rows),
         bytes(summary.raw_bytes),

@@ -1,58 +1,123 @@
 //! How does a CSV file become a table?
 //!
-//! The first rows say which type each column has: boolean, bigint, double, date, timestamp or, where nothing else fits, text.
-//! Every later row must hold to it. An empty field is NULL, whatever the type, quoted or not; lines without any character are
-//! skipped.
+//! ```text
+//! input      the file's bytes, decompressed and decoded
+//! records    the fields of each row, or what is wrong with it
+//! types      which type each column has, by the first piece of rows: boolean, bigint, double, date, timestamp or text
+//! texts      rows, column by column
+//! rejects    rows that are left out, if that was asked for
+//! ```
 //!
 //! Invariants
-//! - A row that does not parse ends the load, and the message leads to it: file, line, column, what is there, what was expected.
+//! - The file is read once, from its beginning to its end.
+//! - A row that does not parse ends the load, or is left out and told where the caller asked for that. The message leads to it:
+//!   file, line, column, what is there, what was expected.
+//! - What stands for NULL is a text without quotes; in quotes it is NULL only in columns that are not text.
 
-mod lines;
+mod input;
+mod records;
+mod rejects;
+mod texts;
+mod types;
 
 use std::{
+    collections::BTreeSet,
     fs::File,
-    io::{BufReader, Seek},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
-use arrow::{
-    csv::{
-        ReaderBuilder,
-        reader::{Format, Reader},
-    },
-    datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit},
-    error::ArrowError,
-};
+use arrow::{array::StringArray, datatypes::Field, error::ArrowError};
 use rackscan_client::Cluster;
 
 use crate::{
-    LoadError, LoadOptions, LoadSummary, OnProgress, TableSpec,
+    CsvFault, LoadError, LoadOptions, LoadSummary, OnProgress, TableSpec,
     cut::Piece,
-    limits::PIECE_ROWS,
+    limits::{CSV_PIECE_BYTES, PIECE_ROWS},
     load::{NewTable, store},
     stored::{Conversion, ConversionFault},
 };
 
-use lines::Records;
+pub use input::{Encoding, encoding_named};
+use input::{Input, is_same_file};
+use records::{RecordFault, Records};
+use rejects::Rejects;
+use texts::{Texts, TextsBuilder};
+use types::Kind;
 
-/// How the file is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the file is written, and what becomes of rows that do not parse.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvOptions {
-    /// The character between fields.
+    /// The ASCII character between fields.
     pub delimiter: u8,
-    /// How many rows are looked at to find the columns' types.
-    pub inferred_rows: usize,
+    /// The ASCII character around a field that holds delimiters, ends of lines or quotes; `None` if there is none.
+    pub quote: Option<u8>,
+    /// The ASCII character before a quote within quotes; `None` if that is the quote itself.
+    pub escape: Option<u8>,
+    /// The texts that stand for NULL.
+    pub nulls: Vec<String>,
+    /// Whether the first row names the columns. If not, they are `column1`, `column2` and so on.
+    pub has_header: bool,
+    /// The file's encoding; `None` for UTF-8, or UTF-16 where it is recognised.
+    pub encoding: Option<Encoding>,
+    /// The file for rows that do not parse, which are left out then; `None` if such a row ends the load.
+    pub reject: Option<PathBuf>,
 }
 
 impl Default for CsvOptions {
     fn default() -> Self {
-        Self { delimiter: b',', inferred_rows: 10_000 }
+        Self {
+            delimiter: b',',
+            quote: Some(b'"'),
+            escape: None,
+            nulls: vec![String::new()],
+            has_header: true,
+            encoding: None,
+            reject: None,
+        }
     }
 }
 
-/// Loads a CSV file with a header line.
+/// The characters that are not ordinary ones.
+#[derive(Clone, Copy, Debug)]
+struct Dialect {
+    delimiter: u8,
+    quote: Option<u8>,
+    escape: u8,
+}
+
+#[cfg(test)]
+impl Default for Dialect {
+    fn default() -> Self {
+        Self { delimiter: b',', quote: Some(b'"'), escape: b'"' }
+    }
+}
+
+impl CsvOptions {
+    fn dialect(&self) -> Result<Dialect, LoadError> {
+        let is_plain = |byte: u8| byte.is_ascii() && !matches!(byte, b'\n' | b'\r');
+        let (quote, escape) = (self.quote, self.escape.or(self.quote));
+        let problem =
+            if !is_plain(self.delimiter) || quote.into_iter().chain(escape).any(|byte| !is_plain(byte)) {
+                "ASCII characters that end no line"
+            } else if quote == Some(self.delimiter) || self.escape == Some(self.delimiter) {
+                "another delimiter than the quote and the escape"
+            } else if quote.is_none() && self.escape.is_some() {
+                "no escape where there are no quotes"
+            } else {
+                return Ok(Dialect { delimiter: self.delimiter, quote, escape: escape.unwrap_or(0) });
+            };
+        let found =
+            format!("{:?}", [Some(self.delimiter), quote, self.escape].map(|byte| byte.map(char::from)));
+        Err(LoadError::Option { what: "delimiter, quote and escape", found, expected: problem.to_owned() })
+    }
+}
+
+/// Loads a CSV file.
 ///
 /// # Errors
 /// See [`LoadError`]; nothing is published then.
@@ -64,98 +129,129 @@ pub async fn load(
     options: &LoadOptions,
     progress: OnProgress<'_>,
 ) -> Result<LoadSummary, LoadError> {
-    let started = Instant::now();
-    let (path, csv, name) = (file.to_owned(), *csv, table.name.clone());
-    let opened = tokio::task::spawn_blocking(move || CsvFile::open(&path, &csv, &name)).await;
-    let csv = opened
+    let (started, rejected) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let (path, csv, name, count) = (file.to_owned(), csv.clone(), table.name.clone(), Arc::clone(&rejected));
+    let opened = tokio::task::spawn_blocking(move || CsvPieces::open(&path, &csv, &name, count)).await;
+    let (raw_bytes, pieces) = opened
         .map_err(|error| LoadError::Defect { table: table.name.clone(), problem: error.to_string() })??;
-    let raw_bytes = csv.bytes;
     let table = NewTable {
         name: &table.name,
-        columns: csv.conversion.definitions(),
+        columns: pieces.conversion.definitions(),
         partition_by: &table.partition_by,
         sort_by: table.sort_by.as_deref(),
         source: file.display().to_string(),
         rows_total: None,
-        pieces: Box::new(CsvPieces::new(csv)?),
+        pieces: Box::new(pieces),
     };
     let loaded = store(cluster, table, options, progress).await?.publish().await?;
-    Ok(LoadSummary::new(vec![loaded], raw_bytes, started))
+    let summary = LoadSummary::new(vec![loaded], raw_bytes, started);
+    Ok(LoadSummary { rows_rejected: rejected.load(Ordering::Relaxed), ..summary })
 }
 
-/// A file whose columns are known.
-struct CsvFile {
-    place: Arc<Place>,
-    file: File,
-    bytes: u64,
-    /// All columns as text: they are parsed by several threads, and with our own messages.
-    texts: SchemaRef,
-    conversion: Conversion,
-}
-
-/// What leads to a row.
-struct Place {
-    table: String,
+/// The rows of a file, of which pieces are read one after the other.
+struct Rows {
     path: PathBuf,
-    delimiter: u8,
-    columns: usize,
-}
-
-impl CsvFile {
-    fn open(path: &Path, csv: &CsvOptions, table: &str) -> Result<Self, LoadError> {
-        let refused =
-            |action: &'static str| move |source| LoadError::File { action, path: path.to_owned(), source };
-        let file = File::open(path).map_err(refused("open"))?;
-        let bytes = file.metadata().map_err(refused("read"))?.len();
-        let mut place =
-            Place { table: table.to_owned(), path: path.to_owned(), delimiter: csv.delimiter, columns: 0 };
-        let format = Format::default().with_header(true).with_delimiter(csv.delimiter);
-        let mut reader = BufReader::new(file);
-        let (inferred, _) = format
-            .infer_schema(&mut reader, Some(csv.inferred_rows))
-            .map_err(|source| place.malformed(source, csv.inferred_rows as u64))?;
-        if inferred.fields().is_empty() {
-            let (file, problem) = (path.to_owned(), "is empty".to_owned());
-            return Err(LoadError::Malformed { file, problem, expected: "a header line and rows" });
-        }
-        place.columns = inferred.fields().len();
-        let typed: Vec<Field> = inferred.fields().iter().map(|field| typed(field)).collect();
-        let text = |field: &Field| Field::new(field.name(), DataType::Utf8, true);
-        let texts = Arc::new(Schema::new(typed.iter().map(text).collect::<Vec<_>>()));
-        let conversion = Conversion::of_texts(table, &typed)?;
-        let mut file = reader.into_inner();
-        file.rewind().map_err(refused("read"))?;
-        Ok(Self { place: Arc::new(place), file, bytes, texts, conversion })
-    }
-}
-
-/// The column that a table gets for an inferred one.
-fn typed(field: &Field) -> Field {
-    let data_type = match field.data_type() {
-        // Later rows may be finer than those that were looked at.
-        DataType::Timestamp(..) => DataType::Timestamp(TimeUnit::Microsecond, None),
-        DataType::Null => DataType::Utf8,
-        other => other.clone(),
-    };
-    Field::new(field.name(), data_type, true)
+    records: Records,
+    /// The columns' names.
+    names: Vec<String>,
+    nulls: Vec<String>,
+    rejects: Option<Rejects>,
 }
 
 /// Rows of the file, as text; parsed by whoever takes them.
 struct CsvPieces {
-    place: Arc<Place>,
+    table: Arc<str>,
+    rows: Rows,
+    kinds: Vec<Kind>,
     conversion: Conversion,
-    reader: Reader<File>,
-    /// Rows before the next piece, the header not counted.
-    rows: u64,
+    /// The rows by which the types were found.
+    first: Option<Texts>,
+    /// Nothing more is read after an error.
+    has_failed: bool,
 }
 
 impl CsvPieces {
-    fn new(csv: CsvFile) -> Result<Self, LoadError> {
-        let CsvFile { place, file, texts, conversion, .. } = csv;
-        let builder = ReaderBuilder::new(texts).with_header(true).with_delimiter(place.delimiter);
-        let reader = builder.with_batch_size(PIECE_ROWS).build(file);
-        let reader = reader.map_err(|source| place.malformed(source, 0))?;
-        Ok(Self { place, conversion, reader, rows: 0 })
+    /// Opens a file and reads its first piece; how many bytes the file has.
+    fn open(
+        path: &Path,
+        csv: &CsvOptions,
+        table: &str,
+        rejected: Arc<AtomicU64>,
+    ) -> Result<(u64, Self), LoadError> {
+        let refused =
+            |action: &'static str| move |source| LoadError::File { action, path: path.to_owned(), source };
+        let dialect = csv.dialect()?;
+        let file = File::open(path).map_err(refused("open"))?;
+        let bytes = file.metadata().map_err(refused("read"))?.len();
+        if let Some(reject) = csv.reject.as_deref().filter(|reject| is_same_file(reject, path)) {
+            let (what, found) = ("the file for rejected rows", reject.display().to_string());
+            return Err(LoadError::Option { what, found, expected: "another than the one to load".into() });
+        }
+        let reject = csv.reject.as_deref().map(|path| Rejects::create(path, rejected)).transpose()?;
+        let input = Input::new(file, csv.encoding).map_err(refused("read"))?;
+        let mut rows = Rows {
+            path: path.to_owned(),
+            records: Records::new(input, dialect),
+            names: Vec::new(),
+            nulls: csv.nulls.clone(),
+            rejects: reject,
+        };
+        let texts = rows.begin(csv.has_header)?;
+        let texts = rows.read(texts)?;
+        let kind = |column: &StringArray| {
+            let texts = column.iter().flatten().filter(|text| !rows.is_null(text));
+            texts.fold(Kind::default(), Kind::with)
+        };
+        let kinds: Vec<Kind> = texts.columns.iter().map(kind).collect();
+        let field = |(name, kind): (&String, &Kind)| Field::new(name, kind.data_type(), true);
+        let fields: Vec<Field> = rows.names.iter().zip(&kinds).map(field).collect();
+        let conversion = Conversion::of_texts(table, &fields)?;
+        let (table, first) = (table.into(), Some(texts));
+        Ok((bytes, Self { table, rows, kinds, conversion, first, has_failed: false }))
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Piece>, LoadError> {
+        let texts = match self.first.take() {
+            Some(texts) => texts,
+            None => self.rows.read(self.rows.no_texts())?,
+        };
+        if texts.lines.is_empty() {
+            self.rows.rejects.as_mut().map_or(Ok(()), Rejects::finish)?;
+            return Ok(None);
+        }
+        let mut texts = texts.without_quoted_nulls(&self.conversion, &self.rows.nulls);
+        let error = {
+            let (table, path) = (Arc::clone(&self.table), self.rows.path.clone());
+            move |fault, texts: &Texts| match fault {
+                ConversionFault::Values(faults) => {
+                    LoadError::Csv { file: path.clone(), fault: Box::new(texts.fault(&faults[0])) }
+                }
+                ConversionFault::Arrow(source) => rows_error(&table, source),
+            }
+        };
+        let (conversion, kinds) = (self.conversion.clone(), self.kinds.clone());
+        let Some(rejects) = &mut self.rows.rejects else {
+            let stored = move || texts.stored(&conversion, &kinds).map_err(|fault| error(fault, &texts));
+            return Ok(Some(Box::new(stored)));
+        };
+        // At once, so that what is left out is told in the order of its lines.
+        loop {
+            match texts.stored(&conversion, &kinds) {
+                Ok(stored) => {
+                    rejects.write()?;
+                    return Ok(Some(Box::new(move || Ok(stored))));
+                }
+                Err(ConversionFault::Values(faults)) => {
+                    let mut told = BTreeSet::new();
+                    for fault in faults.iter().filter(|fault| told.insert(fault.row)) {
+                        rejects.add(texts.fault(fault), texts.written[fault.row].clone());
+                    }
+                    let without = texts.without(&faults);
+                    texts = without.map_err(|source| rows_error(&self.table, source))?;
+                }
+                Err(fault) => return Err(error(fault, &texts)),
+            }
+        }
     }
 }
 
@@ -163,68 +259,120 @@ impl Iterator for CsvPieces {
     type Item = Result<Piece, LoadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let first_row = self.rows;
-        let batch = match self.reader.next()? {
-            Ok(batch) => batch,
-            Err(source) => {
-                let error = self.place.malformed(source, first_row + PIECE_ROWS as u64);
-                return Some(Err(error));
-            }
-        };
-        self.rows += batch.num_rows() as u64;
-        let (place, conversion) = (Arc::clone(&self.place), self.conversion.clone());
-        let piece: Piece = Box::new(move || {
-            let stored = conversion.stored(&batch);
-            stored.map_err(|fault| place.does_not_parse(fault, first_row))
-        });
-        Some(Ok(piece))
+        if self.has_failed {
+            return None;
+        }
+        let next = self.next_piece();
+        self.has_failed = next.is_err();
+        next.transpose()
     }
 }
 
-impl Place {
-    /// The error for what the reader says, among the first `rows` rows: a row with another number of fields, if there is one.
-    fn malformed(&self, source: ArrowError, rows: u64) -> LoadError {
-        if let ArrowError::IoError(_, source) = source {
-            return LoadError::File { action: "read", path: self.path.clone(), source };
+fn rows_error(table: &str, source: ArrowError) -> LoadError {
+    LoadError::Rows { table: table.to_owned(), action: "parse its rows", source }
+}
+
+impl Rows {
+    /// Reads the columns' names, and the first row if it does not have them.
+    fn begin(&mut self, has_header: bool) -> Result<TextsBuilder, LoadError> {
+        loop {
+            let first = self.next_record()?.ok_or_else(|| {
+                let (file, problem) = (self.path.clone(), "is empty".to_owned());
+                LoadError::Malformed { file, problem, expected: "a header line and rows" }
+            })?;
+            let Err(fault) = first else { break };
+            match &mut self.rejects {
+                Some(rejects) if !has_header => {
+                    let RecordFault { line, reason, .. } = fault;
+                    rejects.add(CsvFault { line, column: None, reason }, self.records.written().to_owned());
+                }
+                _ => {
+                    return Err(LoadError::Csv {
+                        file: self.path.clone(),
+                        fault: Box::new(self.fault(fault)),
+                    });
+                }
+            }
         }
-        let problem = match source {
-            ArrowError::CsvError(problem) | ArrowError::ParseError(problem) => problem,
-            other => other.to_string(),
-        };
-        let expected = "UTF-8 text in rows of as many fields as the header";
-        let malformed = LoadError::Malformed { file: self.path.clone(), problem, expected };
-        let Ok(mut records) = Records::open(&self.path, self.delimiter) else { return malformed };
-        let header = records.next().and_then(Result::ok).map_or(self.columns, |header| header.fields);
-        let count = usize::try_from(rows).unwrap_or(usize::MAX).saturating_add(1);
-        let odd = records.take(count).map_while(Result::ok).find(|record| record.fields != header);
-        odd.map_or(malformed, |record| LoadError::CsvRow {
-            file: self.path.clone(),
-            line: record.line,
-            found: record.fields,
-            expected: header,
-        })
+        let columns = self.records.len();
+        for column in 0..columns {
+            let name = if has_header { self.records.field(column).into_owned() } else { String::new() };
+            self.names.push(name);
+        }
+        name_the_nameless(&mut self.names);
+        if columns == 1 {
+            self.records.take_empty_lines();
+        }
+        let mut texts = self.no_texts();
+        if !has_header {
+            if columns == 1 {
+                let line = self.records.line();
+                (line - self.records.empty_lines()..line)
+                    .for_each(|line| texts.push_empty(line, &self.nulls));
+            }
+            texts.push(&self.records, &self.nulls);
+        }
+        Ok(texts)
     }
 
-    fn does_not_parse(&self, fault: ConversionFault, first_row: u64) -> LoadError {
-        match fault {
-            ConversionFault::Arrow(_) => fault.in_table(&self.table, "parse its rows", first_row),
-            ConversionFault::Value(fault) => LoadError::CsvField {
-                file: self.path.clone(),
-                line: self.line_of(first_row + fault.row as u64),
-                column: fault.column,
-                found: fault.found,
-                expected: fault.expected,
-            },
-        }
+    fn no_texts(&self) -> TextsBuilder {
+        TextsBuilder::new(self.names.len(), self.rejects.is_some())
     }
 
-    /// The line on which a row begins. Texts in quotes may go over several lines, so the file is read again; should that fail,
-    /// the row's number is near.
-    fn line_of(&self, row: u64) -> u64 {
-        let record = row + 1;
-        let record = Records::open(&self.path, self.delimiter).ok().and_then(|mut records| {
-            records.nth(usize::try_from(record).unwrap_or(usize::MAX)).and_then(Result::ok)
-        });
-        record.map_or(row + 2, |record| record.line)
+    /// Adds the next rows of the file, as many as a piece has.
+    fn read(&mut self, mut texts: TextsBuilder) -> Result<Texts, LoadError> {
+        while texts.lines.len() < PIECE_ROWS && texts.bytes < CSV_PIECE_BYTES {
+            let Some(record) = self.next_record()? else { break };
+            let (found, expected) = (self.records.len(), self.names.len());
+            let record = record.and_then(|()| {
+                let reason = format!("found {found} fields, expected the header's {expected}");
+                let fault = RecordFault { line: self.records.line(), field: None, reason };
+                if found == expected { Ok(()) } else { Err(fault) }
+            });
+            match record.map_err(|fault| self.fault(fault)) {
+                Ok(()) => texts.push(&self.records, &self.nulls),
+                Err(fault) => {
+                    let Some(rejects) = &mut self.rejects else {
+                        return Err(LoadError::Csv { file: self.path.clone(), fault: Box::new(fault) });
+                    };
+                    rejects.add(fault, self.records.written().to_owned());
+                    // They are bounded as rows are, and wait for those rows.
+                    if rejects.is_full() {
+                        if !texts.lines.is_empty() {
+                            break;
+                        }
+                        rejects.write()?;
+                    }
+                }
+            }
+        }
+        Ok(texts.finish())
+    }
+
+    fn next_record(&mut self) -> Result<Option<Result<(), RecordFault>>, LoadError> {
+        let read = self.records.next();
+        read.map_err(|source| LoadError::File { action: "read", path: self.path.clone(), source })
+    }
+
+    fn fault(&self, fault: RecordFault) -> CsvFault {
+        let RecordFault { line, field, reason } = fault;
+        CsvFault { line, column: field.and_then(|field| self.names.get(field)).cloned(), reason }
+    }
+
+    fn is_null(&self, text: &str) -> bool {
+        self.nulls.iter().any(|null| null == text)
+    }
+}
+
+/// Gives columns without a name one that no other column has: pandas writes its index in such a column.
+fn name_the_nameless(names: &mut [String]) {
+    for column in 0..names.len() {
+        if names[column].is_empty() {
+            let mut name = format!("column{}", column + 1);
+            while names.contains(&name) {
+                name.push('_');
+            }
+            names[column] = name;
+        }
     }
 }

@@ -53,7 +53,7 @@ fn words(row: &[Datum], column: usize) -> &str {
 fn stored(table: &str, batch: &RecordBatch) -> Vec<Vec<Datum>> {
     let schema = batch.schema();
     let conversion = Conversion::of(table, schema.fields().iter().map(AsRef::as_ref)).unwrap();
-    let rows = conversion.stored(batch).unwrap();
+    let rows = conversion.stored(batch.columns()).unwrap();
     let datum = |array: &ArrayRef, row: usize| match array.data_type() {
         DataType::Int64 => Datum::Integer(array.as_primitive::<Int64Type>().value(row)),
         DataType::Utf8View => Datum::Text(array.as_string_view().value(row).to_owned()),

@@ -3,7 +3,7 @@
 use std::{fmt::Write, fs, path::PathBuf};
 
 use rackscan_datasets::{
-    LoadError, LoadOptions, TableSpec,
+    LoadError, LoadOptions, LoadSummary, TableSpec,
     csv::{self, CsvOptions},
 };
 
@@ -139,4 +139,232 @@ async fn a_header_without_rows_is_an_empty_table() {
     let cluster = TestCluster::start(2).await.unwrap();
     assert_eq!(load(&cluster, "id,name\n").await.unwrap(), 0);
     assert!(rows::stored_set(&cluster, "cities").await.unwrap().is_empty());
+}
+
+/// Loads a text, leaves out rows that do not parse, and returns what was written about them.
+async fn load_and_reject(
+    cluster: &TestCluster,
+    text: &str,
+    options: CsvOptions,
+) -> Result<(LoadSummary, String), LoadError> {
+    let (path, reject) = (write_file(cluster, text), cluster.folder().join("rejected.csv"));
+    let table = TableSpec { name: "cities".into(), partition_by: "id".into(), sort_by: None };
+    let loads = LoadOptions { segment_rows: 1024, ..LoadOptions::default() };
+    let options = CsvOptions { reject: Some(reject.clone()), ..options };
+    let summary = csv::load(&cluster.cluster, &path, &options, &table, &loads, &|_| ()).await?;
+    Ok((summary, fs::read_to_string(reject).expect("rejected rows")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quote_that_is_not_closed_is_an_error_on_its_line() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    assert_eq!(
+        refusal(&cluster, "id,v\n0,\"two\nlines\"\n1,\"abc\n2,def\n3,x\n").await,
+        "cities.csv: line 4, column \"v\": the quote that opens here is not closed before the end of the file, expected a \
+         second one; load with --quote none if \" is an ordinary character"
+    );
+    let mut long = String::from("id,v\n");
+    for row in 0..50_000 {
+        writeln!(long, "{row},x").unwrap();
+    }
+    long.push_str("1,\"open\n");
+    let late = refusal(&cluster, &long).await;
+    assert!(
+        late.starts_with("cities.csv: line 50002, column \"v\": the quote that opens here is not closed"),
+        "{late}"
+    );
+    let header = refusal(&cluster, "id,\"v\n1,2\n").await;
+    assert!(header.starts_with("cities.csv: line 1: the quote"), "{header}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_after_a_closing_quote_is_an_error_and_with_quote_none_every_quote_is_kept() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    let text = "id\tname\n1\tplain\n2\t\"Nick\" and Nora\n3\t\"open quote\n4\tfour\n5\tsix\" end\n";
+    let options = CsvOptions { delimiter: b'\t', ..CsvOptions::default() };
+    let error = load_with(&cluster, text, &options).await.unwrap_err().to_string();
+    let told = "line 3, column \"name\": the quote that opens here is closed before \" and Nora\", expected a delimiter";
+    assert!(error.contains(told), "{error}");
+    let options = CsvOptions { quote: None, ..options };
+    assert_eq!(load_with(&cluster, text, &options).await.unwrap(), 5);
+    assert_eq!(
+        rows::stored_set(&cluster, "cities").await.unwrap(),
+        ["1|plain", "2|\"Nick\" and Nora", "3|\"open quote", "4|four", "5|six\" end"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_do_not_parse_are_left_out_and_told_in_the_order_of_their_lines() {
+    let cluster = TestCluster::start(2).await.unwrap();
+    let text = "id,name,day\n1,a,2024-01-01\n2,\"b\" c,2024-01-02\n3,\"d, \"\"e\"\"\",2024-13-01\n4,f\n5,\"g,2024-01-05\n6,h,\n\
+                7,i,2024-02-30\n";
+    let (summary, rejected) = load_and_reject(&cluster, text, CsvOptions::default()).await.unwrap();
+    assert_eq!((summary.rows, summary.rows_rejected), (2, 5));
+    assert_eq!(rows::stored_set(&cluster, "cities").await.unwrap(), ["1|a|2024-01-01", "6|h|-"]);
+    let lines: Vec<&str> = rejected.lines().collect();
+    let begins = [
+        "line,column,reason,row",
+        "3,\"name\",\"the quote that opens here is closed before \"\" c,2024-01-02\"\"",
+        "4,\"day\",\"found \"\"2024-13-01\"\", expected a value of type date\",\"3,\"\"d, \"\"\"\"e\"\"\"\"\"\",2024-13-01\"",
+        "5,\"\",\"found 2 fields, expected the header's 3\",\"4,f\"",
+        "6,\"name\",\"the quote that opens here is not closed",
+        "8,\"day\",\"found \"\"2024-02-30\"\", expected a value of type date\",\"7,i,2024-02-30\"",
+    ];
+    assert_eq!(lines.len(), begins.len(), "{rejected}");
+    for (line, begin) in lines.iter().zip(begins) {
+        assert!(line.starts_with(begin), "{line}\nexpected {begin}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_rows_are_left_out_and_all_others_arrive() {
+    let cluster = TestCluster::start(2).await.unwrap();
+    let mut text = String::from("id,v\n");
+    for row in 0..60_000 {
+        let odd = match row % 4 {
+            // Not among the rows that say which types the columns have.
+            1 if row > 20_000 => "x",
+            2 if row > 20_000 => "1,2",
+            _ => "7",
+        };
+        writeln!(text, "{row},{odd}").unwrap();
+    }
+    let (summary, rejected) = load_and_reject(&cluster, &text, CsvOptions::default()).await.unwrap();
+    assert_eq!((summary.rows, summary.rows_rejected), (40_000, 20_000));
+    let lines = rejected.lines().skip(1).map(|line| line.split(',').next().unwrap().parse::<u64>().unwrap());
+    assert!(lines.is_sorted() && rejected.lines().count() == 20_001);
+    assert!(
+        rejected.contains("\n20003,\"v\",\"found \"\"x\"\", expected a value of type bigint\",\"20001,x\"\n")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_itself_is_not_overwritten_with_rejected_rows() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    let path = write_file(&cluster, "id\n1\n");
+    let options = CsvOptions { reject: Some(path.clone()), ..CsvOptions::default() };
+    let error = load_with(&cluster, "id\n1\n", &options).await.unwrap_err().to_string();
+    assert!(error.contains("expected another than the one to load"), "{error}");
+    assert_eq!(fs::read_to_string(path).unwrap(), "id\n1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_for_null_does_so_without_quotes_and_in_quotes_only_where_no_text_is_meant() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    assert_eq!(load(&cluster, "id,text,number\n1,,\n2,\"\",\"\"\n3,x,3\n").await.unwrap(), 3);
+    assert_eq!(rows::stored_set(&cluster, "cities").await.unwrap(), ["1|-|-", "2||-", "3|x|3"]);
+    let options = CsvOptions { nulls: vec!["NA".into(), "\\N".into()], ..CsvOptions::default() };
+    let text = "id,text,number\n1,NA,\\N\n2,\"NA\",\"NA\"\n3,,3\n";
+    assert_eq!(load_with(&cluster, text, &options).await.unwrap(), 3);
+    assert_eq!(rows::stored_set(&cluster, "cities").await.unwrap(), ["1|-|-", "2|NA|-", "3||3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_without_a_name_get_one_and_a_file_without_a_header_loses_no_row() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    load(&cluster, ",id,,column1\n0,1,a,b\n").await.unwrap();
+    let names = async || {
+        let catalog = cluster.cluster.catalog().await.unwrap();
+        let columns = &catalog.table("cities").unwrap().definition.columns;
+        columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names().await, ["column1_", "id", "column3", "column1"]);
+    let path = write_file(&cluster, "1,a\n2,b\n");
+    let table = TableSpec { name: "cities".into(), partition_by: "column1".into(), sort_by: None };
+    let options = CsvOptions { has_header: false, ..CsvOptions::default() };
+    let loads = LoadOptions::default();
+    csv::load(&cluster.cluster, &path, &options, &table, &loads, &|_| ()).await.unwrap();
+    assert_eq!(names().await, ["column1", "column2"]);
+    assert_eq!(rows::stored_set(&cluster, "cities").await.unwrap(), ["1|a", "2|b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_that_no_column_type_holds_are_text_or_a_fault() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    load(&cluster, "id,long,large\n1,12345678901234567890,1e999\n2,1,1\n").await.unwrap();
+    assert_eq!(
+        rows::stored_set(&cluster, "cities").await.unwrap(),
+        ["1|12345678901234567890|1e999", "2|1|1"]
+    );
+    let mut text = String::from("id,v\n");
+    for row in 0..20_000 {
+        writeln!(text, "{row},1.5").unwrap();
+    }
+    text.push_str("1,1e999\n");
+    drop(rows::stored_set(&cluster, "cities").await);
+    let error = load(&cluster, &text).await.unwrap_err().to_string();
+    assert!(
+        error.contains("line 20002, column \"v\": found \"1e999\", expected a value of type double"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_line_is_a_null_in_a_file_of_one_column_and_nothing_in_others() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    assert_eq!(load(&cluster, "id\n1\n\n2\n").await.unwrap(), 3);
+    assert_eq!(rows::stored_set(&cluster, "cities").await.unwrap(), ["-", "1", "2"]);
+    assert_eq!(load(&cluster, "id,v\n1,a\n\n2,b\n").await.unwrap(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn characters_that_cannot_mean_two_things_are_refused() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    for options in [
+        CsvOptions { delimiter: b'"', ..CsvOptions::default() },
+        CsvOptions { delimiter: b'\n', ..CsvOptions::default() },
+        CsvOptions { escape: Some(b','), ..CsvOptions::default() },
+        CsvOptions { quote: None, escape: Some(b'\\'), ..CsvOptions::default() },
+    ] {
+        let error = load_with(&cluster, "id\n1\n", &options).await.unwrap_err().to_string();
+        assert!(error.starts_with("delimiter, quote and escape is"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_that_would_have_made_a_column_another_one_are_faults_in_later_rows() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    for (good, odd) in [
+        ("2024-05-06", "2024-05-06 23:30:00"),
+        ("2024-05-06", "2024-05-06T23:30:00-05:00"),
+        ("2024-05-06 01:02:03", "2024-01-01T10:00:00+02:00"),
+        ("true", "1"),
+        ("true", "off"),
+        ("7", " 5"),
+        ("7", "+5"),
+        ("7", "007"),
+        ("1.5", "12345678901234567890"),
+        ("1.5", "9007199254740993"),
+        ("1.5", "1e-400"),
+    ] {
+        let mut text = String::from("id,v\n");
+        for row in 0..17_000 {
+            writeln!(text, "{row},{good}").unwrap();
+        }
+        writeln!(text, "1,{odd}").unwrap();
+        let error = load(&cluster, &text).await.expect_err(odd).to_string();
+        assert!(error.contains(&format!("line 17002, column \"v\": found {odd:?}, expected")), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_lines_before_the_first_row_of_one_column_are_nulls_too() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    let path = write_file(&cluster, "\n\n1\n\n2\n");
+    let table = TableSpec { name: "cities".into(), partition_by: "column1".into(), sort_by: None };
+    let options = CsvOptions { has_header: false, ..CsvOptions::default() };
+    let loads = LoadOptions::default();
+    let loaded = csv::load(&cluster.cluster, &path, &options, &table, &loads, &|_| ()).await.unwrap();
+    assert_eq!(loaded.rows, 5);
+    assert_eq!(rows::stored_set(&cluster, "cities").await.unwrap(), ["-", "-", "-", "1", "2"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_name_of_the_file_is_not_overwritten_either() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    let (path, link) = (write_file(&cluster, "id\n1\n"), cluster.folder().join("link.csv"));
+    fs::hard_link(&path, &link).unwrap();
+    let options = CsvOptions { reject: Some(link), ..CsvOptions::default() };
+    load_with(&cluster, "id\n1\n", &options).await.unwrap_err();
+    assert_eq!(fs::read_to_string(path).unwrap(), "id\n1\n");
 }

@@ -6,6 +6,7 @@ mod cached;
 mod cluster;
 mod csv;
 mod interrupted;
+mod odd_parquet;
 mod parquet;
 mod rows;
 mod sorted;
