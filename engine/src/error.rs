@@ -16,6 +16,9 @@ pub enum EngineError {
     /// The text is not SQL.
     #[error("this is not SQL: {0}")]
     Syntax(String),
+    /// The statement is longer or deeper than statements may be.
+    #[error("the statement has {0}")]
+    TooDeep(String),
     /// The statement is SQL, but not of a kind that is answered.
     #[error(
         "{found} is not supported, expected a query (SELECT, WITH, VALUES), EXPLAIN, INSERT, UPDATE, DELETE, BEGIN, COMMIT, or CREATE and DROP of an INDEX or a MATERIALIZED VIEW; {way_out}"
@@ -134,6 +137,7 @@ impl EngineError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Syntax(_) => "42601",
+            Self::TooDeep(_) => "54001",
             Self::Statement { .. } => "0A000",
             Self::Plan(_) => "42000",
             Self::UnknownTable { .. } | Self::Dropped { .. } => "42P01",

@@ -27,9 +27,11 @@ mod functions;
 mod indexing;
 mod limits;
 mod narrowing;
+mod parsing;
 mod pushdown;
 mod report;
 mod request;
+mod rewrite;
 mod rules;
 mod sealing;
 mod session;
@@ -50,7 +52,7 @@ pub use report::{
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;
 pub use sealing::{SealOutcome, Sealed};
-pub use session::{Engine, EngineOptions, OneStatement, QueryOutcome, QueryStream, SqlSession};
+pub use session::{Engine, EngineOptions, OneStatement, QueryOutcome, QueryStream, SqlSession, with_answers};
 pub use table::{ColumnDescription, TableDescription, TableInfo};
 pub use trace::{TraceFile, TraceSink};
 

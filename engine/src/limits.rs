@@ -127,6 +127,41 @@ const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT * MEMORY_BYTES_DEFAULT <= PARTI
 // The share of a segment holds any page: what a scan must hold at least is not more than its share for want of one.
 const _: () = assert!(PARTITION_PAGE_BYTES_MAX / SEGMENTS_IN_FLIGHT_MAX >= PAGE_BYTES_MAX as usize);
 
+/// Bytes of a text of statements.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
+/// How deep expressions may be within each other, by parentheses and CASE.
+pub(crate) const STATEMENT_DEPTH_MAX: usize = 200;
+/// How deep expressions may be that are parsed on the stack of the caller.
+pub(crate) const SHALLOW_DEPTH_MAX: usize = 12;
+/// Bytes of a text that is parsed on the stack of the caller: a chain in it is at most half as deep.
+pub(crate) const SHALLOW_TEXT_BYTES_MAX: usize = 512;
+/// How deep a statement may be that is planned on the stack of the caller.
+pub(crate) const PLANNED_DEPTH_MAX: usize = 30;
+/// How deep the parser may be: several of its levels are one of an expression.
+pub(crate) const PARSER_DEPTH_MAX: usize = 5 * STATEMENT_DEPTH_MAX;
+/// How deep a function may be whose name is also a column's: the parser tries both at each level.
+pub(crate) const WORDS_DEPTH_MAX: usize = 12;
+/// Bytes of the stack on which deep statements are parsed and planned.
+pub(crate) const STACK_BYTES: usize = 256 << 20;
+/// Bytes of stack for each byte of a text: the shortest link of a chain has two, and dropping one takes less than this for each.
+pub(crate) const STACK_BYTES_PER_TEXT_BYTE: usize = 256;
+/// Operators in a row that are not balanced, such as those of a sum, and levels of a statement in all.
+pub(crate) const CHAIN_LENGTH_MAX: usize = 400;
+/// Copies of subqueries that one statement may need for NULL.
+pub(crate) const SUBQUERY_COPIES_MAX: usize = 100;
+/// SELECT and JOIN in one statement.
+pub(crate) const QUERIES_MAX: usize = 10_000;
+/// Brackets, and INTERVAL, right after each other.
+pub(crate) const REPEATED_TOKENS_MAX: usize = 8;
+/// Operands of AND, OR and UNION in a row from which on they become a balanced tree. It is no longer than such a tree is deep.
+pub(crate) const BALANCED_CHAIN_MIN: usize = 32;
+/// Tables of one FROM, and queries of one WITH.
+pub(crate) const RELATIONS_MAX: usize = 250;
+
+// A tree of as many operands as a text may have is no chain.
+const _: () = assert!(1_usize << (BALANCED_CHAIN_MIN - 2) > STATEMENT_BYTES_MAX);
+const _: () = assert!(SHALLOW_DEPTH_MAX < PLANNED_DEPTH_MAX && PLANNED_DEPTH_MAX < STATEMENT_DEPTH_MAX);
+
 #[cfg(test)]
 mod tests {
     use super::*;

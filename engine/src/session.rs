@@ -19,18 +19,21 @@ mod sealed;
 mod seen;
 mod state;
 mod statement;
+mod stream;
 
 use crate::{
     catalog::{StatementTables, Tables},
     changes::Changes,
     error::{EngineError, near_names},
     exec::{Bounds, Loads, QueryContext},
-    explain::{ExplainMode, Explanation, explain_plan, total_of},
+    explain::{ExplainMode, Explanation, explain_plan},
     limits::{
         NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEALING_MEMORY_BYTES,
         SEGMENTS_IN_FLIGHT_DEFAULT,
     },
+    parsing::{OnLargeStack, is_deep, parse},
     report::{QueryReport, ScanReport},
+    rewrite::rewrite,
     rules::AggregatePushdown,
     sealing::Sealer,
     table::{TableDescription, TableInfo},
@@ -39,12 +42,11 @@ use crate::{
 use chrono::{DateTime, Utc};
 use datafusion::{
     arrow::{array::RecordBatch, datatypes::SchemaRef},
-    execution::{SendableRecordBatchStream, SessionState},
+    execution::SessionState,
     logical_expr::LogicalPlan,
-    physical_plan::{ExecutionPlan, execute_stream},
+    physical_plan::ExecutionPlan,
     sql::parser::Statement,
 };
-use futures::TryStreamExt;
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_format::schema::TableDefinition;
 use rackscan_planner::{Calibration, Policy};
@@ -53,7 +55,7 @@ use std::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tracing::Instrument;
 
@@ -62,13 +64,14 @@ use holding::HeldLater;
 use seen::{Seen, is_missing, views_among};
 use state::context;
 pub(crate) use state::session_state;
+pub use state::with_answers;
 use statement::{Parsed, classify};
+use stream::Planned;
+pub use stream::QueryStream;
 
 /// The catalog and schema that SQL names are looked up in.
 pub(crate) const CATALOG: &str = "rackscan";
 pub(crate) const SCHEMA: &str = "public";
-/// Rows of a batch between operators.
-const BATCH_ROWS: usize = 8192;
 
 /// How an engine runs queries.
 #[derive(Clone, Debug)]
@@ -110,26 +113,6 @@ impl Default for EngineOptions {
     }
 }
 
-/// A query that could be started.
-struct Planned {
-    plan: Arc<dyn ExecutionPlan>,
-    state: SessionState,
-    span: tracing::Span,
-    started: Instant,
-    planning: Duration,
-    unheard: Option<String>,
-    held: Option<HeldLater>,
-}
-
-impl Planned {
-    fn start(self) -> Result<QueryStream, EngineError> {
-        let Self { plan, state, span, started, planning, unheard, held } = self;
-        let stream =
-            execute_stream(Arc::clone(&plan), state.task_ctx()).map_err(EngineError::from_datafusion)?;
-        Ok(QueryStream { schema: plan.schema(), stream, plan, span, started, planning, unheard, _held: held })
-    }
-}
-
 /// SQL over one cluster.
 pub struct Engine {
     cluster: Cluster,
@@ -168,52 +151,6 @@ impl QueryOutcome {
     #[must_use]
     pub fn scans(&self) -> Vec<ScanReport> {
         self.plan.as_ref().map(|plan| explain_plan(plan).scans).unwrap_or_default()
-    }
-}
-
-/// A query's answer, batch by batch. Dropping it ends the query.
-pub struct QueryStream {
-    schema: SchemaRef,
-    stream: SendableRecordBatchStream,
-    plan: Arc<dyn ExecutionPlan>,
-    span: tracing::Span,
-    started: Instant,
-    planning: Duration,
-    unheard: Option<String>,
-    _held: Option<HeldLater>,
-}
-
-impl QueryStream {
-    /// Names and types of the columns.
-    #[must_use]
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    /// The next rows; `None` at the end.
-    ///
-    /// # Errors
-    /// When the query fails; it is over then.
-    pub async fn next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
-        let span = self.span.clone();
-        self.stream.try_next().instrument(span).await.map_err(EngineError::from_datafusion)
-    }
-
-    /// What the scans have done so far.
-    #[must_use]
-    pub fn report(&self) -> QueryReport {
-        QueryReport {
-            elapsed: self.started.elapsed(),
-            planning: self.planning,
-            total: total_of(&self.plan),
-            unheard: self.unheard.clone(),
-        }
-    }
-
-    /// As [`QueryOutcome::scans`], so far.
-    #[must_use]
-    pub fn scans(&self) -> Vec<ScanReport> {
-        explain_plan(&self.plan).scans
     }
 }
 
@@ -377,7 +314,7 @@ impl Engine {
         let report = stream.report();
         tracing::info!(parent: &stream.span, elapsed_us = report.elapsed.as_micros(), "{}", report.summary());
         let plan = Some(Arc::clone(&stream.plan));
-        Ok(QueryOutcome { schema: Arc::clone(&stream.schema), batches, report, plan })
+        Ok(QueryOutcome { schema: Arc::clone(stream.schema()), batches, report, plan })
     }
 
     /// Plans a query and starts it: some operators read ahead from then on.
@@ -399,7 +336,8 @@ impl Engine {
         let time = seen.time;
         let mut told = self.state_for(policy, time, &span, Bounds::Told);
         let mut held = None;
-        let (plan, state) = async {
+        let is_deep = is_deep(&statement);
+        let planning = async {
             let (is_fixed, (logical, tables)) =
                 (seen.is_fixed, self.logical_plan(&mut told, statement, seen).await?);
             held = (!is_fixed).then(|| HeldLater::of(&self.cluster, tables));
@@ -416,9 +354,8 @@ impl Engine {
             withheld.register_catalog_list(Arc::clone(told.catalog_list()));
             let plan = withheld.create_physical_plan(&logical).await;
             plan.map(|plan| (plan, withheld)).map_err(EngineError::from_datafusion)
-        }
-        .instrument(span.clone())
-        .await?;
+        };
+        let (plan, state) = OnLargeStack::new(planning.instrument(span.clone()), is_deep).await?;
         Ok(Planned { plan, state, span, started, planning: started.elapsed(), unheard, held })
     }
 
@@ -445,9 +382,10 @@ impl Engine {
     async fn logical_plan(
         &self,
         state: &mut SessionState,
-        statement: Statement,
+        mut statement: Statement,
         mut seen: Seen,
     ) -> Result<(LogicalPlan, Vec<Arc<TableDefinition>>), EngineError> {
+        rewrite(&mut statement)?;
         let references = state.resolve_table_references(&statement).map_err(EngineError::from_datafusion)?;
         if !seen.is_fixed && references.iter().any(|reference| is_missing(reference, &seen.view)) {
             // It may have been loaded since the catalog was read.
@@ -478,21 +416,19 @@ impl Engine {
 
     /// Parses a text that must be one statement of a kind that is answered.
     fn statement(&self, sql: &str) -> Result<Parsed, EngineError> {
-        classify(self.parse(sql)?)
+        classify(Self::parse(sql)?)
     }
 
-    fn parse(&self, sql: &str) -> Result<Statement, EngineError> {
-        let dialect = self.state.config_options().sql_parser.dialect;
-        self.state.sql_to_statement(sql, &dialect).map_err(|error| match error.find_root() {
-            datafusion::error::DataFusionError::NotImplemented(_) => EngineError::Statement {
+    fn parse(sql: &str) -> Result<Statement, EngineError> {
+        let mut statements = parse(sql)?;
+        match (statements.pop_front(), statements.is_empty()) {
+            (Some(statement), true) => Ok(statement),
+            (None, _) => Err(EngineError::Syntax("the text is empty, expected one statement".to_owned())),
+            (Some(_), false) => Err(EngineError::Statement {
                 found: "a text of several statements".to_owned(),
                 way_out: "send them one by one",
-            },
-            datafusion::error::DataFusionError::Plan(_) => {
-                EngineError::Syntax("the text is empty, expected one statement".to_owned())
-            }
-            _ => EngineError::from_datafusion(error),
-        })
+            }),
+        }
     }
 }
 

@@ -16,11 +16,16 @@ use datafusion::{
     common::{ColumnStatistics, DFSchema, Statistics},
     error::{DataFusionError, Result},
     logical_expr::{
-        Expr, TableProviderFilterPushDown, TableType, physical_planning_context::PhysicalPlanningContext,
-        utils::split_conjunction_owned,
+        Expr, Operator, TableProviderFilterPushDown, TableType,
+        physical_planning_context::PhysicalPlanningContext, utils::split_conjunction_owned,
     },
-    physical_expr::{PhysicalExpr, create_physical_expr, execution_props::ExecutionProps},
-    physical_plan::ExecutionPlan,
+    physical_expr::{
+        PhysicalExpr, create_physical_expr,
+        execution_props::ExecutionProps,
+        expressions::{BinaryExpr, Column},
+        utils::{collect_columns, reassign_expr_columns},
+    },
+    physical_plan::{ExecutionPlan, filter::FilterExec, projection::ProjectionExec},
     prelude::SessionConfig,
 };
 use rackscan_delta::{
@@ -255,17 +260,28 @@ impl TableProvider for Table {
         let query = query_context(state.config())?;
         let definition = &self.snapshot.definition;
         let mut builder = ProgramBuilder::over_table(definition);
+        let width = self.schema.fields().len();
+        let mut above = Vec::new();
         for filter in filters {
             for conjunct in self.physical(filter)? {
-                builder.filter(&conjunct).map_err(|reason| {
+                let fits = builder.filter_within(&conjunct, width).map_err(|reason| {
                     DataFusionError::Internal(format!("a filter was accepted, but {}", reason.0))
                 })?;
+                if !fits {
+                    above.push(conjunct);
+                }
             }
         }
-        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
-        let columns = projection.unwrap_or(&all);
+        let all: Vec<usize> = (0..width).collect();
+        let wanted = projection.unwrap_or(&all);
+        let mut columns = wanted.clone();
+        for column in above.iter().flat_map(collect_columns).map(|column| column.index()) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
         let mut outputs = Vec::with_capacity(columns.len());
-        for &column in columns {
+        for &column in &columns {
             let node = if column == definition.columns.len() {
                 builder.row_number()
             } else {
@@ -273,6 +289,7 @@ impl TableProvider for Table {
             };
             outputs.push(node.map_err(|reason| DataFusionError::Internal(reason.0))?);
         }
+        let limit = limit.filter(|_| above.is_empty());
         let limit_rows = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
         let program = builder.finish(Output::Rows(outputs), limit_rows).map_err(|reason| {
             DataFusionError::Plan(format!("the scan of {}: {}", definition.name, reason.0))
@@ -283,11 +300,37 @@ impl TableProvider for Table {
             partitions: deal(self.snapshot.places(), query.threads),
             policy: query.policy,
         };
-        let schema = Arc::new(self.schema.project(columns)?);
+        let schema = Arc::new(self.schema.project(&columns)?);
         let lookup = self.lookup(filters, state).await?;
         let scan = ScanExec::new(request, schema, Arc::clone(&self.snapshot), query)?;
-        Ok(Arc::new(scan.with_lookup(lookup)))
+        filtered(Arc::new(scan.with_lookup(lookup)), above, wanted.len())
     }
+}
+
+/// The rows of a scan of which these conditions hold, too, and their first columns: a program has room for so many.
+fn filtered(
+    scan: Arc<dyn ExecutionPlan>,
+    mut conditions: Vec<Arc<dyn PhysicalExpr>>,
+    columns: usize,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = scan.schema();
+    // A balanced tree: what evaluates it is no deeper.
+    while conditions.len() > 1 {
+        let pairs = conditions.chunks(2).map(|pair| match pair {
+            [left, right] => Arc::new(BinaryExpr::new(Arc::clone(left), Operator::And, Arc::clone(right)))
+                as Arc<dyn PhysicalExpr>,
+            rest => Arc::clone(&rest[0]),
+        });
+        conditions = pairs.collect();
+    }
+    let Some(condition) = conditions.pop() else { return Ok(scan) };
+    let condition = reassign_expr_columns(condition, &schema)?;
+    let filter = FilterExec::try_new(condition, scan)?;
+    let first = (0..columns).map(|at| {
+        let name = schema.field(at).name().clone();
+        (Arc::new(Column::new(&name, at)) as Arc<dyn PhysicalExpr>, name)
+    });
+    Ok(Arc::new(ProjectionExec::try_new(first.collect::<Vec<_>>(), Arc::new(filter))?))
 }
 
 /// What the session says about the query that is being planned.

@@ -63,8 +63,8 @@ pub const VERIFY_PLACES_MAX: usize = 2048;
 /// Bytes of them, unless a single one has more.
 pub const VERIFY_BYTES_MAX: u64 = 64 << 20;
 
-/// Expression nodes of a scan program.
-pub const PROGRAM_NODES_MAX: usize = 512;
+/// Expression nodes of a scan program: all columns of a table, and as many for filters.
+pub const PROGRAM_NODES_MAX: usize = 2 * COLUMNS_MAX;
 /// Columns a scan program may name.
 pub const PROGRAM_INPUTS_MAX: usize = COLUMNS_MAX;
 /// Columns a scan program may put out.

@@ -188,9 +188,9 @@ impl Evaluation<'_> {
                     Arithmetic::Subtract => numeric::sub_wrapping(&left, &right)?,
                     Arithmetic::Multiply => numeric::mul_wrapping(&left, &right)?,
                 };
-                pair_array(&left, &right, array)
+                pair_array(&left, &right, one_nan(&array)?)
             }
-            Node::Negate(item) => self.value(*item)?.map(|array| numeric::neg_wrapping(array)),
+            Node::Negate(item) => self.value(*item)?.map(|array| one_nan(&numeric::neg_wrapping(array)?)),
             Node::Cast { item, to } => {
                 let options = CastOptions { safe: false, ..CastOptions::default() };
                 self.value(*item)?.map(|array| cast_with_options(array, &arrow_type(*to), &options))
@@ -359,9 +359,9 @@ fn undecided(known: &BooleanArray, decisive: bool) -> BooleanBuffer {
     }
 }
 
-/// Compares as DataFusion does: by arrow's total order of doubles, but that the two zeros are equal.
+/// Compares as DataFusion does: by arrow's total order of doubles, but that the two zeros are equal, and all NaN.
 fn compare(op: Comparison, left: &Value, right: &Value) -> Result<BooleanArray, ArrowError> {
-    let (left, right) = (&left.map(without_negative_zero)?, &right.map(without_negative_zero)?);
+    let (left, right) = (&left.map(canonical)?, &right.map(canonical)?);
     match op {
         Comparison::Equal => cmp::eq(left, right),
         Comparison::NotEqual => cmp::neq(left, right),
@@ -372,14 +372,38 @@ fn compare(op: Comparison, left: &Value, right: &Value) -> Result<BooleanArray, 
     }
 }
 
-fn without_negative_zero(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    let negative_zero = |value: &f64| value.to_bits() == (-0.0_f64).to_bits();
+#[expect(clippy::unnecessary_wraps, reason = "one of the fallible kernels")]
+fn canonical(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let is_canonical = |value: &f64| value.to_bits() == canonical_double(*value).to_bits();
     Ok(match array.as_primitive_opt::<Float64Type>() {
-        Some(doubles) if doubles.values().iter().any(negative_zero) => {
-            Arc::new(doubles.unary::<_, Float64Type>(|value| if value == 0.0 { 0.0 } else { value }))
+        Some(doubles) if !doubles.values().iter().all(is_canonical) => {
+            Arc::new(doubles.unary::<_, Float64Type>(canonical_double))
         }
         _ => Arc::clone(array),
     })
+}
+
+/// With the one NaN that there is: processors give those that they make a sign.
+#[expect(clippy::unnecessary_wraps, reason = "one of the fallible kernels")]
+fn one_nan(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    Ok(match array.as_primitive_opt::<Float64Type>() {
+        Some(doubles) if doubles.values().iter().any(|value| value.is_nan()) => {
+            Arc::new(doubles.unary::<_, Float64Type>(|value| if value.is_nan() { f64::NAN } else { value }))
+        }
+        _ => Arc::clone(array),
+    })
+}
+
+/// The double with one zero and one NaN, which is above all others in the total order.
+fn canonical_double(value: f64) -> f64 {
+    // Also of -0.0.
+    if value == 0.0 {
+        0.0
+    } else if value.is_nan() {
+        f64::NAN
+    } else {
+        value
+    }
 }
 
 fn pair(left: &Value, right: &Value, result: impl Array + 'static) -> Result<Value, ArrowError> {

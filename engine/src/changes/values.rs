@@ -70,7 +70,11 @@ fn datum(column: &ColumnDefinition, array: &ArrayRef, row: usize) -> Result<Datu
                 EngineError::Execution(format!("column {:?}: {value} has too many digits", column.name))
             })?)
         }
-        ColumnType::Float64 => Datum::Float(array.as_primitive::<Float64Type>().value(row)),
+        ColumnType::Float64 => {
+            let value = array.as_primitive::<Float64Type>().value(row);
+            // There is one NaN: arrow orders them by their bits.
+            Datum::Float(if value.is_nan() { f64::NAN } else { value })
+        }
         ColumnType::Text => Datum::Text(array.as_string_view().value(row).to_owned()),
     })
 }

@@ -1,15 +1,24 @@
 //! Which functions of SQL are ours, because DataFusion's give other answers than PostgreSQL's?
 
+mod average;
+mod canonical;
 mod now;
 
 use std::sync::Arc;
 
 use chrono::{DateTime, SubsecRound, Utc};
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+
+pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 
 /// They take the places of DataFusion's functions of the same names.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
-    vec![Arc::new(ScalarUDF::from(now::Now::default()))]
+    vec![Arc::new(ScalarUDF::from(now::Now::default())), canonical(), one_nan()]
+}
+
+/// Likewise.
+pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
+    vec![Arc::new(AggregateUDF::from(average::Average::default()))]
 }
 
 /// The time of a statement or transaction that begins now, to the microsecond.

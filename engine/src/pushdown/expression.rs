@@ -1,6 +1,7 @@
 //! Which node computes what a physical expression computes?
 
 use super::{Binding, ProgramBuilder, Untranslatable, literal::literal, value_type};
+use crate::functions::ONE_NAN;
 use datafusion::{
     arrow::datatypes::Schema,
     logical_expr::Operator,
@@ -191,6 +192,8 @@ impl ProgramBuilder<'_> {
                 let item = self.expression(text)?;
                 self.node(Node::Substring { item, start, length })
             }
+            // Scans make no other.
+            (ONE_NAN, [double]) => self.expression(double),
             (name, _) => Untranslatable::because(format!("no scan computes {name}()")),
         }
     }

@@ -24,6 +24,7 @@ impl<'a> ProgramBuilder<'a> {
             filter: program.filter.clone(),
             expected: Vec::new(),
             key_filters: Vec::new(),
+            is_overfull: false,
         }
     }
 

@@ -16,6 +16,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use rackscan_format::{
     ids::ColumnId,
     key_filter::KeyFilter,
+    limits::PROGRAM_NODES_MAX,
     program::{Aggregate, Input, Node, NodeIndex, Output, PROGRAM_VERSION, ScanProgram, ValueType},
     schema::TableDefinition,
 };
@@ -56,6 +57,8 @@ pub(crate) struct ProgramBuilder<'a> {
     /// The types that DataFusion gave to nodes, held against the program's own at the end of each translation.
     expected: Vec<(NodeIndex, ValueType)>,
     key_filters: Vec<Arc<KeyFilter>>,
+    /// Whether a node was refused because there are as many as there may be.
+    is_overfull: bool,
 }
 
 impl<'a> ProgramBuilder<'a> {
@@ -69,6 +72,7 @@ impl<'a> ProgramBuilder<'a> {
             filter: Vec::new(),
             expected: Vec::new(),
             key_filters: Vec::new(),
+            is_overfull: false,
         }
     }
 
@@ -86,6 +90,7 @@ impl<'a> ProgramBuilder<'a> {
             filter: program.filter.clone(),
             expected: Vec::new(),
             key_filters: Vec::new(),
+            is_overfull: false,
         })
     }
 
@@ -132,6 +137,34 @@ impl<'a> ProgramBuilder<'a> {
         let node = self.translate(condition, ValueType::Boolean)?;
         self.filter.push(node);
         Ok(())
+    }
+
+    /// Adds a conjunct of the filter if it leaves room for this many nodes; whether it does.
+    ///
+    /// # Errors
+    /// Why it cannot be translated, whatever the room.
+    pub(crate) fn filter_within(
+        &mut self,
+        condition: &Arc<dyn PhysicalExpr>,
+        room: usize,
+    ) -> Result<bool, Untranslatable> {
+        let (inputs, nodes) = (self.inputs.len(), self.nodes.len());
+        self.is_overfull = false;
+        if nodes + room >= PROGRAM_NODES_MAX {
+            return Ok(false);
+        }
+        let node = match self.translate(condition, ValueType::Boolean) {
+            Err(_) if self.is_overfull => return Ok(false),
+            translated => translated?,
+        };
+        let fits = self.nodes.len() + room <= PROGRAM_NODES_MAX;
+        if fits {
+            self.filter.push(node);
+        } else {
+            self.inputs.truncate(inputs);
+            self.nodes.truncate(nodes);
+        }
+        Ok(fits)
     }
 
     /// A column of the table as a node.
@@ -190,6 +223,10 @@ impl<'a> ProgramBuilder<'a> {
     /// Adds a node, or finds the equal one that is there.
     fn node(&mut self, node: Node) -> Result<NodeIndex, Untranslatable> {
         let known = self.nodes.iter().position(|other| *other == node);
+        if known.is_none() && self.nodes.len() >= PROGRAM_NODES_MAX {
+            self.is_overfull = true;
+            return Untranslatable::because(format!("more than {PROGRAM_NODES_MAX} expressions"));
+        }
         let position = known.unwrap_or_else(|| {
             self.nodes.push(node);
             self.nodes.len() - 1

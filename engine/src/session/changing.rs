@@ -25,6 +25,7 @@ use crate::{
     },
     error::EngineError,
     limits::{CONFLICT_ATTEMPTS_MAX, HOLD_ATTEMPTS_MAX, QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
+    parsing::{copied, parse},
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
@@ -33,7 +34,7 @@ use datafusion::{
         array::{AsArray, RecordBatch},
         datatypes::{DataType, Int64Type},
     },
-    sql::parser::{DFParserBuilder, Statement},
+    sql::parser::Statement,
 };
 use rackscan_format::row_place::RowPlace;
 use std::{
@@ -89,8 +90,7 @@ impl Engine {
     /// # Errors
     /// When it is not SQL.
     pub fn statements(&self, text: &str) -> Result<Vec<OneStatement>, EngineError> {
-        let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
-        let parsed = parsed.map_err(EngineError::from_datafusion)?;
+        let parsed = parse(text)?;
         if parsed.is_empty() {
             return Err(EngineError::Syntax("the text is empty, expected a statement".to_owned()));
         }
@@ -110,7 +110,7 @@ impl Engine {
     /// # Errors
     /// Likewise, and when the text is not one statement.
     pub async fn sql_in(&self, session: &mut SqlSession, sql: &str) -> Result<QueryOutcome, EngineError> {
-        self.answer(session, OneStatement(self.parse(sql)?)).await
+        self.answer(session, OneStatement(Self::parse(sql)?)).await
     }
 
     /// Answers one statement of a session.
@@ -207,7 +207,7 @@ impl Engine {
             // Zone maps know bounds.
             text.push_str(&format!(" AND {column} BETWEEN {first} AND {last}"));
         }
-        let outcome = self.collect(self.parse(&text)?, Instant::now(), seen).await?;
+        let outcome = self.collect(Self::parse(&text)?, Instant::now(), seen).await?;
         for batch in &outcome.batches {
             let numbers = |column: usize| batch.column(column).as_primitive::<Int64Type>().values();
             let stored = values_of(&known, batch, 2, has_sums(known.definition()))?;
@@ -256,7 +256,7 @@ impl Engine {
         for _ in 1..QUERY_ATTEMPTS_MAX {
             let seen = self.seen(session).await?;
             let (view, is_fixed) = (Arc::clone(&seen.view), seen.is_fixed);
-            match self.collect(statement.clone(), started, seen).await {
+            match self.collect(copied(&statement), started, seen).await {
                 Err(error) if error.may_be_of_another_time() && self.has_moved(&view).await => {
                     tracing::info!(%error, "a table was sealed or loaded anew while it was scanned");
                     if is_fixed {
@@ -346,7 +346,7 @@ impl Engine {
         let with_old = transaction.needs_old(table.definition());
         let statement = match change.insert() {
             Some(insert) => insert.clone(),
-            None => self.parse(&change.select(table.definition(), with_old)?)?,
+            None => Self::parse(&change.select(table.definition(), with_old)?)?,
         };
         if change.inserts_what_it_reads() {
             transaction.guard(&table);
@@ -391,11 +391,15 @@ fn rows_of(
         let olds = values_of(table, batch, old, placed.is_some() && with_old)?;
         for (row, (value, old)) in values.into_iter().zip(olds).enumerate() {
             let place = placed.map(|places| places.value(row));
-            if place.is_some_and(|place| !places.insert(place)) && verb == Verb::Update {
-                let name = &definition.name;
-                return Err(EngineError::Execution(format!(
-                    "a row of {name} would be updated twice by one statement: join it with one row of each other table"
-                )));
+            if place.is_some_and(|place| !places.insert(place)) {
+                if verb == Verb::Update {
+                    let name = &definition.name;
+                    return Err(EngineError::Execution(format!(
+                        "a row of {name} would be updated twice by one statement: join it with one row of each other table"
+                    )));
+                }
+                // It is deleted once, with however many rows of other tables it was joined.
+                continue;
             }
             let version = place.and_then(|place| table.version(RowPlace::of_number(place)));
             rows.extend(Row::of(verb, version, value, old));

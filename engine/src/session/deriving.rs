@@ -164,7 +164,7 @@ impl Engine {
         };
         // A value that the type cannot have would be another bound.
         let text = format!("SELECT {number}, CAST({typed} = ({constant}) AS BIGINT)");
-        let outcome = self.collect(self.parse(&text)?, Instant::now(), self.now().await?).await?;
+        let outcome = self.collect(Self::parse(&text)?, Instant::now(), self.now().await?).await?;
         let batch = outcome.batches.iter().find(|batch| batch.num_rows() == 1);
         let number = |column: usize| {
             let column = batch?.column(column).as_primitive_opt::<Int64Type>()?;

@@ -3,15 +3,15 @@
 //! Invariants
 //! - Its own optimizer rules come first and unchanged; ours see plans in which dynamic filters have reached the scans.
 
-use super::{BATCH_ROWS, CATALOG, EngineOptions, SCHEMA};
+use super::{CATALOG, EngineOptions, SCHEMA};
 use crate::{
     error::EngineError,
     exec::{Bounds, Loads, QueryContext},
-    functions::functions,
+    functions::{aggregates, functions},
     limits::SEGMENTS_IN_FLIGHT_MAX,
     rules::{
-        ColumnFirst, CommonAggregateRule, FloatComparison, KeyFilterRule, PartialAggregateRule,
-        TotalOrderRule,
+        CanonicalDoubles, ColumnFirst, CommonAggregateRule, DecimalDivision, FloatComparison, InSubqueries,
+        KeyFilterRule, MergedColumns, PartialAggregateRule, SetOperation, TotalOrderRule, TotalRow,
     },
 };
 use datafusion::{
@@ -22,6 +22,9 @@ use datafusion::{
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_planner::Policy;
 use std::sync::Arc;
+
+/// Rows of a batch between operators.
+const BATCH_ROWS: usize = 8192;
 
 /// DataFusion as an engine with these options uses it; each statement brings its own tables.
 pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, EngineError> {
@@ -43,22 +46,40 @@ pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, Eng
         runtime = runtime.with_memory_limit(bytes, 1.0);
     }
     let runtime = runtime.build_arc().map_err(EngineError::from_datafusion)?;
-    let mut analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-        vec![Arc::new(FloatComparison), Arc::new(ColumnFirst)];
-    analyzer_rules.extend(Analyzer::new().rules);
-    let mut state = SessionStateBuilder::new()
+    let builder = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
-        .with_analyzer_rules(analyzer_rules)
         .with_optimizer_rule(Arc::new(TotalOrderRule::default()))
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
-        .with_physical_optimizer_rule(Arc::new(CommonAggregateRule))
-        .build();
+        .with_physical_optimizer_rule(Arc::new(CommonAggregateRule));
+    with_answers(builder)
+}
+
+/// DataFusion that answers plans as PostgreSQL does (decision 0054), whatever tables it has. Statements are rewritten before.
+///
+/// # Errors
+/// Functions that cannot be registered.
+pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, EngineError> {
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(TotalRow),
+        Arc::new(InSubqueries),
+        Arc::new(SetOperation::default()),
+        Arc::new(CanonicalDoubles::default()),
+        Arc::new(FloatComparison),
+        Arc::new(ColumnFirst),
+    ];
+    rules.extend(Analyzer::new().rules);
+    let builder = builder.with_analyzer_rules(rules).with_relation_planners(vec![Arc::new(MergedColumns)]);
+    let mut state = builder.build();
     for function in functions() {
         state.register_udf(function).map_err(EngineError::from_datafusion)?;
     }
+    for function in aggregates() {
+        state.register_udaf(function).map_err(EngineError::from_datafusion)?;
+    }
+    state.register_expr_planner(Arc::new(DecimalDivision)).map_err(EngineError::from_datafusion)?;
     Ok(state)
 }
 

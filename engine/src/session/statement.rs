@@ -2,6 +2,7 @@
 
 use crate::{
     changes::ChangeStatement, deriving::DerivationStatement, error::EngineError, explain::ExplainMode,
+    parsing::copied,
 };
 use datafusion::{
     logical_expr::ExplainFormat,
@@ -37,7 +38,7 @@ pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
         Statement::Explain(explain) => {
             let mode = if explain.options.analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
             let format = explain.options.format.clone().unwrap_or(ExplainFormat::Indent);
-            match classify((*explain.statement).clone())? {
+            match classify(copied(&explain.statement))? {
                 Parsed::Query(statement) => return Ok(Parsed::Explain(statement, mode, format)),
                 Parsed::Explain(statement, inner, _) => {
                     return Ok(Parsed::Explain(statement, mode.max(inner), format));

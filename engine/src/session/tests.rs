@@ -20,6 +20,7 @@ use datafusion::{
     },
     common::stats::Precision,
     datasource::MemTable,
+    execution::SessionStateBuilder,
     physical_plan::collect,
     prelude::SessionContext,
 };
@@ -187,7 +188,8 @@ async fn check(wire: Wire) -> Outcome<()> {
     tpch::load_some(&client, 0.01, &TABLES, &[], &options, &|_| ()).await?;
     let options = EngineOptions { threads: 2, ..EngineOptions::default() };
     let engine = Engine::open(cluster.connect(wire).await?, options).await?;
-    let alone = SessionContext::new();
+    let alone = SessionStateBuilder::new().with_default_features();
+    let alone = SessionContext::new_with_state(with_answers(alone)?);
     for table in TABLES {
         let snapshot = withhold(&engine, table, &alone).await?;
         let statistics = snapshot.statistics();

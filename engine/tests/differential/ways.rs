@@ -14,12 +14,13 @@ use crate::{
     rows::Answer,
 };
 use datafusion::{
+    execution::SessionStateBuilder,
     physical_plan::collect,
     prelude::{SessionConfig, SessionContext},
 };
 use futures::FutureExt;
 use rackscan_client::Cluster;
-use rackscan_engine::{AggregatePushdown, Engine, EngineOptions, QueryReport, ScanReport};
+use rackscan_engine::{AggregatePushdown, Engine, EngineOptions, QueryReport, ScanReport, with_answers};
 use rackscan_fabric::{Wire, sim::Random};
 use rackscan_planner::Policy;
 use rackscan_storage_node::{ByteSize, Config};
@@ -86,10 +87,11 @@ impl Lane {
         let narrow =
             EngineOptions { partition_page_bytes: 64 << 10, narrowed_rows_min: 0, ..options(Policy::Auto) };
         let tcp = clusters.calm.engine(Wire::Tcp, narrow).await?;
-        // The engine's own choice of what `1.5` is; all else is as DataFusion comes.
+        // The engine's own choice of what `1.5` is, and its rules for answers; all else is as DataFusion comes.
         let mut config = SessionConfig::new().with_target_partitions(2);
         config.options_mut().sql_parser.parse_float_as_decimal = true;
-        Ok(Self { calm, tcp, bouncing, alone: SessionContext::new_with_config(config) })
+        let alone = with_answers(SessionStateBuilder::new().with_default_features().with_config(config))?;
+        Ok(Self { calm, tcp, bouncing, alone: SessionContext::new_with_state(alone) })
     }
 
     /// Sees tables that were loaded since.

@@ -9,9 +9,10 @@ use datafusion::{
         util::pretty::pretty_format_batches,
     },
     datasource::MemTable,
+    execution::SessionStateBuilder,
     prelude::{SessionConfig, SessionContext},
 };
-use rackscan_engine::{Engine, EngineError, ExplainMode, SqlSession};
+use rackscan_engine::{Engine, EngineError, ExplainMode, SqlSession, with_answers};
 use rackscan_fabric::Wire;
 use rackscan_planner::Policy;
 use std::{
@@ -66,7 +67,8 @@ pub(crate) const CHANGES: [&str; 14] = [
 pub(crate) async fn alone(engine: &Engine) -> Outcome<SessionContext> {
     let mut config = SessionConfig::new().with_target_partitions(2);
     config.options_mut().sql_parser.parse_float_as_decimal = true;
-    let context = SessionContext::new_with_config(config);
+    let state = with_answers(SessionStateBuilder::new().with_default_features().with_config(config))?;
+    let context = SessionContext::new_with_state(state);
     for table in ["orders", "lineitem"] {
         let rows = engine.sql(&format!("select * from {table}")).await?;
         let table_of_rows = MemTable::try_new(Arc::clone(&rows.schema), vec![rows.batches])?;

@@ -6,6 +6,7 @@ mod changed;
 mod clocks;
 mod cluster;
 mod conflicts;
+mod deep;
 mod derived;
 mod every_query;
 mod explained;

@@ -166,7 +166,7 @@ pub(crate) fn value(table: &Table, program: &VerifiedProgram, node: NodeIndex, r
         }
         Node::Negate(item) => match of(*item) {
             Datum::Number(number) => Datum::Number(wrap(-number, type_of(node))),
-            Datum::Float(value) => Datum::Float(-value),
+            Datum::Float(value) => Datum::Float(one_nan(-value)),
             other => other,
         },
         Node::Cast { item, to } => match (of(*item), type_of(*item), to) {
@@ -209,8 +209,12 @@ fn place(table: &Table, row: usize) -> Datum {
 
 /// The two zeros are equal where values are compared, and only there.
 fn positive(value: Datum) -> Datum {
-    let is_zero = matches!(value, Datum::Float(number) if number == 0.0);
-    if is_zero { Datum::Float(0.0) } else { value }
+    match value {
+        // Also -0.0.
+        Datum::Float(0.0) => Datum::Float(0.0),
+        Datum::Float(number) => Datum::Float(one_nan(number)),
+        other => other,
+    }
 }
 
 fn compare(op: Comparison, order: Ordering) -> bool {
@@ -239,11 +243,11 @@ fn arithmetic(
 ) -> Datum {
     match (left, right) {
         (Datum::Null, _) | (_, Datum::Null) => Datum::Null,
-        (Datum::Float(left), Datum::Float(right)) => Datum::Float(match op {
+        (Datum::Float(left), Datum::Float(right)) => Datum::Float(one_nan(match op {
             Arithmetic::Add => left + right,
             Arithmetic::Subtract => left - right,
             Arithmetic::Multiply => left * right,
-        }),
+        })),
         (Datum::Number(left), Datum::Number(right)) => {
             let rescaled = |number: i128, from: ValueType| match (from, result, op) {
                 (_, _, Arithmetic::Multiply) => number,
@@ -313,4 +317,9 @@ fn date_part(part: DatePart, days: i128) -> i32 {
         DatePart::Month => month,
         DatePart::Day => i32::try_from(left).expect("a day of a month") + 1,
     }
+}
+
+/// The one NaN that there is.
+fn one_nan(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value }
 }

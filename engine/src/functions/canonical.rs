@@ -1,0 +1,84 @@
+//! `one_nan(x)` is a double of which there is one NaN; of `canonical(x)` there is also one zero.
+//!
+//! Processors make NaN with a sign (of 0/0, on x86), arrow orders doubles by their bits, and DataFusion's DISTINCT aggregates tell
+//! 0.0 from -0.0. PostgreSQL has one NaN, which is larger than every number, and its two zeros are equal.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::datatypes::{DataType, Float64Type},
+    common::{Result, cast::as_float64_array},
+    logical_expr::{
+        Cast, ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+        Volatility,
+    },
+};
+
+/// The name of the function that leaves one NaN.
+pub(crate) const ONE_NAN: &str = "one_nan";
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Canonical {
+    signature: Signature,
+    /// Whether there is also one zero.
+    one_zero: bool,
+}
+
+/// The function that leaves one NaN.
+pub(crate) fn one_nan() -> Arc<ScalarUDF> {
+    function(false)
+}
+
+/// The function that leaves one NaN and one zero.
+pub(crate) fn canonical() -> Arc<ScalarUDF> {
+    function(true)
+}
+
+fn function(one_zero: bool) -> Arc<ScalarUDF> {
+    let signature = Signature::exact(vec![DataType::Float64], Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(Canonical { signature, one_zero }))
+}
+
+/// One of these functions of an expression, if that is a double.
+pub(crate) fn of_double(
+    function: &ScalarUDF,
+    expression: Expr,
+    schema: &dyn datafusion::common::ExprSchema,
+) -> Option<Expr> {
+    let double = match expression.get_type(schema).ok()? {
+        DataType::Float64 => expression,
+        DataType::Float16 | DataType::Float32 => {
+            Expr::Cast(Cast::new(Box::new(expression), DataType::Float64))
+        }
+        _ => return None,
+    };
+    Some(function.call(vec![double]))
+}
+
+impl ScalarUDFImpl for Canonical {
+    fn name(&self) -> &'static str {
+        if self.one_zero { "canonical" } else { ONE_NAN }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Float64)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        let doubles = as_float64_array(&arrays[0])?.unary::<_, Float64Type>(|value| {
+            if value.is_nan() {
+                f64::NAN
+            } else if self.one_zero && value == 0.0 {
+                0.0
+            } else {
+                value
+            }
+        });
+        Ok(ColumnarValue::Array(Arc::new(doubles)))
+    }
+}

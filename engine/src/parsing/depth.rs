@@ -1,0 +1,129 @@
+//! Does a statement need a larger stack than threads have?
+
+use std::{
+    future::Future,
+    ops::ControlFlow,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use datafusion::sql::{
+    parser::Statement,
+    sqlparser::ast::{Expr, Query, Select, SetExpr, Visit, Visitor},
+};
+
+use crate::{
+    error::EngineError,
+    limits::{CHAIN_LENGTH_MAX, PLANNED_DEPTH_MAX, STACK_BYTES},
+};
+
+/// Plans a statement, on a stack of its own if the statement is deep.
+pub(crate) struct OnLargeStack<F> {
+    planning: Pin<Box<F>>,
+    is_deep: bool,
+}
+
+impl<F: Future> OnLargeStack<F> {
+    pub(crate) fn new(planning: F, is_deep: bool) -> Self {
+        Self { planning: Box::pin(planning), is_deep }
+    }
+}
+
+impl<F: Future> Future for OnLargeStack<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { planning, is_deep } = &mut *self;
+        let planning = planning.as_mut();
+        if *is_deep { stacker::grow(STACK_BYTES, || planning.poll(context)) } else { planning.poll(context) }
+    }
+}
+
+/// A copy of a statement, made on a stack of its own if the statement is deep.
+pub(crate) fn copied(statement: &Statement) -> Statement {
+    if is_deep(statement) { stacker::grow(STACK_BYTES, || statement.clone()) } else { statement.clone() }
+}
+
+/// Whether planning this needs more than the stack of a thread. Looks no deeper than that.
+pub(crate) fn is_deep(statement: &Statement) -> bool {
+    match statement {
+        Statement::Statement(statement) => statement.visit(&mut Levels(0)).is_break(),
+        Statement::Explain(explain) => is_deep(&explain.statement),
+        _ => false,
+    }
+}
+
+/// Levels above what is being visited.
+struct Levels(usize);
+
+impl Levels {
+    fn enter(&mut self, levels: usize) -> ControlFlow<()> {
+        self.0 += levels;
+        if self.0 > PLANNED_DEPTH_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Visitor for Levels {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let (mut operations, mut body) = (0, query.body.as_ref());
+        while let SetExpr::SetOperation { left, .. } = body {
+            (operations, body) = (operations + 1, left.as_ref());
+        }
+        let tables = query.with.as_ref().map_or(0, |with| with.cte_tables.len());
+        if operations.max(tables) > PLANNED_DEPTH_MAX { ControlFlow::Break(()) } else { self.enter(1) }
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.0 -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        let tables: usize = select.from.iter().map(|table| 1 + table.joins.len()).sum();
+        if tables > PLANNED_DEPTH_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.enter(1)
+    }
+
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.0 -= 1;
+        ControlFlow::Continue(())
+    }
+}
+
+/// Refuses a statement that is too deep, however that came.
+pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
+    let Statement::Statement(statement) = statement else {
+        let Statement::Explain(explain) = statement else { return Ok(()) };
+        return check(&explain.statement);
+    };
+    let mut depth = Deepest::default();
+    match statement.visit(&mut depth) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(EngineError::TooDeep(format!(
+            "expressions more than {CHAIN_LENGTH_MAX} deep, expected at most as many: take some of them apart"
+        ))),
+    }
+}
+
+/// Levels above what is being visited; parentheses are none.
+#[derive(Default)]
+struct Deepest(usize);
+
+impl Visitor for Deepest {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        self.0 += usize::from(!matches!(expression, Expr::Nested(_)));
+        if self.0 > CHAIN_LENGTH_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        self.0 -= usize::from(!matches!(expression, Expr::Nested(_)));
+        ControlFlow::Continue(())
+    }
+}

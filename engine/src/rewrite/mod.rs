@@ -1,0 +1,245 @@
+//! What is changed in a parsed statement before DataFusion plans it?
+//!
+//! DataFusion 55.2 leaves out clauses without a word, and plans some expressions with another meaning than SQL has. Such clauses
+//! are refused here, and such expressions are written in others that it plans right. Decision 0054 lists them.
+//!
+//! Invariants
+//! - A statement that is not refused means what PostgreSQL means by it, or DuckDB where PostgreSQL does not have it.
+//! - Columns that come out keep the names that they would have without this.
+
+mod functions;
+mod names;
+mod numbers;
+mod patterns;
+mod rows;
+mod using;
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::{
+    parser::Statement,
+    sqlparser::ast::{
+        Expr, GroupByExpr, Ident, OrderBy, Query, Select, SelectFlavor, SelectItem, SetExpr, TableFactor,
+        VisitMut, VisitorMut, WildcardAdditionalOptions,
+    },
+};
+
+use crate::error::EngineError;
+pub(crate) use names::shown;
+pub(crate) use using::{MARK, own_column};
+
+/// Rewrites a statement.
+///
+/// # Errors
+/// What DataFusion would leave out, or not plan right.
+pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), EngineError> {
+    match statement {
+        Statement::Statement(statement) => match statement.visit(&mut Rewriter::default()) {
+            ControlFlow::Break(error) => Err(*error),
+            ControlFlow::Continue(()) => Ok(()),
+        },
+        Statement::Explain(explain) => rewrite(&mut explain.statement),
+        _ => Ok(()),
+    }
+}
+
+type Flow = ControlFlow<Box<EngineError>>;
+
+/// Ends the rewriting where something is refused.
+fn refuse(what: &str, way_out: &str) -> Box<EngineError> {
+    Box::new(EngineError::Plan(format!("{what} is not supported; {way_out}")))
+}
+
+fn flow(refused: Option<Box<EngineError>>) -> Flow {
+    refused.map_or(ControlFlow::Continue(()), ControlFlow::Break)
+}
+
+#[derive(Default)]
+struct Rewriter {
+    /// Of each SELECT that is being rewritten, the texts of the columns that have no name.
+    columns: Vec<Vec<Option<String>>>,
+}
+
+impl VisitorMut for Rewriter {
+    type Break = Box<EngineError>;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> Flow {
+        let merged = merge_columns(&mut query.body, query.order_by.as_mut());
+        flow(left_out_of_query(query).or_else(|| merged.err()))
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> Flow {
+        if matches!(select.flavor, SelectFlavor::FromFirstNoSelect) {
+            select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
+            select.flavor = SelectFlavor::Standard;
+        }
+        let text = |item: &SelectItem| match item {
+            SelectItem::UnnamedExpr(expression) => Some(expression.to_string()),
+            _ => None,
+        };
+        self.columns.push(select.projection.iter().map(text).collect());
+        names::distinguish(&mut select.projection);
+        if let GroupByExpr::Expressions(groups, _) = &mut select.group_by {
+            for group in groups.iter_mut().filter(|group| **group == Expr::Tuple(Vec::new())) {
+                *group = Expr::GroupingSets(vec![Vec::new()]);
+            }
+        }
+        flow(left_out_of_select(select))
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> Flow {
+        let columns = self.columns.pop().unwrap_or_default();
+        for (item, text) in select.projection.iter_mut().zip(columns) {
+            if let (SelectItem::UnnamedExpr(expression), Some(text)) = (&mut *item, text)
+                && expression.to_string() != text
+            {
+                *item = SelectItem::ExprWithAlias {
+                    expr: expression.clone(),
+                    alias: Ident::with_quote('"', text),
+                };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> Flow {
+        flow(left_out_of_table(factor))
+    }
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> Flow {
+        rows::as_tuple(expression);
+        flow(numbers::rewrite(expression).err())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> Flow {
+        functions::rewrite(expression);
+        flow(rows::rewrite(expression).and_then(|()| patterns::rewrite(expression)).err())
+    }
+}
+
+/// Of each SELECT of a query that is no query within it.
+fn merge_columns(body: &mut SetExpr, order_by: Option<&mut OrderBy>) -> Result<(), Box<EngineError>> {
+    match body {
+        SetExpr::Select(select) => using::rewrite(select, order_by),
+        SetExpr::SetOperation { left, right, .. } => {
+            merge_columns(left, None)?;
+            merge_columns(right, None)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What DataFusion leaves out of a query.
+fn left_out_of_query(query: &Query) -> Option<Box<EngineError>> {
+    let clauses = [
+        (query.settings.is_some(), "SETTINGS"),
+        (query.format_clause.is_some(), "FORMAT"),
+        (query.for_clause.is_some(), "FOR XML, FOR JSON and FOR BROWSE"),
+    ];
+    left_out(&clauses)
+}
+
+fn left_out_of_select(select: &Select) -> Option<Box<EngineError>> {
+    let (GroupByExpr::All(modifiers) | GroupByExpr::Expressions(_, modifiers)) = &select.group_by;
+    if !modifiers.is_empty() {
+        return Some(refuse(
+            "GROUP BY ... WITH",
+            "write GROUP BY ROLLUP (...), CUBE (...) or GROUPING SETS (...)",
+        ));
+    }
+    let clauses = [
+        (select.prewhere.is_some(), "PREWHERE"),
+        (!select.connect_by.is_empty(), "CONNECT BY"),
+        (select.exclude.is_some(), "EXCLUDE after the columns"),
+        (select.value_table_mode.is_some(), "SELECT AS VALUE or STRUCT"),
+        (select.select_modifiers.is_some(), "a modifier of MySQL after SELECT"),
+        (!select.lateral_views.is_empty(), "LATERAL VIEW"),
+        (!select.cluster_by.is_empty(), "CLUSTER BY"),
+        (!select.distribute_by.is_empty(), "DISTRIBUTE BY"),
+        (!select.sort_by.is_empty(), "SORT BY"),
+        (select.into.is_some(), "SELECT ... INTO"),
+    ];
+    left_out(&clauses)
+}
+
+fn left_out_of_table(factor: &TableFactor) -> Option<Box<EngineError>> {
+    let clauses = match factor {
+        TableFactor::Table {
+            sample,
+            with_hints,
+            partitions,
+            index_hints,
+            version,
+            json_path,
+            with_ordinality,
+            ..
+        } => [
+            (sample.is_some(), "TABLESAMPLE"),
+            (!with_hints.is_empty() || !index_hints.is_empty(), "a hint at a table"),
+            (!partitions.is_empty(), "PARTITION at a table"),
+            (version.is_some(), "a version at a table"),
+            (json_path.is_some(), "a path at a table"),
+            (*with_ordinality, "WITH ORDINALITY"),
+        ]
+        .to_vec(),
+        TableFactor::Derived { sample, .. } => vec![(sample.is_some(), "TABLESAMPLE")],
+        TableFactor::Function { with_ordinality, .. } | TableFactor::UNNEST { with_ordinality, .. } => {
+            vec![(*with_ordinality, "WITH ORDINALITY")]
+        }
+        _ => Vec::new(),
+    };
+    left_out(&clauses)
+}
+
+fn left_out(clauses: &[(bool, &str)]) -> Option<Box<EngineError>> {
+    let (_, clause) = clauses.iter().find(|(is_there, _)| *is_there)?;
+    Some(refuse(clause, "leave it out"))
+}
+
+/// What is in parentheses of one expression.
+fn bare(mut expression: &Expr) -> &Expr {
+    while let Expr::Nested(inner) = expression {
+        expression = inner;
+    }
+    expression
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::sql::parser::DFParser;
+
+    /// What becomes of a statement, as text.
+    pub(super) fn rewritten(sql: &str) -> Result<String, String> {
+        let mut statement = DFParser::parse_sql(sql).unwrap().pop_front().unwrap();
+        rewrite(&mut statement).map(|()| statement.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn clauses_that_would_be_left_out_are_refused() {
+        for (sql, clause) in [
+            ("SELECT g, count(*) FROM t GROUP BY g WITH ROLLUP", "WITH"),
+            ("SELECT * FROM t TABLESAMPLE BERNOULLI (10)", "TABLESAMPLE"),
+            ("SELECT * FROM (SELECT 1) AS t TABLESAMPLE (10 ROWS)", "TABLESAMPLE"),
+            ("SELECT 1 WHERE EXISTS (SELECT * FROM t TABLESAMPLE SYSTEM (10))", "TABLESAMPLE"),
+            ("SELECT * INTO u FROM t", "INTO"),
+            ("SELECT * FROM t SORT BY x", "SORT BY"),
+        ] {
+            let refused = rewritten(sql).unwrap_err();
+            assert!(refused.contains(clause) && refused.contains("is not supported"), "{sql}: {refused}");
+        }
+    }
+
+    #[test]
+    fn from_without_select_selects_everything() {
+        assert_eq!(rewritten("FROM t").unwrap(), "SELECT * FROM t");
+        assert_eq!(rewritten("SELECT 1 IN (FROM t) AS x").unwrap(), "SELECT 1 IN (SELECT * FROM t) AS x");
+    }
+
+    #[test]
+    fn what_needs_no_other_words_stays_as_it_is() {
+        for sql in ["SELECT a + 1, b AS c FROM t WHERE x LIKE 'a%'", "INSERT INTO t VALUES (1, 'a')"] {
+            assert_eq!(rewritten(sql).unwrap(), sql);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What are columns called that have the same name?
+//!
+//! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first get a name with a mark here, which [`shown`] takes away from answers.
+
+use std::collections::{BTreeSet, HashMap};
+
+use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem};
+
+/// Nobody writes it in a statement.
+const MARK: char = '\u{1}';
+
+/// Characters of a name that a column gets from its expression; as many as names have in PostgreSQL.
+const NAME_CHARACTERS_MAX: usize = 63;
+
+/// A name that nobody else has, and that is shown as this one.
+fn marked(name: &str, number: &str) -> Ident {
+    Ident::with_quote('"', format!("{name}{MARK}{number}"))
+}
+
+/// A name without its mark.
+pub(crate) fn shown(name: &str) -> &str {
+    name.split_once(MARK).map_or(name, |(shown, _)| shown)
+}
+
+/// Gives columns names of their own. Columns of several tables have one already.
+pub(super) fn distinguish(columns: &mut [SelectItem]) {
+    let mut seen: HashMap<String, BTreeSet<Option<String>>> = HashMap::new();
+    for (at, item) in columns.iter_mut().enumerate() {
+        let Some((table, name)) = name_of(item) else { continue };
+        // DataFusion calls all subqueries the same.
+        let has_query = matches!(item, SelectItem::UnnamedExpr(_)) && name.contains("(select ");
+        let key = if has_query { "(select ".to_owned() } else { name.clone() };
+        let tables = seen.entry(key).or_default();
+        let is_aliased = matches!(item, SelectItem::ExprWithAlias { .. });
+        let is_alone = match &table {
+            None => tables.is_empty(),
+            Some(_) => !tables.contains(&None) && !tables.contains(&table),
+        };
+        tables.insert(table);
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+            && !is_alone
+        {
+            let text = match &*expr {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => name,
+                _ if is_aliased => name,
+                unnamed => unnamed.to_string(),
+            };
+            let name: String = text.chars().take(NAME_CHARACTERS_MAX).collect();
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: marked(&name, &at.to_string()) };
+        }
+    }
+}
+
+/// The table and the name of a column, as it comes out.
+fn name_of(item: &SelectItem) -> Option<(Option<String>, String)> {
+    let normal = |ident: &Ident| match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_ascii_lowercase(),
+    };
+    match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some((None, normal(alias))),
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some((None, normal(name))),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
+            let (name, tables) = parts.split_last()?;
+            let tables: Vec<String> = tables.iter().map(normal).collect();
+            Some((Some(tables.join(".")), normal(name)))
+        }
+        // DataFusion's names have no letters' case and no parentheses around them.
+        SelectItem::UnnamedExpr(expression) => {
+            Some((None, super::bare(expression).to_string().to_ascii_lowercase()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+    use crate::rewrite::tests::rewritten;
+
+    #[test]
+    fn columns_of_the_same_name_are_told_apart_and_shown_alike() {
+        assert_eq!(rewritten("SELECT 1, 1").unwrap(), "SELECT 1, 1 AS \"1\u{1}1\"");
+        assert_eq!(rewritten("SELECT a AS x, b AS x").unwrap(), "SELECT a AS x, b AS \"x\u{1}1\"");
+        let sql = "SELECT a.x, b.x, y FROM a JOIN b ON a.y = b.y";
+        assert_eq!(rewritten(sql).unwrap(), sql);
+        let subqueries = rewritten("SELECT 1 IN (SELECT 2), 3 IN (SELECT 4)").unwrap();
+        assert!(subqueries.ends_with("3 IN (SELECT 4) AS \"3 IN (SELECT 4)\u{1}1\""), "{subqueries}");
+        assert_eq!([shown("1\u{1}1"), shown("x")], ["1", "x"]);
+    }
+}

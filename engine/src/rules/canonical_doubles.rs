@@ -1,0 +1,155 @@
+//! Where do NaN with a sign come from, and who tells the two zeros apart?
+//!
+//! - Arithmetic, functions and casts of texts make NaN: these keep one. What is stored has one.
+//! - DISTINCT aggregates, windows, sorts by several keys and CASE compare doubles by their bits: they get one zero, too.
+//!
+//! Names of columns that come out stay as the user wrote them.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::datatypes::DataType,
+    common::{
+        DFSchema,
+        config::ConfigOptions,
+        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+    },
+    error::Result,
+    logical_expr::{
+        BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, Sort,
+        expr_rewriter::NamePreserver, utils::merge_schema,
+    },
+    optimizer::AnalyzerRule,
+};
+
+use crate::functions::{ONE_NAN, canonical, of_double, one_nan};
+
+/// Makes doubles canonical.
+#[derive(Debug)]
+pub(crate) struct CanonicalDoubles {
+    one_nan: Arc<ScalarUDF>,
+    canonical: Arc<ScalarUDF>,
+}
+
+impl Default for CanonicalDoubles {
+    fn default() -> Self {
+        Self { one_nan: one_nan(), canonical: canonical() }
+    }
+}
+
+impl AnalyzerRule for CanonicalDoubles {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| {
+            let schema = match &plan {
+                LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
+                plan => merge_schema(&plan.inputs()),
+            };
+            let plan = match plan {
+                LogicalPlan::Sort(sort) => self.sorted(sort),
+                other => Transformed::no(other),
+            };
+            let names = NamePreserver::new(&plan.data);
+            let mapped = plan.data.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let rewritten = self.rewritten(expression, &schema)?;
+                Ok(rewritten.update_data(|expression| name.restore(expression)))
+            })?;
+            Ok(Transformed { transformed: mapped.transformed || plan.transformed, ..mapped })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "canonical_doubles"
+    }
+}
+
+impl CanonicalDoubles {
+    fn rewritten(&self, expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        expression.transform_down(|expression| {
+            Ok(match expression {
+                // What is within needs no more: a NaN stays one.
+                made if makes_doubles(&made, schema) => {
+                    match of_double(&self.one_nan, made.clone(), schema) {
+                        Some(one_nan) => Transformed::new(one_nan, true, TreeNodeRecursion::Jump),
+                        None => Transformed::no(made),
+                    }
+                }
+                Expr::AggregateFunction(mut aggregate) if aggregate.params.distinct => {
+                    let changed = self.each(&mut aggregate.params.args, schema);
+                    Transformed::new(Expr::AggregateFunction(aggregate), changed, TreeNodeRecursion::Jump)
+                }
+                Expr::WindowFunction(mut window) => {
+                    let params = &mut window.params;
+                    let mut changed = params.distinct && self.each(&mut params.args, schema);
+                    changed |= self.each(&mut params.partition_by, schema);
+                    for key in &mut params.order_by {
+                        changed |= self.each(std::slice::from_mut(&mut key.expr), schema);
+                    }
+                    Transformed::new(Expr::WindowFunction(window), changed, TreeNodeRecursion::Continue)
+                }
+                Expr::Case(mut case) if case.expr.is_some() => {
+                    let changed = self.compared(&mut case, schema);
+                    Transformed::new(Expr::Case(case), changed, TreeNodeRecursion::Continue)
+                }
+                other => Transformed::no(other),
+            })
+        })
+    }
+
+    /// Rows with equal zeros are in the order of the keys that follow.
+    fn sorted(&self, mut sort: Sort) -> Transformed<LogicalPlan> {
+        let (mut changed, last) = (false, sort.expr.len().saturating_sub(1));
+        for key in &mut sort.expr[..last] {
+            changed |= self.each(std::slice::from_mut(&mut key.expr), sort.input.schema());
+        }
+        Transformed::new_transformed(LogicalPlan::Sort(sort), changed)
+    }
+
+    /// `CASE x WHEN y` compares the bits of doubles.
+    fn compared(&self, case: &mut Case, schema: &DFSchema) -> bool {
+        let is_double = |part: &Expr| part.get_type(schema).is_ok_and(|found| found.is_floating());
+        let whens = || case.when_then_expr.iter().map(|(when, _)| when.as_ref());
+        if !case.expr.as_deref().into_iter().chain(whens()).any(is_double) {
+            return false;
+        }
+        let whens = case.when_then_expr.iter_mut().map(|(when, _)| when);
+        for part in case.expr.iter_mut().chain(whens) {
+            let inner = std::mem::take(part.as_mut());
+            let double = Expr::Cast(Cast::new(Box::new(inner), DataType::Float64));
+            **part = self.canonical.call(vec![double]);
+        }
+        true
+    }
+
+    fn each(&self, arguments: &mut [Expr], schema: &DFSchema) -> bool {
+        let mut changed = false;
+        for argument in arguments {
+            if let Some(canonical) = of_double(&self.canonical, argument.clone(), schema) {
+                (*argument, changed) = (canonical, true);
+            }
+        }
+        changed
+    }
+}
+
+/// Whether a NaN with a sign may come out of this, or whatever the rule has not seen yet.
+fn makes_doubles(expression: &Expr, schema: &DFSchema) -> bool {
+    let is_double = || expression.get_type(schema).is_ok_and(|found| found.is_floating());
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => {
+            let is_arithmetic = matches!(
+                op,
+                Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide | Operator::Modulo
+            );
+            is_arithmetic && is_double()
+        }
+        Expr::Negative(_) => is_double(),
+        Expr::ScalarFunction(function) => function.name() != ONE_NAN && is_double(),
+        Expr::Cast(Cast { expr, field, .. }) => {
+            let of_text = || matches!(expr.get_type(schema), Ok(found) if found.is_string());
+            matches!(field.data_type(), DataType::Float64 | DataType::Float32) && of_text()
+        }
+        _ => false,
+    }
+}
