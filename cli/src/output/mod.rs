@@ -5,10 +5,14 @@
 //! - A closed pipe (`| head`) ends the command quietly.
 
 mod table;
+mod values;
 
 use crate::args::Format;
 use arrow::{array::RecordBatch, datatypes::SchemaRef, error::ArrowError};
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
 
 pub(crate) use table::{Cell, TextTable};
 
@@ -62,17 +66,18 @@ impl<W: Write> RowPrinter<W> {
                 Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(true).build(writer)))
             }
             Format::Json => {
-                let writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(writer);
+                let writer = json_writer().build(writer);
                 Self::Json(Box::new(writer))
             }
             Format::Ndjson => {
-                let writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(writer);
+                let writer = json_writer().build(writer);
                 Self::Ndjson(Box::new(writer))
             }
         }
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), PrintError> {
+        values::check(batch)?;
         match self {
             Self::Table(table, _) => table.push_batch(batch)?,
             Self::Csv(writer) => writer.write(batch)?,
@@ -102,6 +107,12 @@ impl<W: Write> RowPrinter<W> {
         }
         Ok(())
     }
+}
+
+fn json_writer() -> arrow::json::WriterBuilder {
+    arrow::json::WriterBuilder::new()
+        .with_explicit_nulls(true)
+        .with_encoder_factory(Arc::new(values::Doubles))
 }
 
 /// Prints text on standard output, with a line feed at its end.
@@ -152,6 +163,29 @@ mod tests {
         printer.write(&batch()).unwrap();
         printer.finish().unwrap();
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn json_has_what_is_no_number_as_text_and_times_that_cannot_be_printed_are_refused() {
+        use arrow::array::{ArrayRef, Float64Array, TimestampMicrosecondArray};
+        let print = |column: ArrayRef| {
+            let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+            let mut out = Vec::new();
+            let mut printer = RowPrinter::new(Format::Ndjson, batch.schema_ref(), &mut out);
+            let written = printer.write(&batch).map_err(|error| error.to_string());
+            written.and_then(|()| printer.finish().map_err(|error| error.to_string()))?;
+            String::from_utf8(out).map_err(|error| error.to_string())
+        };
+        let doubles = vec![Some(1.5), Some(f64::NAN), None, Some(f64::INFINITY), Some(f64::NEG_INFINITY)];
+        assert_eq!(
+            print(std::sync::Arc::new(Float64Array::from(doubles))).unwrap(),
+            "{\"x\":1.5}\n{\"x\":\"NaN\"}\n{\"x\":null}\n{\"x\":\"Infinity\"}\n{\"x\":\"-Infinity\"}\n"
+        );
+        let late = TimestampMicrosecondArray::from(vec![Some(0), Some(i64::MAX)]);
+        assert!(print(std::sync::Arc::new(late)).unwrap_err().contains("expected a time of the years"));
+        let last =
+            TimestampMicrosecondArray::from(vec![8_210_266_876_799_999_999, -8_334_601_228_800_000_000]);
+        assert!(!print(std::sync::Arc::new(last)).unwrap().contains("ERROR"));
     }
 
     #[test]

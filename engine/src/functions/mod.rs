@@ -2,6 +2,7 @@
 
 mod average;
 mod canonical;
+mod date_trunc;
 mod now;
 
 use std::sync::Arc;
@@ -13,7 +14,12 @@ pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 
 /// They take the places of DataFusion's functions of the same names.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
-    vec![Arc::new(ScalarUDF::from(now::Now::default())), canonical(), one_nan()]
+    vec![
+        Arc::new(ScalarUDF::from(now::Now::default())),
+        canonical(),
+        one_nan(),
+        Arc::new(ScalarUDF::from(date_trunc::DateTrunc::default())),
+    ]
 }
 
 /// Likewise.

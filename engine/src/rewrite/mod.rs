@@ -12,6 +12,7 @@ mod names;
 mod numbers;
 mod patterns;
 mod rows;
+mod times;
 mod using;
 
 use std::ops::ControlFlow;
@@ -108,6 +109,7 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> Flow {
         rows::as_tuple(expression);
+        times::rewrite(expression);
         flow(numbers::rewrite(expression).err())
     }
 

@@ -1,0 +1,77 @@
+//! Which values does arrow print as something else?
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, Float64Array, RecordBatch, cast::AsArray},
+    compute::{cast, max, min},
+    datatypes::{DataType, Field, Float64Type, Int64Type, TimeUnit},
+    error::ArrowError,
+    json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder},
+};
+
+/// The first and the last second that arrow can print, of the years -262143 and 262142. Others it prints as an error.
+const SECONDS: std::ops::RangeInclusive<i64> = -8_334_601_228_800..=8_210_266_876_799;
+const SECONDS_PER_DAY: i64 = 86_400;
+
+/// Refuses times that cannot be printed.
+pub(super) fn check(batch: &RecordBatch) -> Result<(), ArrowError> {
+    for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+        // A second has so many of them, or they have so many seconds.
+        let (of_second, seconds) = match column.data_type() {
+            DataType::Date32 => (1, SECONDS_PER_DAY),
+            DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => (1_000, 1),
+            DataType::Timestamp(TimeUnit::Second, _) => (1, 1),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => (1_000_000, 1),
+            // All of 64 bits can be printed.
+            _ => continue,
+        };
+        let numbers = cast(column, &DataType::Int64)?;
+        let numbers = numbers.as_primitive::<Int64Type>();
+        for number in min(numbers).into_iter().chain(max(numbers)) {
+            let second = number.div_euclid(of_second).saturating_mul(seconds);
+            if !SECONDS.contains(&second) {
+                return Err(ArrowError::InvalidArgumentError(format!(
+                    "column {:?} has {number} as a {}, expected a time of the years -262143 to 262142",
+                    field.name(),
+                    column.data_type(),
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes doubles that JSON has no number for as PostgreSQL does: `"NaN"`, `"Infinity"`, `"-Infinity"`.
+#[derive(Debug)]
+pub(super) struct Doubles;
+
+impl EncoderFactory for Doubles {
+    fn make_default_encoder<'a>(
+        &self,
+        _field: &'a Arc<Field>,
+        array: &'a dyn Array,
+        _options: &'a EncoderOptions,
+    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
+        let Some(doubles) = array.as_primitive_opt::<Float64Type>() else { return Ok(None) };
+        if doubles.values().iter().all(|value| value.is_finite()) {
+            return Ok(None);
+        }
+        Ok(Some(NullableEncoder::new(Box::new(DoubleEncoder(doubles)), doubles.nulls().cloned())))
+    }
+}
+
+struct DoubleEncoder<'a>(&'a Float64Array);
+
+impl Encoder for DoubleEncoder<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let value = self.0.value(row);
+        let text = match value {
+            _ if value.is_nan() => "\"NaN\"".to_owned(),
+            f64::INFINITY => "\"Infinity\"".to_owned(),
+            f64::NEG_INFINITY => "\"-Infinity\"".to_owned(),
+            finite => serde_json::Value::from(finite).to_string(),
+        };
+        out.extend_from_slice(text.as_bytes());
+    }
+}
