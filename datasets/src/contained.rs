@@ -1,7 +1,7 @@
 //! How does a panic over the bytes of a file become an error?
 //!
-//! Decoders of others index and unwrap what a file says. Such a panic says that the file is malformed, so it ends the load with
-//! one line, and prints nothing.
+//! Decoders of others index and unwrap what a file says. Such a panic says that the file is
+//! malformed, so it ends the load with one line, and prints nothing.
 
 use std::{
     cell::Cell,
@@ -14,7 +14,8 @@ thread_local! {
     static IS_CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `work` returns, or what its panic says. What it has changed is not to be used again after a panic.
+/// What `work` returns, or what its panic says. What it has changed is not to be used again after a
+/// panic.
 pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

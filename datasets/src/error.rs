@@ -14,7 +14,8 @@ const SUPPORTED_TYPES: &str = "boolean, integers, floats, dates, timestamps, dec
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}{}: {reason}", column.as_ref().map(|name| format!(", column {name:?}")).unwrap_or_default())]
 pub struct CsvFault {
-    /// The line on which the row begins, or on which a quote opens, counted from 1, the header included.
+    /// The line on which the row begins, or on which a quote opens, counted from 1, the header
+    /// included.
     pub line: u64,
     /// The column, if it is one's.
     pub column: Option<String>,

@@ -3,9 +3,10 @@
 //! Invariants
 //! - Columns, their order and whether they may be null are the file's. A type without a stored form is refused before a row is
 //!   read.
-//! - A file that is malformed is an error, also where its decoder panics. Checksums of pages are verified where there are some.
-//! - Timestamps of 96 bits are read as microseconds: as nanoseconds, which arrow makes of them, only the years 1677 to 2262 are
-//!   right.
+//! - A file that is malformed is an error, also where its decoder panics. Checksums of pages are
+//!   verified where there are some.
+//! - Timestamps of 96 bits are read as microseconds: as nanoseconds, which arrow makes of them,
+//!   only the years 1677 to 2262 are right.
 
 use std::{fs::File, path::Path, sync::Arc, time::Instant};
 

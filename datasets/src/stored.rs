@@ -289,7 +289,8 @@ fn unscaled(decimals: &Decimal128Array, precision: u8) -> Result<ArrayRef, usize
     Ok(Arc::new(Int64Array::new(values.into(), decimals.nulls().cloned())))
 }
 
-/// Rows whose values a cast has not kept: it leaves a null, and of a text that is too large for a double an infinity.
+/// Rows whose values a cast has not kept: it leaves a null, and of a text that is too large for a
+/// double an infinity.
 fn lost_rows(before: &ArrayRef, after: &ArrayRef) -> Vec<usize> {
     let mut lost = Vec::new();
     if after.logical_null_count() > before.logical_null_count() {

@@ -133,7 +133,8 @@ pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
 pub(crate) const STATEMENT_DEPTH_MAX: usize = 200;
 /// How deep expressions may be that are parsed on the stack of the caller.
 pub(crate) const SHALLOW_DEPTH_MAX: usize = 12;
-/// Bytes of a text that is parsed on the stack of the caller: a chain in it is at most half as deep.
+/// Bytes of a text that is parsed on the stack of the caller: a chain in it is at most half as
+/// deep.
 pub(crate) const SHALLOW_TEXT_BYTES_MAX: usize = 512;
 /// How deep a statement may be that is planned on the stack of the caller.
 pub(crate) const PLANNED_DEPTH_MAX: usize = 30;
@@ -143,9 +144,11 @@ pub(crate) const PARSER_DEPTH_MAX: usize = 5 * STATEMENT_DEPTH_MAX;
 pub(crate) const WORDS_DEPTH_MAX: usize = 12;
 /// Bytes of the stack on which deep statements are parsed and planned.
 pub(crate) const STACK_BYTES: usize = 256 << 20;
-/// Bytes of stack for each byte of a text: the shortest link of a chain has two, and dropping one takes less than this for each.
+/// Bytes of stack for each byte of a text: the shortest link of a chain has two, and dropping one
+/// takes less than this for each.
 pub(crate) const STACK_BYTES_PER_TEXT_BYTE: usize = 256;
-/// Operators in a row that are not balanced, such as those of a sum, and levels of a statement in all.
+/// Operators in a row that are not balanced, such as those of a sum, and levels of a statement in
+/// all.
 pub(crate) const CHAIN_LENGTH_MAX: usize = 400;
 /// Copies of subqueries that one statement may need for NULL.
 pub(crate) const SUBQUERY_COPIES_MAX: usize = 100;
@@ -153,7 +156,8 @@ pub(crate) const SUBQUERY_COPIES_MAX: usize = 100;
 pub(crate) const QUERIES_MAX: usize = 10_000;
 /// Brackets, and INTERVAL, right after each other.
 pub(crate) const REPEATED_TOKENS_MAX: usize = 8;
-/// Operands of AND, OR and UNION in a row from which on they become a balanced tree. It is no longer than such a tree is deep.
+/// Operands of AND, OR and UNION in a row from which on they become a balanced tree. It is no
+/// longer than such a tree is deep.
 pub(crate) const BALANCED_CHAIN_MIN: usize = 32;
 /// Tables of one FROM, and queries of one WITH.
 pub(crate) const RELATIONS_MAX: usize = 250;

@@ -307,7 +307,8 @@ impl TableProvider for Table {
     }
 }
 
-/// The rows of a scan of which these conditions hold, too, and their first columns: a program has room for so many.
+/// The rows of a scan of which these conditions hold, too, and their first columns: a program has
+/// room for so many.
 fn filtered(
     scan: Arc<dyn ExecutionPlan>,
     mut conditions: Vec<Arc<dyn PhysicalExpr>>,

@@ -359,7 +359,8 @@ fn undecided(known: &BooleanArray, decisive: bool) -> BooleanBuffer {
     }
 }
 
-/// Compares as DataFusion does: by arrow's total order of doubles, but that the two zeros are equal, and all NaN.
+/// Compares as DataFusion does: by arrow's total order of doubles, but that the two zeros are
+/// equal, and all NaN.
 fn compare(op: Comparison, left: &Value, right: &Value) -> Result<BooleanArray, ArrowError> {
     let (left, right) = (&left.map(canonical)?, &right.map(canonical)?);
     match op {

@@ -45,7 +45,8 @@ pub(crate) enum Load {
         after_help = "Example:\n  rackscan load parquet trips.parquet --table trips --partition-by trip_id"
     )]
     Parquet(FileLoad),
-    /// Load a CSV file as a table. Files compressed with gzip, zstd, bzip2 or xz are read as they are
+    /// Load a CSV file as a table. Files compressed with gzip, zstd, bzip2 or xz are read as they
+    /// are
     #[command(after_help = "Examples:\n  \
                             rackscan load csv cities.csv --table cities --partition-by id --delimiter ';'\n  \
                             rackscan load csv films.tsv.gz --table films --partition-by id --delimiter tab --quote none\n  \
@@ -65,22 +66,26 @@ pub(crate) struct CsvDialect {
     /// The character between fields; \t or tab for a tab
     #[arg(long, value_name = "CHAR", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
-    /// The character around fields that hold delimiters, ends of lines or quotes; none if it is an ordinary one
+    /// The character around fields that hold delimiters, ends of lines or quotes; none if it is an
+    /// ordinary one
     #[arg(long, value_name = "CHAR|none", default_value = "\"", value_parser = quote)]
     quote: Quote,
     /// The character before a quote within quotes [default: the quote itself]
     #[arg(long, value_name = "CHAR", value_parser = ascii_character)]
     escape: Option<u8>,
-    /// A text that stands for NULL if it is not in quotes; may be repeated [default: the empty text]
+    /// A text that stands for NULL if it is not in quotes; may be repeated [default: the empty
+    /// text]
     #[arg(long, value_name = "TEXT")]
     null: Vec<String>,
     /// Whether the first line names the columns. If not, they are column1, column2 and so on
     #[arg(long, value_enum, default_value = "yes")]
     header: YesNo,
-    /// The file's encoding, such as utf-16le, iso-8859-1 or windows-1252 [default: UTF-8, or UTF-16 where it is recognised]
+    /// The file's encoding, such as utf-16le, iso-8859-1 or windows-1252 [default: UTF-8, or UTF-16
+    /// where it is recognised]
     #[arg(long, value_name = "NAME", value_parser = encoding_named)]
     encoding: Option<Encoding>,
-    /// Leave out rows that do not parse, and write them to this CSV file with line, column and reason
+    /// Leave out rows that do not parse, and write them to this CSV file with line, column and
+    /// reason
     #[arg(long, value_name = "FILE")]
     reject: Option<PathBuf>,
 }

@@ -10,7 +10,8 @@ use arrow::{
     json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder},
 };
 
-/// The first and the last second that arrow can print, of the years -262143 and 262142. Others it prints as an error.
+/// The first and the last second that arrow can print, of the years -262143 and 262142. Others it
+/// prints as an error.
 const SECONDS: std::ops::RangeInclusive<i64> = -8_334_601_228_800..=8_210_266_876_799;
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -42,7 +43,8 @@ pub(super) fn check(batch: &RecordBatch) -> Result<(), ArrowError> {
     Ok(())
 }
 
-/// Writes doubles that JSON has no number for as PostgreSQL does: `"NaN"`, `"Infinity"`, `"-Infinity"`.
+/// Writes doubles that JSON has no number for as PostgreSQL does: `"NaN"`, `"Infinity"`,
+/// `"-Infinity"`.
 #[derive(Debug)]
 pub(super) struct Doubles;
 

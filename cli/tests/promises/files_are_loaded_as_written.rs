@@ -1,4 +1,5 @@
-//! Files that a user loads: every row as it was written, or an error that leads to what cannot be read.
+//! Files that a user loads: every row as it was written, or an error that leads to what cannot be
+//! read.
 
 use super::support::Data;
 

@@ -142,7 +142,8 @@ pub enum TransactionError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// No node that was asked is configured to keep keys: nobody can have written keys or rows there.
+    /// No node that was asked is configured to keep keys: nobody can have written keys or rows
+    /// there.
     #[error("{home} keeps no keys: give its node memory for them in its configuration")]
     KeepsNoKeys {
         /// The node.

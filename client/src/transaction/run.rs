@@ -332,7 +332,8 @@ impl Session {
     }
 }
 
-/// The error of a home that keeps no keys. It says that nobody keeps any only if no other home that was asked does.
+/// The error of a home that keeps no keys. It says that nobody keeps any only if no other home that
+/// was asked does.
 fn keeps_no_keys(home: HomeId, without_keys: &[HomeId], asked: &[HomeId]) -> TransactionError {
     match asked.iter().find(|home| !without_keys.contains(home)) {
         None => TransactionError::KeepsNoKeys { home },

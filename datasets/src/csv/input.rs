@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - The text is UTF-8 without a byte order mark. Bytes that the encoding does not have become U+FFFD, and their places are told:
-//!   the caller refuses what holds them.
+//! - The text is UTF-8 without a byte order mark. Bytes that the encoding does not have become
+//!   U+FFFD, and their places are told: the caller refuses what holds them.
 
 use std::{
     collections::VecDeque,
@@ -41,7 +41,8 @@ impl Input {
         let encoding = encoding.map_or_else(|| encoding_of(&head), |Encoding(encoding)| encoding);
         Ok(Self {
             bytes,
-            // A byte order mark of another encoding than this one is believed, and none is part of the text.
+            // A byte order mark of another encoding than this one is believed, and none is part of
+            // the text.
             decoder: encoding.new_decoder(),
             buffer: vec![0; INPUT_BYTES].into_boxed_slice(),
             text_bytes: 0,
@@ -85,7 +86,8 @@ impl Input {
         }
     }
 
-    /// Whether bytes that the encoding does not have lie in the text before this place. Places before it are forgotten.
+    /// Whether bytes that the encoding does not have lie in the text before this place. Places
+    /// before it are forgotten.
     pub(super) fn is_malformed_before(&mut self, end: u64) -> bool {
         let count = self.malformed.iter().take_while(|place| **place < end).count();
         self.malformed.drain(..count);
@@ -143,8 +145,9 @@ impl Read for Decompressed {
     }
 }
 
-/// The encoding that a text without a byte order mark seems to have, by its first bytes: in UTF-16 every other byte of
-/// Latin letters, digits and delimiters is 0, which no CSV file in UTF-8 has. A byte order mark is left to the decoder.
+/// The encoding that a text without a byte order mark seems to have, by its first bytes: in UTF-16
+/// every other byte of Latin letters, digits and delimiters is 0, which no CSV file in UTF-8 has. A
+/// byte order mark is left to the decoder.
 fn encoding_of(head: &[u8]) -> &'static encoding_rs::Encoding {
     let zeros = |from: usize| head.iter().skip(from).step_by(2).filter(|byte| **byte == 0).count();
     let (even, odd) = (zeros(0), zeros(1));

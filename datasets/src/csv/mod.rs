@@ -3,16 +3,17 @@
 //! ```text
 //! input      the file's bytes, decompressed and decoded
 //! records    the fields of each row, or what is wrong with it
-//! types      which type each column has, by the first piece of rows: boolean, bigint, double, date, timestamp or text
-//! texts      rows, column by column
-//! rejects    rows that are left out, if that was asked for
+//! types      which type each column has, by the first piece of rows: boolean, bigint, double,
+//! date, timestamp or text texts      rows, column by column rejects    rows that are left out, if
+//! that was asked for
 //! ```
 //!
 //! Invariants
 //! - The file is read once, from its beginning to its end.
-//! - A row that does not parse ends the load, or is left out and told where the caller asked for that. The message leads to it:
-//!   file, line, column, what is there, what was expected.
-//! - What stands for NULL is a text without quotes; in quotes it is NULL only in columns that are not text.
+//! - A row that does not parse ends the load, or is left out and told where the caller asked for
+//!   that. The message leads to it: file, line, column, what is there, what was expected.
+//! - What stands for NULL is a text without quotes; in quotes it is NULL only in columns that are
+//!   not text.
 
 mod input;
 mod records;
@@ -54,7 +55,8 @@ use types::Kind;
 pub struct CsvOptions {
     /// The ASCII character between fields.
     pub delimiter: u8,
-    /// The ASCII character around a field that holds delimiters, ends of lines or quotes; `None` if there is none.
+    /// The ASCII character around a field that holds delimiters, ends of lines or quotes; `None` if
+    /// there is none.
     pub quote: Option<u8>,
     /// The ASCII character before a quote within quotes; `None` if that is the quote itself.
     pub escape: Option<u8>,
@@ -64,7 +66,8 @@ pub struct CsvOptions {
     pub has_header: bool,
     /// The file's encoding; `None` for UTF-8, or UTF-16 where it is recognised.
     pub encoding: Option<Encoding>,
-    /// The file for rows that do not parse, which are left out then; `None` if such a row ends the load.
+    /// The file for rows that do not parse, which are left out then; `None` if such a row ends the
+    /// load.
     pub reject: Option<PathBuf>,
 }
 
@@ -364,7 +367,8 @@ impl Rows {
     }
 }
 
-/// Gives columns without a name one that no other column has: pandas writes its index in such a column.
+/// Gives columns without a name one that no other column has: pandas writes its index in such a
+/// column.
 fn name_the_nameless(names: &mut [String]) {
     for column in 0..names.len() {
         if names[column].is_empty() {

@@ -1,12 +1,13 @@
 //! Which fields has each record of a CSV file, and what is wrong with one that is none?
 //!
-//! Records are those of RFC 4180, with the dialect that was asked for. A quote quotes only at the beginning of a field; within a
-//! field that does not begin with one it is an ordinary character. What RFC 4180 does not have (a quote that is not closed, text
-//! after a closing quote) is a fault: other readers guess there, and change data without a word.
+//! Records are those of RFC 4180, with the dialect that was asked for. A quote quotes only at the
+//! beginning of a field; within a field that does not begin with one it is an ordinary character.
+//! What RFC 4180 does not have (a quote that is not closed, text after a closing quote) is a fault:
+//! other readers guess there, and change data without a word.
 //!
 //! Invariants
-//! - Lines end with a line feed, a carriage return or both. Lines without any character are no records, but of a file with one
-//!   column, where they are an empty field.
+//! - Lines end with a line feed, a carriage return or both. Lines without any character are no
+//!   records, but of a file with one column, where they are an empty field.
 //! - No more is held than one record of at most `CSV_RECORD_BYTES_MAX` and one read.
 
 use std::{borrow::Cow, io, ops::Range};
@@ -34,7 +35,8 @@ pub(super) struct Records {
     length: usize,
     fields: Vec<Field>,
     has_ended: bool,
-    /// The lines up to this one are left out, because of a fault of the record that begins on the first of them.
+    /// The lines up to this one are left out, because of a fault of the record that begins on the
+    /// first of them.
     faulty_through: Option<u64>,
     /// Empty lines before the present record.
     empty_lines: u64,
@@ -97,8 +99,9 @@ impl Records {
         self.has_empty_records = true;
     }
 
-    /// Reads the next record, whose fields can be looked at until the one after it is read; `None` at the end. After a fault of
-    /// quotes the record is left out up to the line of the fault, and what follows is read as if that were not there.
+    /// Reads the next record, whose fields can be looked at until the one after it is read; `None`
+    /// at the end. After a fault of quotes the record is left out up to the line of the fault, and
+    /// what follows is read as if that were not there.
     pub(super) fn next(&mut self) -> io::Result<Option<Result<(), RecordFault>>> {
         if let Some(through) = self.faulty_through.take() {
             while self.line <= through && self.skip_line()? {}
@@ -185,7 +188,8 @@ impl Records {
         self.line
     }
 
-    /// The record as it was written; of one that has a fault of quotes what was read of the lines that are left out.
+    /// The record as it was written; of one that has a fault of quotes what was read of the lines
+    /// that are left out.
     pub(super) fn written(&self) -> &str {
         let rest = self.rest();
         let end = match self.faulty_through {
@@ -340,7 +344,8 @@ impl Records {
         }
     }
 
-    /// Refuses a record that goes on beyond its limit at this place, because a quote is perhaps not closed.
+    /// Refuses a record that goes on beyond its limit at this place, because a quote is perhaps not
+    /// closed.
     fn check_length(&self, at: usize, quote: Option<usize>) -> Result<(), End> {
         if at <= CSV_RECORD_BYTES_MAX {
             return Ok(());

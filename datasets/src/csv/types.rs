@@ -1,6 +1,7 @@
 //! Which type has a column, by the texts of its first rows?
 //!
-//! Only the shape of a text counts: 2024-02-30 is meant as a date, so the column is one, and that row a fault.
+//! Only the shape of a text counts: 2024-02-30 is meant as a date, so the column is one, and that
+//! row a fault.
 
 use arrow::datatypes::{DataType, TimeUnit};
 
@@ -45,7 +46,8 @@ impl Kind {
         }
     }
 
-    /// Whether a text may be in a column of this kind: what would have made it one of another kind is changed by a cast, or lost.
+    /// Whether a text may be in a column of this kind: what would have made it one of another kind
+    /// is changed by a cast, or lost.
     pub(super) fn has(self, text: &str) -> bool {
         self == Self::Text
             || self == Self::Unknown
@@ -93,7 +95,8 @@ fn kind_of(text: &str) -> Kind {
     }
 }
 
-/// Whether this is a decimal number that a double holds, if with fewer digits: `-1.5`, `.5`, `2e10`.
+/// Whether this is a decimal number that a double holds, if with fewer digits: `-1.5`, `.5`,
+/// `2e10`.
 fn is_double(text: &str) -> bool {
     let of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'-' | b'+');
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();

@@ -127,7 +127,8 @@ async fn a_page_that_does_not_have_its_checksum_is_refused() {
     assert!(error.contains("checksums.parquet") && error.contains("CRC"), "{error}");
 }
 
-/// A run of malformed files by a seed: `RACKSCAN_CASES` is how many, `RACKSCAN_SEED` the first one's.
+/// A run of malformed files by a seed: `RACKSCAN_CASES` is how many, `RACKSCAN_SEED` the first
+/// one's.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_changed_in_a_file_it_is_loaded_or_refused_in_one_line() {
     let number = |name: &str, default: u64| match std::env::var(name) {

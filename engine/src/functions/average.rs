@@ -1,6 +1,7 @@
 //! `avg()` of decimals: with as many digits as fit.
 //!
-//! DataFusion's has four digits more than its argument, PostgreSQL's at least sixteen that count. Sums of 10^10 rows fit in any case.
+//! DataFusion's has four digits more than its argument, PostgreSQL's at least sixteen that count.
+//! Sums of 10^10 rows fit in any case.
 
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef},

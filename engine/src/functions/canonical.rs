@@ -1,7 +1,8 @@
 //! `one_nan(x)` is a double of which there is one NaN; of `canonical(x)` there is also one zero.
 //!
-//! Processors make NaN with a sign (of 0/0, on x86), arrow orders doubles by their bits, and DataFusion's DISTINCT aggregates tell
-//! 0.0 from -0.0. PostgreSQL has one NaN, which is larger than every number, and its two zeros are equal.
+//! Processors make NaN with a sign (of 0/0, on x86), arrow orders doubles by their bits, and
+//! DataFusion's DISTINCT aggregates tell 0.0 from -0.0. PostgreSQL has one NaN, which is larger
+//! than every number, and its two zeros are equal.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! `date_trunc()` of timestamps of microseconds, in every year.
 //!
-//! DataFusion's goes through nanoseconds, in which only the years 1677 to 2262 fit. Other arguments are left to it.
+//! DataFusion's goes through nanoseconds, in which only the years 1677 to 2262 fit. Other arguments
+//! are left to it.
 
 use std::sync::Arc;
 

@@ -1,10 +1,12 @@
 //! How deep is a chain such as `a OR b OR c`?
 //!
-//! As deep as it is long, as it was parsed: each operator holds those before it. Chains of AND, OR and UNION become balanced trees,
-//! which mean the same. Others are refused where they are too long.
+//! As deep as it is long, as it was parsed: each operator holds those before it. Chains of AND, OR
+//! and UNION become balanced trees, which mean the same. Others are refused where they are too
+//! long.
 //!
 //! Invariants
-//! - Chains are walked through in loops: a chain is balanced, or taken apart, before anybody walks into it.
+//! - Chains are walked through in loops: a chain is balanced, or taken apart, before anybody walks
+//!   into it.
 
 use std::{collections::VecDeque, ops::ControlFlow};
 

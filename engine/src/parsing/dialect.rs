@@ -1,8 +1,9 @@
 //! Which SQL is parsed?
 //!
-//! The generic one of sqlparser, but for one thing. Where a word such as NOT begins an expression that does not parse, sqlparser
-//! 0.62 parses it again as a function of that name. Within each other that doubles the time with each level: 61 of them took
-//! minutes. Here words are no functions where nothing in the text uses them as names.
+//! The generic one of sqlparser, but for one thing. Where a word such as NOT begins an expression
+//! that does not parse, sqlparser 0.62 parses it again as a function of that name. Within each
+//! other that doubles the time with each level: 61 of them took minutes. Here words are no
+//! functions where nothing in the text uses them as names.
 
 use std::any::TypeId;
 

@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! - The time is about proportional to the length of the text: nothing is parsed twice at each of many levels.
-//! - What comes out is at most `STATEMENT_DEPTH_MAX` deep: whoever walks through it needs no more stack than that.
+//! - The time is about proportional to the length of the text: nothing is parsed twice at each of
+//!   many levels.
+//! - What comes out is at most `STATEMENT_DEPTH_MAX` deep: whoever walks through it needs no more
+//!   stack than that.
 
 mod chains;
 mod depth;

@@ -1,10 +1,12 @@
 //! What is changed in a parsed statement before DataFusion plans it?
 //!
-//! DataFusion 55.2 leaves out clauses without a word, and plans some expressions with another meaning than SQL has. Such clauses
-//! are refused here, and such expressions are written in others that it plans right. Decision 0054 lists them.
+//! DataFusion 55.2 leaves out clauses without a word, and plans some expressions with another
+//! meaning than SQL has. Such clauses are refused here, and such expressions are written in others
+//! that it plans right. Decision 0054 lists them.
 //!
 //! Invariants
-//! - A statement that is not refused means what PostgreSQL means by it, or DuckDB where PostgreSQL does not have it.
+//! - A statement that is not refused means what PostgreSQL means by it, or DuckDB where PostgreSQL
+//!   does not have it.
 //! - Columns that come out keep the names that they would have without this.
 
 mod functions;

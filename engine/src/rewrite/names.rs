@@ -1,6 +1,7 @@
 //! What are columns called that have the same name?
 //!
-//! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first get a name with a mark here, which [`shown`] takes away from answers.
+//! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first get a name with a mark here, which
+//! [`shown`] takes away from answers.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +10,8 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem};
 /// Nobody writes it in a statement.
 const MARK: char = '\u{1}';
 
-/// Characters of a name that a column gets from its expression; as many as names have in PostgreSQL.
+/// Characters of a name that a column gets from its expression; as many as names have in
+/// PostgreSQL.
 const NAME_CHARACTERS_MAX: usize = 63;
 
 /// A name that nobody else has, and that is shown as this one.

@@ -1,6 +1,7 @@
 //! What is a number that no decimal holds?
 //!
-//! A double, as in DuckDB: `1e300`. DataFusion refuses it, because it takes constants with a point or an exponent for decimals.
+//! A double, as in DuckDB: `1e300`. DataFusion refuses it, because it takes constants with a point
+//! or an exponent for decimals.
 
 use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, Value};
 
@@ -41,7 +42,8 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     Ok(())
 }
 
-/// Digits and exponent of a number with an exponent, or with a point. Whole numbers are not changed: a double would lose digits.
+/// Digits and exponent of a number with an exponent, or with a point. Whole numbers are not
+/// changed: a double would lose digits.
 fn parts(text: &str) -> Option<(&str, i64)> {
     match text.split_once(['e', 'E']) {
         // One that is longer is out of range, whatever it says.

@@ -1,14 +1,16 @@
 //! What does SIMILAR TO mean?
 //!
-//! A pattern of the whole text, with `%` and `_` as in LIKE and with what regular expressions have besides (SQL:2016 8.6).
-//! DataFusion takes it for a regular expression that is looked for anywhere in the text.
+//! A pattern of the whole text, with `%` and `_` as in LIKE and with what regular expressions have
+//! besides (SQL:2016 8.6). DataFusion takes it for a regular expression that is looked for anywhere
+//! in the text.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan};
 
 use super::{bare, refuse};
 use crate::error::EngineError;
 
-/// Writes SIMILAR TO as a match of a regular expression, and LIKE with the escape character that DataFusion has.
+/// Writes SIMILAR TO as a match of a regular expression, and LIKE with the escape character that
+/// DataFusion has.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     if let Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } = expression {
         return escape_like(pattern, escape_char);
@@ -141,7 +143,8 @@ fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String, Box
     Ok(regular)
 }
 
-/// A class within a class, such as `[:alpha:]`, of which the bracket has come. Letters are those of all languages.
+/// A class within a class, such as `[:alpha:]`, of which the bracket has come. Letters are those of
+/// all languages.
 fn named_class(characters: &mut std::iter::Peekable<std::str::Chars<'_>>, regular: &mut String) {
     let name: String = characters.by_ref().take_while(|character| *character != ']').collect();
     regular.push_str(match name.as_str() {

@@ -1,7 +1,7 @@
 //! How are rows compared?
 //!
-//! Column by column, with the rules of SQL for NULL: DataFusion makes structs of rows, and a struct with a NULL in it compares as
-//! a value.
+//! Column by column, with the rules of SQL for NULL: DataFusion makes structs of rows, and a struct
+//! with a NULL in it compares as a value.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,

@@ -1,6 +1,7 @@
 //! How fine is a TIMESTAMP?
 //!
-//! Microseconds, as in PostgreSQL. DataFusion's has nanoseconds, in which only the years 1677 to 2262 fit.
+//! Microseconds, as in PostgreSQL. DataFusion's has nanoseconds, in which only the years 1677 to
+//! 2262 fit.
 
 use datafusion::sql::sqlparser::ast::{DataType, Expr, TypedString};
 

@@ -1,12 +1,14 @@
 //! Which columns has a join with USING?
 //!
-//! The columns that are named come out once, first, with the value of the side that has one; then the others of both sides (SQL:2016
-//! 7.10). DataFusion 55.2 keeps the columns of both sides and takes the left one for both. Here each such join becomes the last one
-//! of a nested join with a mark, which [`MergedColumns`](crate::rules::MergedColumns) plans.
+//! The columns that are named come out once, first, with the value of the side that has one; then
+//! the others of both sides (SQL:2016 7.10). DataFusion 55.2 keeps the columns of both sides and
+//! takes the left one for both. Here each such join becomes the last one of a nested join with a
+//! mark, which [`MergedColumns`](crate::rules::MergedColumns) plans.
 //!
 //! ```text
-//! a LEFT JOIN b USING (id)        -> (a LEFT JOIN b USING (id)) AS mark     columns: a.id, the rest of a, the rest of b
-//! b.id, which is another value    -> "id of b", a column that the mark asks for and `*` does not show
+//! a LEFT JOIN b USING (id)        -> (a LEFT JOIN b USING (id)) AS mark     columns: a.id, the
+//! rest of a, the rest of b b.id, which is another value    -> "id of b", a column that the mark
+//! asks for and `*` does not show
 //! ```
 
 use std::{collections::BTreeSet, ops::ControlFlow};
@@ -20,7 +22,8 @@ use datafusion::sql::sqlparser::ast::{
 use super::refuse;
 use crate::error::EngineError;
 
-/// The alias of a nested join whose last join merges columns. Its columns are those that are wanted besides.
+/// The alias of a nested join whose last join merges columns. Its columns are those that are wanted
+/// besides.
 pub(crate) const MARK: &str = "join that merges columns";
 
 /// The name of a column of a table that is not merged into the one that stands for it.
@@ -55,7 +58,8 @@ pub(super) fn rewrite(select: &mut Select, order_by: Option<&mut OrderBy>) -> Re
     Ok(())
 }
 
-/// DataFusion's own joins, where they give the right values: `t.*` has the table's columns, merged or not.
+/// DataFusion's own joins, where they give the right values: `t.*` has the table's columns, merged
+/// or not.
 fn keep_for_wildcards(select: &Select) -> Result<(), Box<EngineError>> {
     let has_all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
     let joins = select.from.iter().flat_map(|table| &table.joins);
@@ -147,7 +151,8 @@ fn marked(table: TableWithJoins, own: &mut OwnColumns) -> (TableWithJoins, BTree
             own.merge(by, kind(&join.join_operator), &tables, &right);
         }
         tables.extend(right);
-        // DataFusion plans those with what they see of the tables before them, and takes the left column.
+        // DataFusion plans those with what they see of the tables before them, and takes the left
+        // column.
         let is_kept = is_lateral(&join.relation) && keeps_left(&join);
         let is_merging = constraint(&join).is_some() && !is_kept;
         nested.joins.push(join);
@@ -165,7 +170,8 @@ fn marked(table: TableWithJoins, own: &mut OwnColumns) -> (TableWithJoins, BTree
     (nested, tables)
 }
 
-/// A table, in which joins are marked if it is a nested join, and the names by which its columns are qualified.
+/// A table, in which joins are marked if it is a nested join, and the names by which its columns
+/// are qualified.
 fn within(factor: TableFactor, own: &mut OwnColumns) -> (TableFactor, BTreeSet<String>) {
     match factor {
         TableFactor::NestedJoin { table_with_joins, alias: None } => {
@@ -254,7 +260,8 @@ pub(super) struct OwnColumns {
 }
 
 impl OwnColumns {
-    /// Notes what a join merges. Which columns NATURAL merges is not known here: all of its tables' are asked for.
+    /// Notes what a join merges. Which columns NATURAL merges is not known here: all of its tables'
+    /// are asked for.
     fn merge(
         &mut self,
         by: &JoinConstraint,

@@ -1,7 +1,8 @@
 //! Where do NaN with a sign come from, and who tells the two zeros apart?
 //!
 //! - Arithmetic, functions and casts of texts make NaN: these keep one. What is stored has one.
-//! - DISTINCT aggregates, windows, sorts by several keys and CASE compare doubles by their bits: they get one zero, too.
+//! - DISTINCT aggregates, windows, sorts by several keys and CASE compare doubles by their bits:
+//!   they get one zero, too.
 //!
 //! Names of columns that come out stay as the user wrote them.
 

@@ -1,7 +1,7 @@
 //! How many digits has a quotient of decimals?
 //!
-//! Twenty after the point, rounded. DataFusion's has four more than the dividend, and cuts: `2.0 / 3` was 0.66666. PostgreSQL has at
-//! least sixteen that count.
+//! Twenty after the point, rounded. DataFusion's has four more than the dividend, and cuts: `2.0 /
+//! 3` was 0.66666. PostgreSQL has at least sixteen that count.
 
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType},

@@ -1,8 +1,8 @@
 //! When is `x IN (subquery)` NULL?
 //!
-//! When no row of the subquery equals x, and x or one of them is NULL; of an empty subquery it is false. DataFusion 55.2 knows this
-//! only of `x NOT IN` of a column x and an uncorrelated subquery, as a conjunct of a filter. Everywhere else this rule writes it
-//! with EXISTS, which is never NULL:
+//! When no row of the subquery equals x, and x or one of them is NULL; of an empty subquery it is
+//! false. DataFusion 55.2 knows this only of `x NOT IN` of a column x and an uncorrelated subquery,
+//! as a conjunct of a filter. Everywhere else this rule writes it with EXISTS, which is never NULL:
 //!
 //! ```text
 //! x IN q       CASE WHEN EXISTS (q where c = x) THEN true
@@ -108,7 +108,8 @@ struct Scope<'s> {
 }
 
 impl Scope<'_> {
-    /// The condition, or its negation, where NULL is as good as false. A conjunct of a filter may stay for DataFusion.
+    /// The condition, or its negation, where NULL is as good as false. A conjunct of a filter may
+    /// stay for DataFusion.
     fn known(&self, condition: Expr, negated: bool, is_conjunct: bool) -> Result<Expr> {
         match as_in(condition)? {
             Expr::Not(inner) if has_in(&inner) => self.known(*inner, !negated, is_conjunct),
@@ -152,8 +153,8 @@ impl Scope<'_> {
         }
     }
 
-    /// With subqueries that count instead of EXISTS and IN, where rows come out and none are left out: DataFusion knows those only
-    /// in filters.
+    /// With subqueries that count instead of EXISTS and IN, where rows come out and none are left
+    /// out: DataFusion knows those only in filters.
     fn counted(&self, expression: Expr) -> Result<Transformed<Expr>> {
         let exact = expression.transform_up(|part| match as_in(part)? {
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
@@ -229,7 +230,8 @@ impl Scope<'_> {
         self.exists(subquery, |_| None, true)
     }
 
-    /// EXISTS of the subquery's rows of which this is true. One row is enough of those that are the same for all rows outside.
+    /// EXISTS of the subquery's rows of which this is true. One row is enough of those that are the
+    /// same for all rows outside.
     fn exists(
         &self,
         subquery: &Subquery,
@@ -246,7 +248,8 @@ impl Scope<'_> {
                 "NOT IN of a correlated subquery with LIMIT is not supported; write NOT EXISTS"
             );
         }
-        // A name that is no other column's: DataFusion renames columns of subqueries by their names.
+        // A name that is no other column's: DataFusion renames columns of subqueries by their
+        // names.
         self.names.set(self.names.get() + 1);
         if self.names.get() > SUBQUERY_COPIES_MAX {
             return plan_err!(

@@ -1,9 +1,9 @@
 //! How is a join with USING or NATURAL planned?
 //!
-//! As one by an equation, and a projection in which each merged column comes once, from the side whose rows always come out. The
-//! merged column keeps that side's qualifier, or has one of its own where either side's rows come out: DataFusion takes columns
-//! without one for ambiguous beside others of their name.
-//! [`crate::rewrite`] marks the joins.
+//! As one by an equation, and a projection in which each merged column comes once, from the side
+//! whose rows always come out. The merged column keeps that side's qualifier, or has one of its own
+//! where either side's rows come out: DataFusion takes columns without one for ambiguous beside
+//! others of their name. [`crate::rewrite`] marks the joins.
 
 use std::sync::Arc;
 

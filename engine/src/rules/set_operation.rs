@@ -1,8 +1,8 @@
 //! How many times does a row come out of INTERSECT ALL and EXCEPT ALL?
 //!
-//! As often as it is in both, and as often as it is in the left more than in the right. DataFusion 55.2 plans a semi join and an anti
-//! join, out of which it comes as often as it is in the left, or not at all. Equal rows get numbers on both sides here, by which
-//! they are joined, too.
+//! As often as it is in both, and as often as it is in the left more than in the right. DataFusion
+//! 55.2 plans a semi join and an anti join, out of which it comes as often as it is in the left, or
+//! not at all. Equal rows get numbers on both sides here, by which they are joined, too.
 
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ impl AnalyzerRule for SetOperation {
     }
 }
 
-/// Only set operations take NULL for a value that is equal to itself. Of DISTINCT ones the left side has each row once.
+/// Only set operations take NULL for a value that is equal to itself. Of DISTINCT ones the left
+/// side has each row once.
 fn is_set_operation(join: &Join) -> bool {
     join.null_equality == NullEquality::NullEqualsNull
         && matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)

@@ -1,8 +1,8 @@
 //! What does a correlated subquery over an aggregate without groups have?
 //!
-//! A row, also where no row outside matches. DataFusion 55.2 groups such an aggregate by the columns that are compared with the rows
-//! outside, so that the row is gone with them. It makes up for that in scalar subqueries; this rule does in EXISTS and IN, and refuses
-//! what is left.
+//! A row, also where no row outside matches. DataFusion 55.2 groups such an aggregate by the
+//! columns that are compared with the rows outside, so that the row is gone with them. It makes up
+//! for that in scalar subqueries; this rule does in EXISTS and IN, and refuses what is left.
 
 use datafusion::{
     common::{

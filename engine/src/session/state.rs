@@ -57,7 +57,8 @@ pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, Eng
     with_answers(builder)
 }
 
-/// DataFusion that answers plans as PostgreSQL does (decision 0054), whatever tables it has. Statements are rewritten before.
+/// DataFusion that answers plans as PostgreSQL does (decision 0054), whatever tables it has.
+/// Statements are rewritten before.
 ///
 /// # Errors
 /// Functions that cannot be registered.

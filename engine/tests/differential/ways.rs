@@ -87,7 +87,8 @@ impl Lane {
         let narrow =
             EngineOptions { partition_page_bytes: 64 << 10, narrowed_rows_min: 0, ..options(Policy::Auto) };
         let tcp = clusters.calm.engine(Wire::Tcp, narrow).await?;
-        // The engine's own choice of what `1.5` is, and its rules for answers; all else is as DataFusion comes.
+        // The engine's own choice of what `1.5` is, and its rules for answers; all else is as
+        // DataFusion comes.
         let mut config = SessionConfig::new().with_target_partitions(2);
         config.options_mut().sql_parser.parse_float_as_decimal = true;
         let alone = with_answers(SessionStateBuilder::new().with_default_features().with_config(config))?;

@@ -1,8 +1,9 @@
 //! Does SQL mean here what it means in PostgreSQL, whichever placement scans have?
 //!
-//! Method: the files of `queries/slt` in the format of sqllogictest, over tables that are loaded from `queries/slt/tables`. What they
-//! expect is what PostgreSQL 15 answers, or DuckDB where PostgreSQL does not have it. `RACKSCAN_SLT` is the name of one file to run, or
-//! `all`, under all placements; without it each file has one.
+//! Method: the files of `queries/slt` in the format of sqllogictest, over tables that are loaded
+//! from `queries/slt/tables`. What they expect is what PostgreSQL 15 answers, or DuckDB where
+//! PostgreSQL does not have it. `RACKSCAN_SLT` is the name of one file to run, or `all`, under all
+//! placements; without it each file has one.
 
 #[path = "../tpch/cluster.rs"]
 #[expect(dead_code, reason = "shared with other tests")]

@@ -1,5 +1,5 @@
-//! Does every statement end in an answer or an error? Goal: none overflows a stack, whatever its shape. Method: each shape at its limit
-//! and beyond, over tables in nodes.
+//! Does every statement end in an answer or an error? Goal: none overflows a stack, whatever its
+//! shape. Method: each shape at its limit and beyond, over tables in nodes.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::Engine;
