@@ -199,7 +199,8 @@ fn definition_of(
     let column = |role: &'static str, name: &str| {
         let position = table.columns.iter().position(|column| column.name == name);
         position.and_then(|position| u16::try_from(position).ok()).map(ColumnId).ok_or_else(|| {
-            let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+            let names = table.columns.iter().map(|column| column.name.escape_debug().to_string());
+            let names: Vec<String> = names.collect();
             LoadError::UnknownColumn {
                 table: table.name.to_owned(),
                 role,

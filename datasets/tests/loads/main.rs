@@ -5,6 +5,7 @@
 mod cached;
 mod cluster;
 mod csv;
+mod generated;
 mod interrupted;
 mod odd_parquet;
 mod parquet;

@@ -22,7 +22,10 @@ pub(crate) async fn stored(cluster: &TestCluster, table: &str) -> Outcome<Vec<(N
     let mut nodes: Vec<(NodeId, Vec<String>)> =
         table.definition.nodes.iter().map(|node| (*node, Vec::new())).collect();
     for segment in &table.segments {
-        let rows = segment_rows(cluster, &program, segment).await?;
+        let mut rows = Vec::new();
+        for batch in segment_batches(cluster, &program, segment).await? {
+            rows.extend(lines(&batch)?);
+        }
         assert_eq!(rows.len(), segment.directory.rows as usize);
         let node = nodes.iter_mut().find(|(node, _)| *node == segment.node).ok_or("a node of the table")?;
         node.1.extend(rows);
@@ -38,6 +41,18 @@ pub(crate) async fn stored_set(cluster: &TestCluster, table: &str) -> Outcome<Ve
     Ok(rows)
 }
 
+/// The rows of all nodes as they are stored, with their types.
+pub(crate) async fn stored_batches(cluster: &TestCluster, table: &str) -> Outcome<Vec<RecordBatch>> {
+    let catalog = cluster.cluster.catalog().await?;
+    let table = catalog.table(table)?;
+    let program = every_column(table)?;
+    let mut batches = Vec::new();
+    for segment in &table.segments {
+        batches.extend(segment_batches(cluster, &program, segment).await?);
+    }
+    Ok(batches)
+}
+
 /// Rows as lines.
 pub(crate) fn lines(batch: &RecordBatch) -> Outcome<Vec<String>> {
     let options = FormatOptions::new().with_null("-");
@@ -50,25 +65,23 @@ pub(crate) fn lines(batch: &RecordBatch) -> Outcome<Vec<String>> {
     Ok((0..batch.num_rows()).map(line).collect())
 }
 
-async fn segment_rows(
+async fn segment_batches(
     cluster: &TestCluster,
     program: &OfferedProgram,
     segment: &PlacedSegment,
-) -> Outcome<Vec<String>> {
-    let (mut rows, mut next_block) = (Vec::new(), Some(0));
+) -> Outcome<Vec<RecordBatch>> {
+    let (mut batches, mut next_block) = (Vec::new(), Some(0));
     while let Some(block) = next_block {
         let part = SegmentPart::from_block(&segment.directory, block);
         match cluster.cluster.process(segment.node, program, &part).await? {
             ProcessAnswer::Processed(part) => {
-                for batch in &part.batches {
-                    rows.extend(lines(batch)?);
-                }
+                batches.extend(part.batches);
                 next_block = part.next_block;
             }
             ProcessAnswer::Bounced { .. } => tokio::task::yield_now().await,
         }
     }
-    Ok(rows)
+    Ok(batches)
 }
 
 fn every_column(table: &ClusterTable) -> Outcome<OfferedProgram> {

@@ -1,0 +1,113 @@
+//! Do generated files of CSV and Parquet arrive as what they say, and broken ones as nothing else?
+//!
+//! A seed decides a file: its columns and rows, with extremes and NULLs, and how they are written.
+//!
+//! - Valid files: the rows in the cluster are those that were drawn, value by value and with their
+//!   types, and arrow's own reader of the same bytes sees the same.
+//! - Odd files, of CSV: some rows are not what the others are. The message leads to one of them,
+//!   and a load that leaves them out stores exactly the others and tells exactly these.
+//! - Broken files: bytes are changed, or the file is cut off. It is never a panic and never an
+//!   error of several lines; what is loaded although bytes are changed is what arrow's reader sees,
+//!   what checksums cover is loaded as it was or not at all.
+//!
+//! ```text
+//! cells          one value, whoever holds it
+//! values         what is drawn: numbers, times, texts, with their extremes
+//! csv_values     texts that mean such a value
+//! compression    of one or two members
+//! csv_files      files of CSV, with the rows that they say
+//! csv            are they loaded so?
+//! csv_broken     what becomes of CSV files that are odd or broken?
+//! parquet        files of Parquet, valid and broken
+//! ```
+//!
+//! `RACKSCAN_CASES` is how many files each test draws, `RACKSCAN_SEED` the seed of the first one; a
+//! failure prints the file's seed. Without them the run is short.
+
+mod cells;
+mod compression;
+mod csv;
+mod csv_broken;
+mod csv_files;
+mod csv_values;
+mod parquet;
+mod values;
+
+use std::{ops::Range, time::Duration};
+
+use rackscan_datasets::{LoadError, LoadSummary, TableSpec};
+
+use crate::{cluster::TestCluster, rows};
+use cells::{Row, rows_of};
+
+/// The table that every file becomes.
+const TABLE: &str = "generated";
+
+/// The seeds of a test that draws so many files unless the environment asks for another number.
+fn seeds(cases: u64) -> Range<u64> {
+    let number = |name: &str, default: u64| match std::env::var(name) {
+        Ok(text) => {
+            let parsed = match text.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16),
+                None => text.parse(),
+            };
+            parsed.unwrap_or_else(|_| panic!("{name} is {text:?}, expected a number"))
+        }
+        Err(_) => default,
+    };
+    let first = number("RACKSCAN_SEED", 0x5eed);
+    first..first + number("RACKSCAN_CASES", cases)
+}
+
+fn spec(partition_by: &str, sort_by: Option<&str>) -> TableSpec {
+    TableSpec {
+        name: TABLE.to_owned(),
+        partition_by: partition_by.to_owned(),
+        sort_by: sort_by.map(str::to_owned),
+    }
+}
+
+/// The outcome of a load that ends, and fails in one line if it does.
+async fn in_time(
+    seed: u64,
+    load: impl Future<Output = Result<LoadSummary, LoadError>>,
+) -> Result<LoadSummary, String> {
+    let loaded = tokio::time::timeout(Duration::from_secs(60), load).await;
+    match loaded.unwrap_or_else(|_| panic!("seed {seed:#x}: still loading after a minute")) {
+        Ok(summary) => Ok(summary),
+        Err(LoadError::Defect { problem, .. }) => panic!("seed {seed:#x}: {problem}"),
+        Err(error) => {
+            let error = error.to_string();
+            assert!(!error.contains('\n'), "seed {seed:#x}: {error}");
+            Err(error)
+        }
+    }
+}
+
+/// The rows in the cluster, in an order that their values decide.
+async fn stored(cluster: &TestCluster) -> Vec<Row> {
+    let batches = rows::stored_batches(cluster, TABLE).await.expect("the table");
+    let mut rows: Vec<Row> = batches.iter().flat_map(rows_of).collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// The table's columns.
+async fn columns(cluster: &TestCluster) -> Vec<(String, String)> {
+    let catalog = cluster.cluster.catalog().await.expect("a catalog");
+    let columns = &catalog.table(TABLE).expect("the table").definition.columns;
+    columns.iter().map(|column| (column.name.clone(), column.column_type.to_string())).collect()
+}
+
+/// Demands the same rows in whatever order, and shows the first that differ.
+fn assert_same(seed: u64, what: &str, mut found: Vec<Row>, mut expected: Vec<Row>) {
+    found.sort_unstable();
+    expected.sort_unstable();
+    let differ = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+    assert!(
+        found == expected,
+        "seed {seed:#x}, {what}: {} rows, expected {}; the first that differ: {differ:#?}",
+        found.len(),
+        expected.len()
+    );
+}
