@@ -3,6 +3,7 @@
 use crate::{
     exec::ScanError,
     limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ITEMS_MAX, TRANSACTION_ROWS_MAX},
+    memory::is_folder_full,
 };
 use datafusion::{arrow::error::ArrowError, error::DataFusionError};
 use rackscan_client::{ClientError, TransactionError};
@@ -50,8 +51,13 @@ pub enum EngineError {
     #[error("the catalog: {0}")]
     Catalog(#[source] rackscan_client::ClientError),
     /// The query needs more memory than the engine may use.
-    #[error("not enough memory for this query: {0}; raise the engine's memory limit")]
+    #[error("not enough memory for this query: {0}; give the engine more memory, or ask for less at a time")]
     Memory(String),
+    /// Queries have written to disk as much as they may.
+    #[error(
+        "the queries' folder for what does not fit into memory is full: {0}; raise its limit, or ask for less at a time"
+    )]
+    SpillFull(String),
     /// The constants of the cost model are wrong.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
@@ -114,7 +120,13 @@ pub enum EngineError {
     /// COMMIT or ROLLBACK outside of one.
     #[error("no transaction is open: begin one with BEGIN")]
     NoTransaction,
-    /// The query failed while it ran (division by zero, overflow, a cast that does not fit).
+    /// A number is beyond its type.
+    #[error("the query failed: {0}")]
+    OutOfRange(String),
+    /// A number is divided by zero.
+    #[error("the query failed: division by zero")]
+    DivisionByZero,
+    /// The query failed while it ran (a cast that does not fit, an argument of a function).
     #[error("the query failed: {0}")]
     Execution(String),
 }
@@ -143,9 +155,12 @@ impl EngineError {
             Self::UnknownTable { .. } | Self::Dropped { .. } => "42P01",
             Self::Sealed | Self::Replaced { .. } | Self::Conflict { .. } => "40001",
             Self::Memory(_) => "53200",
+            Self::SpillFull(_) => "53100",
             Self::TooMuchChanged { .. } | Self::TooMuchDerived { .. } => "54000",
             Self::InTransaction => "25001",
             Self::NoTransaction => "25P01",
+            Self::OutOfRange(_) => "22003",
+            Self::DivisionByZero => "22012",
             Self::Execution(_) => "22000",
             Self::Transaction(error) => match error.as_ref() {
                 TransactionError::Unknown { .. } => "08007",
@@ -157,6 +172,7 @@ impl EngineError {
             Self::Placement(_) | Self::Calibration(_) | Self::Catalog(ClientError::Unrebuilt { .. }) => {
                 "55000"
             }
+            Self::Scan(error) if error.is_overflow() => "22003",
             Self::Scan(_) | Self::Catalog(_) | Self::Changes(_) => "58000",
         }
     }
@@ -169,13 +185,22 @@ impl EngineError {
                 other => Self::Scan(other.clone()),
             };
         }
+        let text = error.find_root().strip_backtrace();
+        if is_folder_full(&text) {
+            let limit = text.split("allowable limit of ").nth(1).and_then(|rest| rest.split(". ").next());
+            return Self::SpillFull(limit.map_or(text.clone(), |limit| format!("{limit} are written")));
+        }
         match error.find_root() {
             DataFusionError::SQL(error, _) => Self::Syntax(error.to_string()),
             DataFusionError::Plan(message) => Self::Plan(message.clone()),
             DataFusionError::SchemaError(error, _) => Self::Plan(error.to_string()),
             DataFusionError::NotImplemented(message) => Self::Plan(format!("not supported: {message}")),
             DataFusionError::ResourcesExhausted(message) => Self::Memory(message.clone()),
-            DataFusionError::ArrowError(error, _) => Self::Execution(error.to_string()),
+            DataFusionError::ArrowError(error, _) => match error.as_ref() {
+                ArrowError::ArithmeticOverflow(what) => Self::OutOfRange(what.clone()),
+                ArrowError::DivideByZero => Self::DivisionByZero,
+                other => Self::Execution(other.to_string()),
+            },
             DataFusionError::Execution(message) => Self::Execution(message.clone()),
             other => Self::Execution(other.strip_backtrace()),
         }

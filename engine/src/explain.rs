@@ -4,6 +4,7 @@
 
 use crate::{
     exec::ScanExec,
+    memory::MemoryFigures,
     report::{
         Bytes, Figures, NarrowingConjunct, QueryReport, RemainingConjunct, RemainingReason, ScanFigures,
         ScanReport, plural,
@@ -48,6 +49,8 @@ pub struct Run {
     pub elapsed_ms: f64,
     /// All scans together.
     pub total: ScanFigures,
+    /// What it took above the scans.
+    pub memory: MemoryFigures,
 }
 
 /// Reads everything that can be said off a plan, run or not.
@@ -84,6 +87,7 @@ impl Explanation {
             planning_ms: report.planning.as_secs_f64() * 1e3,
             elapsed_ms: report.elapsed.as_secs_f64() * 1e3,
             total: report.total.clone(),
+            memory: report.memory,
         });
     }
 }
@@ -126,9 +130,22 @@ impl fmt::Display for Explanation {
                 "{} {rows} in {:.1} ms, {:.1} ms of them planning",
                 run.rows, run.elapsed_ms, run.planning_ms
             )?;
+            write_memory(f, &run.memory)?;
         }
         Ok(())
     }
+}
+
+fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryFigures) -> fmt::Result {
+    let MemoryFigures { peak_bytes, spilled_bytes, spills, plans } = memory;
+    write!(f, "memory above the scans: {} at most", Bytes(*peak_bytes))?;
+    if *spills > 0 {
+        write!(f, ", {} written to disk in {spills} {}", Bytes(*spilled_bytes), plural(*spills, "file"))?;
+    }
+    if *plans > 1 {
+        write!(f, "; hash joins did not fit, so both sides were sorted and merged")?;
+    }
+    writeln!(f)
 }
 
 fn field(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {

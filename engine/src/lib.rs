@@ -26,6 +26,7 @@ mod explain;
 mod functions;
 mod indexing;
 mod limits;
+mod memory;
 mod narrowing;
 mod parsing;
 mod pushdown;
@@ -44,6 +45,7 @@ pub use changes::{FoundRow, Isolation, RowChange, RowWriter};
 pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};
+pub use memory::{MemoryFigures, SpillOptions};
 pub use report::{
     Bounce, ConjunctZones, Figures, NarrowingConjunct, NarrowingReport, NodeLoss, PlacementPrice,
     QueryReport, ReasonCount, RemainingConjunct, RemainingReason, ScanFigures, ScanReason, ScanReport,

@@ -79,6 +79,15 @@ pub(crate) const COMPACTED_STEP: u64 = 2;
 pub(crate) const COMPACTED_ROWS_MAX: u64 = 1 << 18;
 /// Groups of a materialised view: all of them are in memory while its table is sealed.
 pub(crate) const VIEW_GROUPS_MAX: usize = 1 << 20;
+/// The share of the queries' memory that one side of a join takes at most, by estimate, where others
+/// write to disk.
+pub(crate) const HELD_SIDE_SHARE: usize = 16;
+/// The share of the queries' memory that one sort keeps for merging what it has written to disk.
+pub(crate) const SORT_MERGE_SHARE: usize = 128;
+/// The queries' memory for each row of a batch: 8,192 rows from 256 MiB on.
+pub(crate) const BATCH_ROW_SHARE: usize = 32 << 10;
+/// How long a query that is planned again waits for what its first plan still holds.
+pub(crate) const GIVEN_BACK_WAIT: Duration = Duration::from_millis(500);
 /// Memory for queries of sealers: what views add up to, values of indexes in order. Beyond that they go to a disk.
 pub(crate) const SEALING_MEMORY_BYTES: usize = 1 << 30;
 /// Values that an index is asked for by one scan.

@@ -4,6 +4,7 @@
 
 mod text;
 
+use crate::memory::MemoryFigures;
 use rackscan_format::message::BounceReason;
 use rackscan_planner::{Placement, Policy, Reason};
 use serde::Serialize;
@@ -446,6 +447,8 @@ pub struct QueryReport {
     pub planning: Duration,
     /// Time from the statement to the last row.
     pub elapsed: Duration,
+    /// What it took above the scans.
+    pub memory: MemoryFigures,
     /// Why rows that have changed lately may be missing: a node that is away, of which the engine had heard before.
     pub unheard: Option<String>,
 }

@@ -31,6 +31,7 @@ use crate::{
         NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEALING_MEMORY_BYTES,
         SEGMENTS_IN_FLIGHT_DEFAULT,
     },
+    memory::{Memory, SpillOptions},
     parsing::{OnLargeStack, is_deep, parse},
     report::{QueryReport, ScanReport},
     rewrite::rewrite,
@@ -42,7 +43,8 @@ use crate::{
 use chrono::{DateTime, Utc};
 use datafusion::{
     arrow::{array::RecordBatch, datatypes::SchemaRef},
-    execution::SessionState,
+    common::utils::memory::RecordBatchMemoryCounter,
+    execution::{SessionState, memory_pool::MemoryConsumer},
     logical_expr::LogicalPlan,
     physical_plan::ExecutionPlan,
     sql::parser::Statement,
@@ -66,8 +68,8 @@ use state::context;
 pub(crate) use state::session_state;
 pub use state::with_answers;
 use statement::{Parsed, classify};
-use stream::Planned;
 pub use stream::QueryStream;
+use stream::{Again, Planned};
 
 /// The catalog and schema that SQL names are looked up in.
 pub(crate) const CATALOG: &str = "rackscan";
@@ -82,8 +84,11 @@ pub struct EngineOptions {
     pub threads: usize,
     /// The constants of the cost model.
     pub calibration: Calibration,
-    /// Bytes that operators above the scans (joins, aggregations, sorts) may hold; unbounded if absent.
+    /// Bytes that operators above the scans (joins, aggregations, sorts) may hold, of all queries
+    /// at a time; unbounded if absent.
     pub memory_bytes: Option<usize>,
+    /// Where they write what does not fit; the system's folder for temporary files if absent.
+    pub spill: Option<SpillOptions>,
     /// When aggregations run inside scans.
     pub aggregates: AggregatePushdown,
     /// Segments of one partition that are on their way at a time, from 1 to 64.
@@ -104,6 +109,7 @@ impl Default for EngineOptions {
             threads: std::thread::available_parallelism().map_or(2, usize::from),
             calibration: Calibration::default(),
             memory_bytes: None,
+            spill: None,
             aggregates: AggregatePushdown::default(),
             segments_in_flight: SEGMENTS_IN_FLIGHT_DEFAULT,
             partition_page_bytes: PARTITION_PAGE_BYTES_MAX,
@@ -124,6 +130,7 @@ pub struct Engine {
     tables: Arc<Tables>,
     changes: Arc<Changes>,
     sealer: Sealer,
+    memory: Memory,
     state: SessionState,
     queries: AtomicU64,
 }
@@ -162,22 +169,35 @@ impl Engine {
     pub async fn open(cluster: Cluster, options: EngineOptions) -> Result<Self, EngineError> {
         options.calibration.verify()?;
         let tables = Arc::new(Tables::default());
-        let state = session_state(&options)?;
+        let memory = Memory::new(options.memory_bytes, options.spill.as_ref())?;
+        let state = session_state(&options, memory.runtime())?;
         let changes = Arc::new(Changes::of(&cluster));
         let (policy, trace) = (RwLock::new(options.policy), RwLock::new(None));
         let devices = LocalDevices::attach(cluster.statuses());
         let loads = Arc::new(Loads::new(cluster.statuses(), cluster.away()));
         let queries = AtomicU64::new(0);
         let context = context(&cluster, &devices, &loads, &options);
-        let of_sealers = EngineOptions {
-            memory_bytes: options.memory_bytes.or(Some(SEALING_MEMORY_BYTES)),
-            ..options.clone()
+        let of_sealers = match options.memory_bytes {
+            Some(_) => memory.runtime(),
+            None => Memory::new(Some(SEALING_MEMORY_BYTES), None)?.runtime(),
         };
-        let mut reading = session_state(&of_sealers)?;
+        let mut reading = session_state(&options, of_sealers)?;
         reading.config_mut().set_extension(Arc::new(context));
         let sealer = Sealer::new(cluster.clone(), reading, Arc::clone(&tables), Arc::clone(&changes));
-        let engine =
-            Self { cluster, devices, loads, options, policy, trace, tables, changes, sealer, state, queries };
+        let engine = Self {
+            cluster,
+            devices,
+            loads,
+            options,
+            policy,
+            trace,
+            tables,
+            changes,
+            sealer,
+            memory,
+            state,
+            queries,
+        };
         engine.refresh().await?;
         Ok(engine)
     }
@@ -308,7 +328,11 @@ impl Engine {
     ) -> Result<QueryOutcome, EngineError> {
         let mut stream = self.run(statement, started, seen).await?;
         let mut batches = Vec::new();
+        // Rows that wait for the last one are of the query's memory, too.
+        let answer = MemoryConsumer::new("the answer").register(&stream.memory.runtime.memory_pool);
+        let mut counter = RecordBatchMemoryCounter::new();
         while let Some(batch) = stream.next().await? {
+            answer.try_grow(counter.count_batch(&batch)).map_err(EngineError::from_datafusion)?;
             batches.push(batch);
         }
         let report = stream.report();
@@ -347,16 +371,18 @@ impl Engine {
                 query => query,
             };
             if let Ok(plan) = told.create_physical_plan(&logical).await {
-                return Ok((plan, told));
+                return Ok((plan, told, logical));
             }
             // DataFusion estimates filters by the bounds of columns, and fails where a bound cannot be cast though every row can.
             let mut withheld = self.state_for(policy, time, &span, Bounds::Withheld);
             withheld.register_catalog_list(Arc::clone(told.catalog_list()));
             let plan = withheld.create_physical_plan(&logical).await;
-            plan.map(|plan| (plan, withheld)).map_err(EngineError::from_datafusion)
+            plan.map(|plan| (plan, withheld, logical)).map_err(EngineError::from_datafusion)
         };
-        let (plan, state) = OnLargeStack::new(planning.instrument(span.clone()), is_deep).await?;
-        Ok(Planned { plan, state, span, started, planning: started.elapsed(), unheard, held })
+        let (plan, state, logical) = OnLargeStack::new(planning.instrument(span.clone()), is_deep).await?;
+        let again = Again::new(logical, &state, self.options.memory_bytes, is_deep);
+        let (planning, memory) = (started.elapsed(), self.memory.of_query());
+        Ok(Planned { plan, state, span, started, planning, unheard, held, memory, again })
     }
 
     fn state_for(

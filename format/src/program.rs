@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
 /// The instruction set's version, the first thing in an encoded program.
-pub const PROGRAM_VERSION: u16 = 4;
+pub const PROGRAM_VERSION: u16 = 5;
 /// Digits of a computed decimal: its unscaled value fits 128 bits.
 pub const COMPUTED_DIGITS_MAX: u8 = 38;
 
@@ -144,7 +144,7 @@ pub enum Comparison {
 }
 
 /// How two numbers become one. Division stays above the scan: it can fail, and order matters there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Arithmetic {
     /// `+`
     Add,

@@ -111,6 +111,12 @@ impl From<ArrowError> for Fault {
 }
 
 impl ScanError {
+    /// Whether a value of the computation is beyond its type.
+    #[must_use]
+    pub fn is_overflow(&self) -> bool {
+        matches!(self, Self::Computation { source: ArrowError::ArithmeticOverflow(_), .. })
+    }
+
     /// The error with the segment's name; `column` is that of the page at fault.
     pub(crate) fn of(fault: Fault, directory: &SegmentDirectory, column: impl Fn(usize) -> ColumnId) -> Self {
         let SegmentDirectory { table, segment, .. } = *directory;

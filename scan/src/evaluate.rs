@@ -48,9 +48,9 @@ impl Expressions {
         let mut fallible: Vec<bool> = Vec::with_capacity(types.len());
         for node in &program.program().nodes {
             let mut may_fail = match node {
-                // Integers wrap and floats go to infinity; decimals are exact or an error.
-                Node::Arithmetic { left, .. } => {
-                    matches!(types[usize::from(*left)], ValueType::Decimal { .. })
+                // Doubles go to infinity; integers and decimals are exact or an error.
+                Node::Arithmetic { left: item, .. } | Node::Negate(item) => {
+                    types[usize::from(*item)] != ValueType::Float64
                 }
                 Node::Cast { .. } => true,
                 _ => false,
@@ -184,13 +184,13 @@ impl Evaluation<'_> {
             Node::Arithmetic { op, left, right } => {
                 let (left, right) = (self.value(*left)?, self.value(*right)?);
                 let array = match op {
-                    Arithmetic::Add => numeric::add_wrapping(&left, &right)?,
-                    Arithmetic::Subtract => numeric::sub_wrapping(&left, &right)?,
-                    Arithmetic::Multiply => numeric::mul_wrapping(&left, &right)?,
+                    Arithmetic::Add => numeric::add(&left, &right)?,
+                    Arithmetic::Subtract => numeric::sub(&left, &right)?,
+                    Arithmetic::Multiply => numeric::mul(&left, &right)?,
                 };
                 pair_array(&left, &right, one_nan(&array)?)
             }
-            Node::Negate(item) => self.value(*item)?.map(|array| one_nan(&numeric::neg_wrapping(array)?)),
+            Node::Negate(item) => self.value(*item)?.map(|array| one_nan(&numeric::neg(array)?)),
             Node::Cast { item, to } => {
                 let options = CastOptions { safe: false, ..CastOptions::default() };
                 self.value(*item)?.map(|array| cast_with_options(array, &arrow_type(*to), &options))

@@ -85,22 +85,30 @@ fn a_sum_beyond_64_bits_of_values_within_them_is_exact() {
 }
 
 #[test]
-fn sums_of_products_that_pass_128_bits_on_the_way_are_right_where_they_end_within() {
+fn a_sum_beyond_128_bits_is_an_error_and_one_beyond_64_bits_of_integers_is_exact() {
+    let values = (0..4096).map(|_| Datum::Number(i64::MAX.into())).collect();
+    let column = support::Column { column_type: rackscan_format::schema::ColumnType::Int64, values };
+    let table = Table::new(vec![column], 4096);
+    let aggregates = || vec![Aggregate { function: AggregateFunction::Sum, argument: Some(0) }];
+    let groups = Output::Groups { keys: vec![], aggregates: aggregates() };
+    let program = table.program(vec![Node::Column(0)], vec![], groups);
+    let expected = Datum::Number(4096 * i128::from(i64::MAX));
+    assert_eq!(found(&table, &program, ScanLimits::default()), [[expected]]);
+
     let column_type = rackscan_format::schema::ColumnType::Decimal { precision: 18, scale: 0 };
     let large = 999_999_999_999_999_999;
     let column = |value: &dyn Fn(i128) -> i128| support::Column {
         column_type,
         values: (0..4096).map(|row| Datum::Number(value(row))).collect(),
     };
-    // 2,048 products of 10^36 are 12 times what fits; then come as many of the other sign, and a few more.
-    let sign = |row: i128| if row < 2048 { large } else { -large };
-    let table = Table::new(vec![column(&|row| large - row % 3), column(&sign)], 4096);
+    // 4,096 products of 10^36 are 24 times what fits.
+    let table = Table::new(vec![column(&|row| large - row % 3), column(&|_| large)], 4096);
     let aggregates = vec![Aggregate { function: AggregateFunction::Sum, argument: Some(2) }];
     let product = Node::Arithmetic { op: Arithmetic::Multiply, left: 0, right: 1 };
     let nodes = vec![Node::Column(0), Node::Column(1), product];
     let program = table.program(nodes, vec![], Output::Groups { keys: vec![], aggregates });
-    let expected: i128 = (0..4096).map(|row| -(row % 3) * sign(row)).sum();
-    assert_eq!(found(&table, &program, ScanLimits::default()), [[Datum::Number(expected)]]);
+    let failure = table.scan(&program, ScanLimits::default()).unwrap_err();
+    assert!(failure.is_overflow(), "{failure}");
 }
 
 #[test]

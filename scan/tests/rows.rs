@@ -7,7 +7,7 @@ mod support;
 
 use proptest::{prelude::*, test_runner::Config};
 use rackscan_format::{
-    program::{Comparison, Literal, Node, Output},
+    program::{Arithmetic, Comparison, Literal, Node, Output},
     schema::ColumnType,
 };
 use rackscan_scan::{ScanError, ScanLimits};
@@ -178,6 +178,41 @@ fn a_cast_behind_a_filter_only_fails_for_rows_that_pass_it() {
     let unguarded = table.program(nodes, vec![], Output::Rows(vec![3]));
     let failure = table.scan(&unguarded, ScanLimits::default()).unwrap_err();
     assert!(matches!(failure, ScanError::Computation { .. }), "{failure}");
+}
+
+#[test]
+fn an_integer_beyond_its_type_is_an_error_in_rows_that_need_it_only() {
+    let large = |row: i64| if row == 1500 { i64::MAX } else { row };
+    let table = Table::new(vec![integers((0..3000).map(|row| Some(large(row))))], 4096);
+    let nodes = |computed: Vec<Node>| {
+        let mut nodes = vec![
+            Node::Column(0),
+            Node::Literal(Literal::Int64(4000)),
+            Node::Compare { op: Comparison::Less, left: 0, right: 1 },
+        ];
+        nodes.extend(computed);
+        let value = u16::try_from(nodes.len() - 1).unwrap();
+        nodes.push(Node::Case { branches: vec![(2, value)], otherwise: None });
+        (nodes, value)
+    };
+    let minus_4000 = || Node::Literal(Literal::Int64(-4000));
+    for computed in [
+        vec![Node::Arithmetic { op: Arithmetic::Add, left: 0, right: 1 }],
+        vec![Node::Arithmetic { op: Arithmetic::Multiply, left: 0, right: 1 }],
+        vec![minus_4000(), Node::Arithmetic { op: Arithmetic::Subtract, left: 0, right: 3 }],
+    ] {
+        let (nodes, value) = nodes(computed);
+        let unguarded = table.program(nodes.clone(), vec![], Output::Rows(vec![value]));
+        let failure = table.scan(&unguarded, ScanLimits::default()).unwrap_err();
+        assert!(failure.is_overflow(), "{failure}");
+        for (filter, output) in [(vec![2], value), (vec![], value + 1)] {
+            let guarded = table.program(nodes.clone(), filter, Output::Rows(vec![output]));
+            table.scan(&guarded, ScanLimits::default()).unwrap();
+        }
+    }
+    let table = Table::new(vec![integers([Some(1), Some(i64::MIN), None].into_iter())], 4096);
+    let program = table.program(vec![Node::Column(0), Node::Negate(0)], vec![], Output::Rows(vec![1]));
+    assert!(table.scan(&program, ScanLimits::default()).unwrap_err().is_overflow());
 }
 
 #[test]

@@ -241,6 +241,7 @@ impl ScanExec {
             meter: Meter::new(place.node, Arc::clone(&self.tally)),
             capture: capture.cloned(),
             page_bytes,
+            batch_rows: context.session_config().batch_size(),
         })
     }
 

@@ -60,6 +60,8 @@ pub(super) struct SegmentWork {
     pub(super) capture: Option<Arc<Capture>>,
     /// Bytes of stored pages it may hold.
     pub(super) page_bytes: usize,
+    /// Rows of a batch at most.
+    pub(super) batch_rows: usize,
 }
 
 impl SegmentWork {
@@ -213,7 +215,7 @@ where
     Pages: Future<Output = Result<Vec<Bytes>, ScanError>>,
 {
     let (program, directory) = (Arc::clone(&work.narrowed.program), Arc::clone(&work.directory));
-    let limits = ScanLimits { memory_bytes: work.page_bytes, ..ScanLimits::default() };
+    let limits = ScanLimits { memory_bytes: work.page_bytes, batch_rows: work.batch_rows };
     let here = |source| ScanError::Scan { node: work.node, source: Arc::new(source) };
     let mut scan = SegmentScan::<Bytes>::new(program, directory, first_block, limits).map_err(here)?;
     if let Some(withheld) = &work.withheld {

@@ -1,32 +1,147 @@
-//! `avg()` of decimals: with as many digits as fit.
+//! `avg()` of decimals: rounded, with as many digits as fit.
 //!
-//! DataFusion's has four digits more than its argument, PostgreSQL's at least sixteen that count.
-//! Sums of 10^10 rows fit in any case.
+//! DataFusion's has four digits more than its argument, the last one cut. It is asked for one digit
+//! more than is put out, which is rounded. PostgreSQL has at least sixteen digits that count.
+
+use std::sync::Arc;
 
 use datafusion::{
-    arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef},
+    arrow::{
+        array::{ArrayRef, BooleanArray},
+        compute::{CastOptions, cast_with_options},
+        datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef},
+    },
     common::Result,
     functions_aggregate::average::Avg,
     logical_expr::{
-        Accumulator, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF, Signature,
+        Accumulator, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
         function::{AccumulatorArgs, StateFieldsArgs},
     },
+    scalar::ScalarValue,
 };
 
+use super::float_window::{FloatWindow, Said};
+
+/// Digits of any decimal.
+const DIGITS_MAX: i16 = DECIMAL128_MAX_PRECISION as i16;
 /// Digits after the point that nobody misses.
-const SCALE_MAX: i8 = 16;
-/// Digits by which a sum may have more than its values.
-const SUM_DIGITS: i8 = 10;
+const SCALE_MAX: i16 = 16;
+/// Digits by which a sum may have more than its values: 10^10 rows.
+const SUM_DIGITS: i16 = 10;
+/// Digits of the widest values whose sums DataFusion makes in 128 bits; others have 256.
+const NARROW_DIGITS_MAX: i16 = DIGITS_MAX - 13;
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Average(Avg);
 
-/// Digits after the point of an average of such decimals.
-fn scale(precision: u8, scale: i8) -> i8 {
-    let whole = i8::try_from(precision).unwrap_or(i8::MAX).saturating_sub(scale);
-    let room = i8::try_from(DECIMAL128_MAX_PRECISION).unwrap_or(i8::MAX) - whole - SUM_DIGITS;
-    let least = scale.saturating_add(4).min(i8::try_from(DECIMAL128_MAX_PRECISION).unwrap_or(i8::MAX));
-    room.min(SCALE_MAX).max(least)
+/// Digits after the point of an average of such decimals, and whether another one fits behind them.
+fn scale(precision: u8, scale: i8) -> (i8, bool) {
+    let (precision, scale) = (i16::from(precision), i16::from(scale));
+    let sum_digits = if precision > NARROW_DIGITS_MAX { 0 } else { SUM_DIGITS };
+    let room = DIGITS_MAX - (precision - scale) - sum_digits - 1;
+    let found = room.min(SCALE_MAX).max(scale);
+    (i8::try_from(found).expect("no more digits than a decimal has"), found <= room)
+}
+
+/// The same arguments for an average that is rounded once more; `None` of other types, and where
+/// there is no room.
+fn one_digit_more<'a>(arguments: &AccumulatorArgs<'a>) -> Option<AccumulatorArgs<'a>> {
+    let DataType::Decimal128(precision, of) = arguments.expr_fields.first()?.data_type() else { return None };
+    let (found, true) = scale(*precision, *of) else { return None };
+    let data_type = DataType::Decimal128(DECIMAL128_MAX_PRECISION, found + 1);
+    let return_field = arguments.return_field.as_ref().clone().with_data_type(data_type);
+    let AccumulatorArgs {
+        schema,
+        ignore_nulls,
+        order_bys,
+        is_reversed,
+        name,
+        is_distinct,
+        exprs,
+        expr_fields,
+        ..
+    } = *arguments;
+    Some(AccumulatorArgs {
+        return_field: Arc::new(return_field),
+        schema,
+        ignore_nulls,
+        order_bys,
+        is_reversed,
+        name,
+        is_distinct,
+        exprs,
+        expr_fields,
+    })
+}
+
+/// An average with one digit too many, which is rounded when it is put out.
+#[derive(Debug)]
+struct Rounded<A: ?Sized> {
+    to: DataType,
+    exact: Box<A>,
+}
+
+impl Accumulator for Rounded<dyn Accumulator> {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.exact.update_batch(values)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.exact.retract_batch(values)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.exact.supports_retract_batch()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.exact.merge_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.exact.state()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.exact.evaluate()?.cast_to(&self.to)
+    }
+
+    fn size(&self) -> usize {
+        self.exact.size()
+    }
+}
+
+impl GroupsAccumulator for Rounded<dyn GroupsAccumulator> {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total_groups: usize,
+    ) -> Result<()> {
+        self.exact.update_batch(values, groups, filter, total_groups)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
+        self.exact.merge_batch(states, groups, total_groups)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        Ok(cast_with_options(&self.exact.evaluate(emit_to)?, &self.to, &options)?)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.exact.state(emit_to)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.exact.convert_to_state(values, filter)
+    }
+
+    fn size(&self) -> usize {
+        self.exact.size()
+    }
 }
 
 impl AggregateUDFImpl for Average {
@@ -45,14 +160,25 @@ impl AggregateUDFImpl for Average {
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
             [DataType::Decimal128(precision, of)] => {
-                Ok(DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale(*precision, *of)))
+                Ok(DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale(*precision, *of).0))
             }
             other => self.0.return_type(other),
         }
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        self.0.accumulator(arguments)
+        let to = arguments.return_type().clone();
+        match one_digit_more(&arguments) {
+            Some(more) => Ok(Box::new(Rounded { to, exact: self.0.accumulator(more)? })),
+            None => self.0.accumulator(arguments),
+        }
+    }
+
+    fn create_sliding_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        if *arguments.return_type() == DataType::Float64 && !arguments.is_distinct {
+            return Ok(Box::new(FloatWindow::new(Said::Average)));
+        }
+        self.accumulator(arguments)
     }
 
     fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
@@ -67,7 +193,11 @@ impl AggregateUDFImpl for Average {
         &self,
         arguments: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn GroupsAccumulator>> {
-        self.0.create_groups_accumulator(arguments)
+        let to = arguments.return_type().clone();
+        match one_digit_more(&arguments) {
+            Some(more) => Ok(Box::new(Rounded { to, exact: self.0.create_groups_accumulator(more)? })),
+            None => self.0.create_groups_accumulator(arguments),
+        }
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -86,8 +216,8 @@ mod tests {
     #[test]
     fn averages_have_sixteen_digits_after_the_point_where_their_sums_fit() {
         assert_eq!(
-            [scale(15, 2), scale(12, 2), scale(18, 0), scale(38, 20), scale(38, 36)],
-            [15, 16, 10, 24, 38]
+            [scale(15, 2), scale(12, 2), scale(18, 0), scale(28, 20), scale(38, 20), scale(38, 36)],
+            [(14, true), (16, true), (9, true), (20, true), (20, false), (36, false)]
         );
     }
 }

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use datafusion::{
-    arrow::datatypes::{DataType, Float64Type},
+    arrow::{
+        array::Float64Array,
+        datatypes::{DataType, Float64Type},
+    },
     common::{Result, cast::as_float64_array},
     logical_expr::{
         Cast, ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -71,15 +74,20 @@ impl ScalarUDFImpl for Canonical {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let doubles = as_float64_array(&arrays[0])?.unary::<_, Float64Type>(|value| {
-            if value.is_nan() {
-                f64::NAN
-            } else if self.one_zero && value == 0.0 {
-                0.0
-            } else {
-                value
-            }
-        });
+        let doubles = canonical_values(as_float64_array(&arrays[0])?, self.one_zero);
         Ok(ColumnarValue::Array(Arc::new(doubles)))
     }
+}
+
+/// The same doubles with one NaN, and one zero if that is asked for.
+pub(super) fn canonical_values(doubles: &Float64Array, one_zero: bool) -> Float64Array {
+    doubles.unary::<_, Float64Type>(|value| {
+        if value.is_nan() {
+            f64::NAN
+        } else if one_zero && value == 0.0 {
+            0.0
+        } else {
+            value
+        }
+    })
 }

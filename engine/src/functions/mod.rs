@@ -2,8 +2,18 @@
 
 mod average;
 mod canonical;
+mod checked;
+mod date_part;
 mod date_trunc;
+mod extreme;
+mod float_window;
+mod interval;
 mod now;
+mod nullable;
+mod nullif;
+mod rounding;
+mod sum;
+mod text;
 
 use std::sync::Arc;
 
@@ -11,6 +21,11 @@ use chrono::{DateTime, SubsecRound, Utc};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
 pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
+pub(crate) use checked::{Checked, checked_functions};
+pub(crate) use interval::interval_length;
+pub(crate) use nullable::nullable;
+pub(crate) use rounding::rounded;
+pub(crate) use text::{short_text, text};
 
 /// They take the places of DataFusion's functions of the same names.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -19,12 +34,25 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
         canonical(),
         one_nan(),
         Arc::new(ScalarUDF::from(date_trunc::DateTrunc::default())),
+        date_part(),
+        Arc::new(ScalarUDF::from(rounding::Round::default())),
+        Arc::new(ScalarUDF::from(nullif::NullIf::default())),
     ]
 }
 
 /// Likewise.
 pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
-    vec![Arc::new(AggregateUDF::from(average::Average::default()))]
+    vec![
+        Arc::new(AggregateUDF::from(average::Average::default())),
+        Arc::new(AggregateUDF::from(sum::Sum::default())),
+        Arc::new(AggregateUDF::from(extreme::Least::default())),
+        Arc::new(AggregateUDF::from(extreme::Largest::default())),
+    ]
+}
+
+/// `date_part`, also for where DataFusion plans its own.
+pub(crate) fn date_part() -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::from(date_part::DatePart::default()))
 }
 
 /// The time of a statement or transaction that begins now, to the microsecond.

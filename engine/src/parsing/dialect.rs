@@ -1,16 +1,29 @@
 //! Which SQL is parsed?
 //!
-//! The generic one of sqlparser, but for one thing. Where a word such as NOT begins an expression
+//! The generic one of sqlparser, but for two things. Where a word such as NOT begins an expression
 //! that does not parse, sqlparser 0.62 parses it again as a function of that name. Within each
 //! other that doubles the time with each level: 61 of them took minutes. Here words are no
 //! functions where nothing in the text uses them as names.
+//!
+//! And `^` is power, as in PostgreSQL: it binds tighter than `*`, and less tight than a sign. `||`
+//! binds less tight than `+`.
 
 use std::any::TypeId;
 
 use datafusion::sql::sqlparser::{
     dialect::{Dialect, GenericDialect},
     keywords::Keyword,
+    parser::{Parser, ParserError},
+    tokenizer::Token,
 };
+
+/// How tight `*` and its like bind: a little less than a sign, which has 40, so that there is room
+/// for `^` between them.
+const PRODUCT: u8 = 38;
+/// How tight `^` binds.
+const POWER: u8 = 39;
+/// How tight `||` binds: sums have 30, comparisons 20.
+const CONCATENATION: u8 = 25;
 
 /// The generic dialect, in which these words are no names.
 #[derive(Debug)]
@@ -48,6 +61,16 @@ impl Dialect for Sql {
         GenericDialect.is_identifier_part(character)
     }
 
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        match &parser.peek_token_ref().token {
+            Token::Caret => Some(Ok(POWER)),
+            Token::Mul | Token::Div | Token::DuckIntDiv | Token::Mod => Some(Ok(PRODUCT)),
+            Token::StringConcat => Some(Ok(CONCATENATION)),
+            Token::Word(word) if word.keyword == Keyword::DIV => Some(Ok(PRODUCT)),
+            _ => None,
+        }
+    }
+
     as_generic! {
         supports_unicode_string_literal, supports_partition_by_after_order_by,
         supports_array_join_syntax, supports_group_by_expr, supports_group_by_with_modifier,
@@ -78,5 +101,51 @@ impl Dialect for Sql {
         supports_comment_optimizer_hint, supports_constraint_keyword_without_name,
         supports_key_column_option, supports_comma_separated_trim, supports_cte_without_as,
         supports_select_item_multi_column_alias, supports_xml_expressions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sql;
+    use datafusion::sql::sqlparser::{ast::Expr, parser::Parser};
+
+    fn parsed(text: &str) -> Expr {
+        let dialect = Sql { no_names: Vec::new() };
+        Parser::new(&dialect).try_with_sql(text).unwrap().parse_expr().unwrap()
+    }
+
+    /// The text with parentheses around each operator.
+    fn shape(expression: &Expr) -> String {
+        match expression {
+            Expr::BinaryOp { left, op, right } => format!("({} {op} {})", shape(left), shape(right)),
+            Expr::UnaryOp { op, expr } => format!("({op}{})", shape(expr)),
+            other => other.to_string(),
+        }
+    }
+
+    #[test]
+    fn power_binds_tighter_than_products_and_less_than_signs() {
+        for (text, expected) in [
+            ("2 * 3 ^ 2", "(2 * (3 ^ 2))"),
+            ("2 ^ 3 * 2", "((2 ^ 3) * 2)"),
+            ("2 ^ 3 ^ 2", "((2 ^ 3) ^ 2)"),
+            ("-2 ^ 2", "((-2) ^ 2)"),
+            ("2 ^ -1 + 1", "((2 ^ (-1)) + 1)"),
+            ("-2 * 3 / 4 % 5", "((((-2) * 3) / 4) % 5)"),
+            ("1 + 2 ^ 2 < 4", "((1 + (2 ^ 2)) < 4)"),
+        ] {
+            assert_eq!(shape(&parsed(text)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn concatenations_bind_less_than_sums_and_tighter_than_comparisons() {
+        for (text, expected) in [
+            ("a || 1 + 2", "(a || (1 + 2))"),
+            ("a || b || c", "((a || b) || c)"),
+            ("a || b = c * 2 || d", "((a || b) = ((c * 2) || d))"),
+        ] {
+            assert_eq!(shape(&parsed(text)), expected, "{text}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Which node computes what a physical expression computes?
 
 use super::{Binding, ProgramBuilder, Untranslatable, literal::literal, value_type};
-use crate::functions::ONE_NAN;
+use crate::functions::{Checked, ONE_NAN};
 use datafusion::{
     arrow::datatypes::Schema,
     logical_expr::Operator,
@@ -172,6 +172,17 @@ impl ProgramBuilder<'_> {
     }
 
     fn function(&mut self, function: &ScalarFunctionExpr) -> Translated {
+        match (Checked::named(function.name()), function.args()) {
+            (Some(Checked::Of(op)), [left, right]) => {
+                let (left, right) = (self.expression(left)?, self.expression(right)?);
+                return self.node(Node::Arithmetic { op, left, right });
+            }
+            (Some(Checked::Negative), [item]) => {
+                let item = self.expression(item)?;
+                return self.node(Node::Negate(item));
+            }
+            _ => {}
+        }
         match (function.name(), function.args()) {
             ("date_part", [part, date]) => {
                 let Some(Literal::Text(part)) = constant(part) else {

@@ -62,7 +62,7 @@ fn table() -> Arc<Table> {
 fn state(table: &Arc<Table>) -> SessionState {
     let tables = Tables::default();
     tables.insert("t", Arc::clone(table));
-    let mut state = session_state(&EngineOptions::default()).unwrap();
+    let mut state = session_state(&EngineOptions::default(), Arc::default()).unwrap();
     state.register_catalog_list(
         StatementTables::catalog(tables.view(), None, Arc::default(), (CATALOG, SCHEMA)).unwrap(),
     );

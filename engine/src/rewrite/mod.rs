@@ -9,21 +9,29 @@
 //!   does not have it.
 //! - Columns that come out keep the names that they would have without this.
 
+mod casts;
 mod functions;
 mod names;
 mod numbers;
+mod operators;
+mod ordering;
 mod patterns;
+mod regexes;
 mod rows;
+mod templates;
 mod times;
 mod using;
+mod values;
+mod windows;
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::{
     parser::Statement,
     sqlparser::ast::{
-        Expr, GroupByExpr, Ident, OrderBy, Query, Select, SelectFlavor, SelectItem, SetExpr, TableFactor,
-        VisitMut, VisitorMut, WildcardAdditionalOptions,
+        self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+        GroupByExpr, Ident, ObjectName, OrderBy, Query, Select, SelectFlavor, SelectItem, SetExpr,
+        TableFactor, Value, VisitMut, VisitorMut, WildcardAdditionalOptions,
     },
 };
 
@@ -37,10 +45,13 @@ pub(crate) use using::{MARK, own_column};
 /// What DataFusion would leave out, or not plan right.
 pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), EngineError> {
     match statement {
-        Statement::Statement(statement) => match statement.visit(&mut Rewriter::default()) {
-            ControlFlow::Break(error) => Err(*error),
-            ControlFlow::Continue(()) => Ok(()),
-        },
+        Statement::Statement(statement) => {
+            let is_query = matches!(**statement, ast::Statement::Query(_));
+            match statement.visit(&mut Rewriter { is_query, ..Rewriter::default() }) {
+                ControlFlow::Break(error) => Err(*error),
+                ControlFlow::Continue(()) => Ok(()),
+            }
+        }
         Statement::Explain(explain) => rewrite(&mut explain.statement),
         _ => Ok(()),
     }
@@ -61,14 +72,28 @@ fn flow(refused: Option<Box<EngineError>>) -> Flow {
 struct Rewriter {
     /// Of each SELECT that is being rewritten, the texts of the columns that have no name.
     columns: Vec<Vec<Option<String>>>,
+    /// Whether the statement is a query.
+    is_query: bool,
+    /// How many queries are being rewritten, each within the one before.
+    depth: usize,
 }
 
 impl VisitorMut for Rewriter {
     type Break = Box<EngineError>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> Flow {
-        let merged = merge_columns(&mut query.body, query.order_by.as_mut());
-        flow(left_out_of_query(query).or_else(|| merged.err()))
+        let written = values::rewrite(&mut query.body)
+            .and_then(|()| windows::rewrite(&mut query.body, query.order_by.as_mut()))
+            .and_then(|()| merge_columns(&mut query.body, query.order_by.as_mut()));
+        let is_outermost = self.is_query && self.depth == 0;
+        ordering::rewrite(&mut query.body, query.order_by.as_mut(), is_outermost);
+        self.depth += 1;
+        flow(left_out_of_query(query).or_else(|| written.err()))
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> Flow {
+        self.depth -= 1;
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> Flow {
@@ -112,12 +137,15 @@ impl VisitorMut for Rewriter {
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> Flow {
         rows::as_tuple(expression);
         times::rewrite(expression);
+        regexes::rewrite(expression);
         flow(numbers::rewrite(expression).err())
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> Flow {
         functions::rewrite(expression);
-        flow(rows::rewrite(expression).and_then(|()| patterns::rewrite(expression)).err())
+        operators::rewrite(expression);
+        let rewrites = [casts::rewrite, templates::rewrite, rows::rewrite, patterns::rewrite];
+        flow(rewrites.iter().find_map(|rewrite| rewrite(expression).err()))
     }
 }
 
@@ -206,6 +234,55 @@ fn bare(mut expression: &Expr) -> &Expr {
         expression = inner;
     }
     expression
+}
+
+/// The letters that a name means.
+fn normal(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_ascii_lowercase(),
+    }
+}
+
+/// The text that an expression is, if it is a constant.
+fn text_of(expression: &Expr) -> Option<&str> {
+    let Expr::Value(value) = bare(expression) else { return None };
+    match &value.value {
+        Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text),
+        Value::DollarQuotedString(text) => Some(&text.value),
+        _ => None,
+    }
+}
+
+fn is_null(expression: &Expr) -> bool {
+    matches!(bare(expression), Expr::Value(value) if value.value == Value::Null)
+}
+
+fn text(text: String) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text).into())
+}
+
+fn number(digits: &str) -> Expr {
+    Expr::Value(Value::Number(digits.to_owned(), false).into())
+}
+
+/// A call of a function.
+fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let argument = |argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument));
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.into_iter().map(argument).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 #[cfg(test)]

@@ -3,9 +3,14 @@
 //! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first get a name with a mark here, which
 //! [`shown`] takes away from answers.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::ControlFlow,
+};
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem, VisitMut, VisitorMut};
+
+use super::normal;
 
 /// Nobody writes it in a statement.
 const MARK: char = '\u{1}';
@@ -15,7 +20,7 @@ const MARK: char = '\u{1}';
 const NAME_CHARACTERS_MAX: usize = 63;
 
 /// A name that nobody else has, and that is shown as this one.
-fn marked(name: &str, number: &str) -> Ident {
+pub(super) fn marked(name: &str, number: &str) -> Ident {
     Ident::with_quote('"', format!("{name}{MARK}{number}"))
 }
 
@@ -55,10 +60,6 @@ pub(super) fn distinguish(columns: &mut [SelectItem]) {
 
 /// The table and the name of a column, as it comes out.
 fn name_of(item: &SelectItem) -> Option<(Option<String>, String)> {
-    let normal = |ident: &Ident| match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_ascii_lowercase(),
-    };
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some((None, normal(alias))),
         SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some((None, normal(name))),
@@ -67,11 +68,35 @@ fn name_of(item: &SelectItem) -> Option<(Option<String>, String)> {
             let tables: Vec<String> = tables.iter().map(normal).collect();
             Some((Some(tables.join(".")), normal(name)))
         }
-        // DataFusion's names have no letters' case and no parentheses around them.
-        SelectItem::UnnamedExpr(expression) => {
-            Some((None, super::bare(expression).to_string().to_ascii_lowercase()))
-        }
+        SelectItem::UnnamedExpr(expression) => Some((None, name_in_plan(expression))),
         _ => None,
+    }
+}
+
+/// What DataFusion calls an expression, about: without letters' case, parentheses and casts.
+fn name_in_plan(expression: &Expr) -> String {
+    let mut expression = expression.clone();
+    let _ = expression.visit(&mut Simplifier);
+    match &expression {
+        Expr::Identifier(name) => normal(name),
+        Expr::CompoundIdentifier(parts) => parts.last().map(normal).unwrap_or_default(),
+        other => other.to_string().to_ascii_lowercase(),
+    }
+}
+
+/// Leaves parentheses and casts out.
+struct Simplifier;
+
+impl VisitorMut for Simplifier {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        match expression {
+            Expr::Nested(expr) | Expr::Cast { expr, .. } => *expression = expr.as_ref().clone(),
+            Expr::TypedString(constant) => *expression = Expr::Value(constant.value.clone()),
+            _ => {}
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -89,5 +114,23 @@ mod tests {
         let subqueries = rewritten("SELECT 1 IN (SELECT 2), 3 IN (SELECT 4)").unwrap();
         assert!(subqueries.ends_with("3 IN (SELECT 4) AS \"3 IN (SELECT 4)\u{1}1\""), "{subqueries}");
         assert_eq!([shown("1\u{1}1"), shown("x")], ["1", "x"]);
+    }
+
+    #[test]
+    fn columns_that_differ_by_parentheses_and_casts_are_told_apart() {
+        for (columns, second) in [
+            ("1 + 2 * 3, (1 + 2) * 3", "(1 + 2) * 3"),
+            ("v::INT, v::BIGINT", "v::BIGINT"),
+            ("v, CAST(v AS INT)", "CAST(v AS INT)"),
+            ("t.v, CAST(v AS INT)", "CAST(v AS INT)"),
+            ("v > '2024-01-01', v > DATE '2024-01-01'", "v > DATE '2024-01-01'"),
+            ("sum(v), sum((v)::INT)", "sum((v)::INT)"),
+        ] {
+            let sql = format!("SELECT {columns} FROM t");
+            let expected = format!("SELECT {columns} AS \"{second}\u{1}1\" FROM t");
+            assert_eq!(rewritten(&sql).unwrap(), expected);
+        }
+        let sql = "SELECT 1 + 2, 1 - 2, CAST(v AS INT) FROM t";
+        assert_eq!(rewritten(sql).unwrap(), sql);
     }
 }

@@ -17,8 +17,8 @@ use datafusion::{
     },
     error::Result,
     logical_expr::{
-        BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, Sort,
-        expr_rewriter::NamePreserver, utils::merge_schema,
+        BinaryExpr, Case, Cast, Distinct, DistinctOn, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF,
+        Sort, SortExpr, expr_rewriter::NamePreserver, utils::merge_schema,
     },
     optimizer::AnalyzerRule,
 };
@@ -47,6 +47,7 @@ impl AnalyzerRule for CanonicalDoubles {
             };
             let plan = match plan {
                 LogicalPlan::Sort(sort) => self.sorted(sort),
+                LogicalPlan::Distinct(Distinct::On(distinct)) => self.first_of(distinct),
                 other => Transformed::no(other),
             };
             let names = NamePreserver::new(&plan.data);
@@ -71,7 +72,13 @@ impl CanonicalDoubles {
             Ok(match expression {
                 // What is within needs no more: a NaN stays one.
                 made if makes_doubles(&made, schema) => {
-                    match of_double(&self.one_nan, made.clone(), schema) {
+                    let (data_type, one_nan) =
+                        (made.get_type(schema)?, of_double(&self.one_nan, made.clone(), schema));
+                    match one_nan {
+                        Some(one_nan) if data_type != DataType::Float64 => {
+                            let again = Expr::Cast(Cast::new(Box::new(one_nan), data_type));
+                            Transformed::new(again, true, TreeNodeRecursion::Jump)
+                        }
                         Some(one_nan) => Transformed::new(one_nan, true, TreeNodeRecursion::Jump),
                         None => Transformed::no(made),
                     }
@@ -79,6 +86,10 @@ impl CanonicalDoubles {
                 Expr::AggregateFunction(mut aggregate) if aggregate.params.distinct => {
                     let changed = self.each(&mut aggregate.params.args, schema);
                     Transformed::new(Expr::AggregateFunction(aggregate), changed, TreeNodeRecursion::Jump)
+                }
+                Expr::AggregateFunction(mut aggregate) if aggregate.params.order_by.len() > 1 => {
+                    let changed = self.keys(&mut aggregate.params.order_by, schema);
+                    Transformed::new(Expr::AggregateFunction(aggregate), changed, TreeNodeRecursion::Continue)
                 }
                 Expr::WindowFunction(mut window) => {
                     let params = &mut window.params;
@@ -100,11 +111,24 @@ impl CanonicalDoubles {
 
     /// Rows with equal zeros are in the order of the keys that follow.
     fn sorted(&self, mut sort: Sort) -> Transformed<LogicalPlan> {
-        let (mut changed, last) = (false, sort.expr.len().saturating_sub(1));
-        for key in &mut sort.expr[..last] {
-            changed |= self.each(std::slice::from_mut(&mut key.expr), sort.input.schema());
-        }
+        let changed = self.keys(&mut sort.expr, sort.input.schema());
         Transformed::new_transformed(LogicalPlan::Sort(sort), changed)
+    }
+
+    /// Likewise of `DISTINCT ON`, which keeps the first of them.
+    fn first_of(&self, mut distinct: DistinctOn) -> Transformed<LogicalPlan> {
+        let schema = Arc::clone(distinct.input.schema());
+        let changed = distinct.sort_expr.as_mut().is_some_and(|keys| self.keys(keys, &schema));
+        Transformed::new_transformed(LogicalPlan::Distinct(Distinct::On(distinct)), changed)
+    }
+
+    /// All keys but the last, behind which nothing follows.
+    fn keys(&self, keys: &mut [SortExpr], schema: &DFSchema) -> bool {
+        let (mut changed, last) = (false, keys.len().saturating_sub(1));
+        for key in &mut keys[..last] {
+            changed |= self.each(std::slice::from_mut(&mut key.expr), schema);
+        }
+        changed
     }
 
     /// `CASE x WHEN y` compares the bits of doubles.

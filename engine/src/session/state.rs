@@ -8,14 +8,16 @@ use crate::{
     error::EngineError,
     exec::{Bounds, Loads, QueryContext},
     functions::{aggregates, functions},
-    limits::SEGMENTS_IN_FLIGHT_MAX,
+    limits::{BATCH_ROW_SHARE, SEGMENTS_IN_FLIGHT_MAX, SORT_MERGE_SHARE},
+    memory::MeteredWindows,
     rules::{
-        CanonicalDoubles, ColumnFirst, CommonAggregateRule, DecimalDivision, FloatComparison, InSubqueries,
-        KeyFilterRule, MergedColumns, PartialAggregateRule, SetOperation, TotalOrderRule, TotalRow,
+        CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTypes, DecimalDivision,
+        GuardedBranches, InSubqueries, Intervals, KeyFilterRule, MergedColumns, PartialAggregateRule,
+        RoundedCasts, ScalarSubqueries, SetOperation, Texts, TotalOrderRule, TotalRow, WindowOffsets,
     },
 };
 use datafusion::{
-    execution::{FunctionRegistry, SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder},
+    execution::{FunctionRegistry, SessionState, SessionStateBuilder, runtime_env::RuntimeEnv},
     optimizer::{Analyzer, AnalyzerRule},
     prelude::SessionConfig,
 };
@@ -25,9 +27,15 @@ use std::sync::Arc;
 
 /// Rows of a batch between operators.
 const BATCH_ROWS: usize = 8192;
+/// Scans have no smaller ones: texts of a part of a batch would be counted as those of the whole.
+const BATCH_ROWS_MIN: usize = rackscan_scan::BATCH_ROWS_MIN;
 
-/// DataFusion as an engine with these options uses it; each statement brings its own tables.
-pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, EngineError> {
+/// DataFusion as an engine with these options uses it, in this memory; each statement brings its own
+/// tables.
+pub(crate) fn session_state(
+    options: &EngineOptions,
+    runtime: Arc<RuntimeEnv>,
+) -> Result<SessionState, EngineError> {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.threads.max(1))
         .with_batch_size(BATCH_ROWS)
@@ -41,11 +49,14 @@ pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, Eng
     config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     // Keys come from taps (`narrowing`); lists of them in DataFusion's own filters would be made for nobody.
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = 0;
-    let mut runtime = RuntimeEnvBuilder::new();
     if let Some(bytes) = options.memory_bytes {
-        runtime = runtime.with_memory_limit(bytes, 1.0);
+        let execution = &mut config.options_mut().execution;
+        // Each sort takes that before its first row, and cannot give it back.
+        let merged = bytes / SORT_MERGE_SHARE;
+        execution.sort_spill_reservation_bytes = execution.sort_spill_reservation_bytes.min(merged);
+        // Every operator holds a batch at least.
+        config = config.with_batch_size((bytes / BATCH_ROW_SHARE).clamp(BATCH_ROWS_MIN, BATCH_ROWS));
     }
-    let runtime = runtime.build_arc().map_err(EngineError::from_datafusion)?;
     let builder = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
@@ -53,7 +64,8 @@ pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, Eng
         .with_optimizer_rule(Arc::new(TotalOrderRule::default()))
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
-        .with_physical_optimizer_rule(Arc::new(CommonAggregateRule));
+        .with_physical_optimizer_rule(Arc::new(CommonAggregateRule))
+        .with_physical_optimizer_rule(Arc::new(MeteredWindows));
     with_answers(builder)
 }
 
@@ -65,10 +77,17 @@ pub(crate) fn session_state(options: &EngineOptions) -> Result<SessionState, Eng
 pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, EngineError> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         Arc::new(TotalRow),
+        Arc::new(ScalarSubqueries::default()),
         Arc::new(InSubqueries),
         Arc::new(SetOperation::default()),
         Arc::new(CanonicalDoubles::default()),
-        Arc::new(FloatComparison),
+        Arc::new(CheckedIntegers::default()),
+        Arc::new(CommonTypes),
+        Arc::new(Intervals::default()),
+        Arc::new(RoundedCasts::default()),
+        Arc::new(Texts::default()),
+        Arc::new(GuardedBranches),
+        Arc::new(WindowOffsets),
         Arc::new(ColumnFirst),
     ];
     rules.extend(Analyzer::new().rules);

@@ -4,16 +4,21 @@ use super::holding::HeldLater;
 use crate::{
     error::EngineError,
     explain::{explain_plan, total_of},
+    limits::HELD_SIDE_SHARE,
+    memory::{QueryMemory, is_out_of_memory},
+    parsing::OnLargeStack,
     report::{QueryReport, ScanReport},
     rewrite::shown,
+    rules::SpillingJoins,
 };
 use datafusion::{
     arrow::{
         array::{RecordBatch, RecordBatchOptions},
         datatypes::{Field, Schema, SchemaRef},
     },
-    execution::{SendableRecordBatchStream, SessionState},
-    physical_plan::{ExecutionPlan, execute_stream},
+    execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext},
+    logical_expr::LogicalPlan,
+    physical_plan::{EmptyRecordBatchStream, ExecutionPlan, empty::EmptyExec, execute_stream},
 };
 use futures::TryStreamExt;
 use std::{
@@ -31,17 +36,74 @@ pub(super) struct Planned {
     pub(super) planning: Duration,
     pub(super) unheard: Option<String>,
     pub(super) held: Option<HeldLater>,
+    pub(super) memory: QueryMemory,
+    pub(super) again: Again,
 }
 
 impl Planned {
     pub(super) fn start(self) -> Result<QueryStream, EngineError> {
-        let Self { plan, state, span, started, planning, unheard, held } = self;
-        let stream =
-            execute_stream(Arc::clone(&plan), state.task_ctx()).map_err(EngineError::from_datafusion)?;
+        let Self { plan, state, span, started, planning, unheard, held, memory, again } = self;
+        let stream = started_in(&memory, &state, &plan)?;
         let schema = shown_schema(&plan.schema());
         let is_renamed = !Arc::ptr_eq(&schema, &plan.schema()) && *schema != *plan.schema();
         let _held = held;
-        Ok(QueryStream { schema, is_renamed, stream, plan, span, started, planning, unheard, _held })
+        Ok(QueryStream {
+            schema,
+            is_renamed,
+            stream,
+            plan,
+            span,
+            started,
+            planning,
+            unheard,
+            memory,
+            again: Some(again),
+            plans: 1,
+            _held,
+        })
+    }
+}
+
+fn started_in(
+    memory: &QueryMemory,
+    state: &SessionState,
+    plan: &Arc<dyn ExecutionPlan>,
+) -> Result<SendableRecordBatchStream, EngineError> {
+    let context = TaskContext::from(state).with_runtime(Arc::clone(&memory.runtime));
+    execute_stream(Arc::clone(plan), Arc::new(context)).map_err(EngineError::from_datafusion)
+}
+
+/// How a query is planned again whose joins do not fit into memory (decision 0056).
+pub(super) struct Again {
+    logical: LogicalPlan,
+    state: SessionState,
+    is_deep: bool,
+    /// Bytes of the sides of joins that are still held, of this plan and of the one after it.
+    held_bytes: Vec<usize>,
+}
+
+impl Again {
+    pub(super) fn new(
+        logical: LogicalPlan,
+        state: &SessionState,
+        memory_bytes: Option<usize>,
+        is_deep: bool,
+    ) -> Self {
+        let held_bytes = memory_bytes.map_or_else(Vec::new, |bytes| vec![0, bytes / HELD_SIDE_SHARE]);
+        Self { logical, state: state.clone(), is_deep, held_bytes }
+    }
+
+    /// The next plan, with more joins that write to disk; `None` after the last one.
+    async fn plan(&mut self) -> Option<Result<Arc<dyn ExecutionPlan>, EngineError>> {
+        let joins = SpillingJoins { held_bytes_max: self.held_bytes.pop()? };
+        let mut rules = self.state.physical_optimizers().to_vec();
+        rules.insert(0, Arc::new(joins));
+        let state = SessionStateBuilder::new_from_existing(self.state.clone())
+            .with_physical_optimizer_rules(rules)
+            .build();
+        let planning =
+            async { state.create_physical_plan(&self.logical).await.map_err(EngineError::from_datafusion) };
+        Some(OnLargeStack::new(planning, self.is_deep).await)
     }
 }
 
@@ -56,6 +118,11 @@ pub struct QueryStream {
     started: Instant,
     planning: Duration,
     unheard: Option<String>,
+    pub(super) memory: QueryMemory,
+    /// `None` once rows have come out.
+    again: Option<Again>,
+    /// How often the query was planned.
+    plans: u32,
     _held: Option<HeldLater>,
 }
 
@@ -71,8 +138,15 @@ impl QueryStream {
     /// # Errors
     /// When the query fails; it is over then.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
-        let span = self.span.clone();
-        let next = self.stream.try_next().instrument(span).await.map_err(EngineError::from_datafusion)?;
+        let next = loop {
+            let span = self.span.clone();
+            match self.stream.try_next().instrument(span).await {
+                Ok(next) => break next,
+                Err(error) if is_out_of_memory(&error) && self.plan_again().await? => {}
+                Err(error) => return Err(EngineError::from_datafusion(error)),
+            }
+        };
+        self.again = None;
         match next {
             Some(batch) if self.is_renamed => {
                 let columns = batch.columns().to_vec();
@@ -84,6 +158,23 @@ impl QueryStream {
         }
     }
 
+    /// Begins anew with joins that need less memory; whether there are such.
+    async fn plan_again(&mut self) -> Result<bool, EngineError> {
+        let Some(again) = &mut self.again else { return Ok(false) };
+        // What the plan holds goes with it.
+        let schema = self.plan.schema();
+        self.stream = Box::pin(EmptyRecordBatchStream::new(Arc::clone(&schema)));
+        self.plan = Arc::new(EmptyExec::new(schema));
+        self.memory.given_back().await;
+        let planned = again.plan().instrument(self.span.clone()).await;
+        // Who cannot be planned in another way failed for want of memory.
+        let Some(Ok(plan)) = planned else { return Ok(false) };
+        self.plan = plan;
+        self.plans += 1;
+        self.stream = started_in(&self.memory, &again.state, &self.plan)?;
+        Ok(true)
+    }
+
     /// What the scans have done so far.
     #[must_use]
     pub fn report(&self) -> QueryReport {
@@ -91,6 +182,7 @@ impl QueryStream {
             elapsed: self.started.elapsed(),
             planning: self.planning,
             total: total_of(&self.plan),
+            memory: self.memory.figures(&self.plan, self.plans),
             unheard: self.unheard.clone(),
         }
     }

@@ -12,6 +12,7 @@ mod every_query;
 mod explained;
 mod indexed;
 mod lost_node;
+mod memory;
 mod narrowed;
 mod over_quota;
 mod plans;

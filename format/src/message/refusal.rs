@@ -26,8 +26,10 @@ pub enum RefusalCode {
     Full,
     /// The target is too small for even one block's result; `needed_bytes` says what would do.
     TargetTooSmall,
-    /// The computation failed, as it would in the engine (overflow, a cast that does not fit).
+    /// The computation failed, as it would in the engine (a cast that does not fit).
     Computation,
+    /// A value of the computation is beyond its type.
+    Overflow,
     /// The requester's memory could not be written or read.
     Memory,
     /// The node is stopping.

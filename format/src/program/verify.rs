@@ -358,7 +358,7 @@ impl Typing<'_> {
             (AggregateFunction::Count, Some(argument)) => self.at(argument).map(|_| ValueType::Int64),
             (AggregateFunction::Min | AggregateFunction::Max, Some(argument)) => self.at(argument),
             (AggregateFunction::Sum, Some(argument)) => match self.at(argument)? {
-                ValueType::Int64 => Ok(ValueType::Int64),
+                ValueType::Int64 => Ok(ValueType::Decimal { precision: COMPUTED_DIGITS_MAX, scale: 0 }),
                 ValueType::Float64 => Ok(ValueType::Float64),
                 ValueType::Decimal { precision, scale } => {
                     Ok(ValueType::Decimal { precision: (precision + 10).min(COMPUTED_DIGITS_MAX), scale })

@@ -1,8 +1,9 @@
 //! How do the values of a group become one?
 //!
 //! Invariants
-//! - Sums of integers and decimals wrap, as DataFusion's do: what cancels out in the end is right, however a table is cut
-//!   into segments and a segment into groups. Float sums are made in row order.
+//! - Sums of integers and decimals have 128 bits, and beyond them are an error. Those of integers
+//!   never come to that, however a table is cut into segments and a segment into groups.
+//! - Sums of doubles are made in row order.
 //! - The smallest and largest double are those of IEEE total order, as in arrow's kernels; texts compare by code point.
 //! - A group without a value has a count of 0 and no sum, smallest or largest value.
 
@@ -14,7 +15,7 @@ use arrow::{
         StringViewBuilder,
     },
     buffer::NullBuffer,
-    datatypes::{Decimal128Type, Float64Type},
+    datatypes::{Decimal128Type, Float64Type, Int64Type},
     error::ArrowError,
 };
 use rackscan_format::{
@@ -52,17 +53,19 @@ impl Combine {
 
     fn integers(self, known: i64, value: i64) -> i64 {
         match self {
-            Self::Sum => known.wrapping_add(value),
+            Self::Sum => unreachable!("sums of integers are decimals"),
             Self::Min => known.min(value),
             Self::Max => known.max(value),
         }
     }
 
-    fn decimals(self, known: i128, value: i128) -> i128 {
+    fn decimals(self, known: i128, value: i128) -> Result<i128, ArrowError> {
         match self {
-            Self::Sum => known.wrapping_add(value),
-            Self::Min => known.min(value),
-            Self::Max => known.max(value),
+            Self::Sum => known.checked_add(value).ok_or_else(|| {
+                ArrowError::ArithmeticOverflow(format!("the sum {known} + {value} is beyond 128 bits"))
+            }),
+            Self::Min => Ok(known.min(value)),
+            Self::Max => Ok(known.max(value)),
         }
     }
 
@@ -98,6 +101,13 @@ impl Accumulator {
                 let scale = i8::try_from(scale).unwrap_or(i8::MAX);
                 Ok(Self::Decimals { precision, scale, combine, values: Vec::new(), seen })
             }
+            Some(ValueType::Int64) if combine == Combine::Sum => Ok(Self::Decimals {
+                precision: COMPUTED_DIGITS_MAX,
+                scale: 0,
+                combine,
+                values: Vec::new(),
+                seen,
+            }),
             Some(ValueType::Float64) => Ok(Self::Floats { combine, values: Vec::new(), seen }),
             Some(ValueType::Text) => Ok(Self::Texts { combine, values: Vec::new(), bytes: 0 }),
             Some(value_type) => Ok(Self::Integers { value_type, combine, values: Vec::new(), seen }),
@@ -155,10 +165,15 @@ impl Accumulator {
                 }
             }
             Self::Decimals { combine, values, seen, .. } => {
-                let decimals = array.as_primitive_opt::<Decimal128Type>().ok_or_else(|| foreign(array))?;
+                let decimals = array.as_primitive_opt::<Decimal128Type>();
+                let integers = array.as_primitive_opt::<Int64Type>();
                 for (row, group) in rows {
-                    let value = decimals.value(row);
-                    values[group] = if seen[group] { combine.decimals(values[group], value) } else { value };
+                    let value = match (decimals, integers) {
+                        (Some(decimals), _) => decimals.value(row),
+                        (_, Some(integers)) => integers.value(row).into(),
+                        _ => return Err(foreign(array)),
+                    };
+                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
                     seen[group] = true;
                 }
             }
@@ -197,7 +212,7 @@ impl Accumulator {
             Self::Decimals { combine, values, seen, .. } => {
                 for (group, value) in rows {
                     let value = value.wide();
-                    values[group] = if seen[group] { combine.decimals(values[group], value) } else { value };
+                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
                     seen[group] = true;
                 }
             }
@@ -225,7 +240,7 @@ impl Accumulator {
         match self {
             Self::Integers { combine, values, seen, .. } => {
                 for (group, value) in rows {
-                    // Extremes are of the argument's type; sums wrap.
+                    // Extremes are of the argument's type.
                     let value = i64::cut(value);
                     values[group] = if seen[group] { combine.integers(values[group], value) } else { value };
                     seen[group] = true;
@@ -233,7 +248,7 @@ impl Accumulator {
             }
             Self::Decimals { combine, values, seen, .. } => {
                 for (group, value) in rows {
-                    values[group] = if seen[group] { combine.decimals(values[group], value) } else { value };
+                    values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
                     seen[group] = true;
                 }
             }
@@ -288,5 +303,5 @@ fn foreign(array: &ArrayRef) -> ArrowError {
     ArrowError::ComputeError(format!("an aggregate over {}, not the program's type", array.data_type()))
 }
 
-// A stored decimal's sum over a whole segment fits 128 bits, so only computed decimals can overflow.
+// A stored decimal's sum over a whole segment fits 128 bits, so only sums of computed ones can fail.
 const _: () = assert!(DECIMAL_DIGITS_MAX + 10 < COMPUTED_DIGITS_MAX);

@@ -1,6 +1,6 @@
 //! Random tables and programs from a seed: nulls, extremes, constants, few and many distinct values.
 
-use super::{Column, Datum, Table};
+use super::{Column, Datum, Table, interpret};
 use rackscan_format::{
     program::{
         Aggregate, AggregateFunction, Arithmetic, Comparison, DatePart, Literal, Node, NodeIndex, Output,
@@ -257,9 +257,12 @@ impl Program {
             }
             2 | 3 => self.arithmetic(draw, table),
             4 => {
-                let item = self.column(draw.pick(&[0, 1, 3, 6]));
+                let column = draw.pick(&[0, 1, 3, 6]);
+                let item = self.column(column);
                 let value_type = self.types[usize::from(item)];
-                self.push(Node::Negate(item), value_type)
+                let of = |value| interpret::fits(Arithmetic::Subtract, &Datum::Number(0), value, value_type);
+                let fits = table.columns[column].values.iter().all(of);
+                if fits { self.push(Node::Negate(item), value_type) } else { item }
             }
             5 => {
                 let item = self.column(3);
@@ -288,7 +291,15 @@ impl Program {
                 let constant = self.constant(draw, table, column);
                 self.push(Node::Literal(constant), TYPES[column].into())
             };
-            return self.push(Node::Arithmetic { op, left, right }, TYPES[column].into());
+            let value_type = TYPES[column].into();
+            let fits = (0..table.columns[column].values.len()).all(|row| {
+                let of = |node: NodeIndex| match &self.nodes[usize::from(node)] {
+                    Node::Literal(constant) => interpret::literal(constant),
+                    _ => table.columns[column].values[row].clone(),
+                };
+                interpret::fits(op, &of(left), &of(right), value_type)
+            });
+            return if fits { self.push(Node::Arithmetic { op, left, right }, value_type) } else { left };
         };
         let one = Literal::Decimal { unscaled: 1, precision: 5, scale: 0 };
         let one = self.push(Node::Literal(one), ValueType::Decimal { precision: 5, scale: 0 });

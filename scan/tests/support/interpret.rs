@@ -48,9 +48,7 @@ fn groups(table: &Table, program: &VerifiedProgram, rows: impl Iterator<Item = u
                     values.filter(|value| *value != Datum::Null).collect()
                 }
             };
-            let argument_type =
-                aggregate.argument.map(|argument| program.node_types()[usize::from(argument)]);
-            result.push(aggregate_of(aggregate.function, &rows, &values, argument_type));
+            result.push(aggregate_of(aggregate.function, &rows, &values));
         }
         result
     });
@@ -67,12 +65,7 @@ pub(crate) fn name_of(key: &[Datum]) -> String {
         .collect()
 }
 
-fn aggregate_of(
-    function: AggregateFunction,
-    rows: &[usize],
-    values: &[Datum],
-    argument_type: Option<ValueType>,
-) -> Datum {
+fn aggregate_of(function: AggregateFunction, rows: &[usize], values: &[Datum]) -> Datum {
     let count = |count: usize| Datum::Number(i128::try_from(count).expect("few rows"));
     match function {
         AggregateFunction::CountRows => count(rows.len()),
@@ -86,9 +79,7 @@ fn aggregate_of(
         AggregateFunction::Sum => {
             let Some((first, rest)) = values.split_first() else { return Datum::Null };
             rest.iter().fold(first.clone(), |sum, value| match (sum, value) {
-                (Datum::Number(sum), Datum::Number(value)) => {
-                    Datum::Number(wrap(sum + value, argument_type.expect("a sum has an argument")))
-                }
+                (Datum::Number(sum), Datum::Number(value)) => Datum::Number(sum + value),
                 (Datum::Float(sum), Datum::Float(value)) => Datum::Float(sum + value),
                 (sum, value) => panic!("a sum of {sum:?} and {value:?}"),
             })
@@ -96,13 +87,34 @@ fn aggregate_of(
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "wrapping is the semantics")]
-fn wrap(number: i128, value_type: ValueType) -> i128 {
+/// Whether a type holds a number.
+fn holds(value_type: ValueType, number: i128) -> bool {
     match value_type {
-        ValueType::Int32 => i128::from(number as i32),
-        ValueType::Int64 => i128::from(number as i64),
-        _ => number,
+        ValueType::Int32 => i32::try_from(number).is_ok(),
+        ValueType::Int64 => i64::try_from(number).is_ok(),
+        _ => true,
     }
+}
+
+/// Whether what two numbers become fits its type. Programs are drawn so that it does.
+pub(crate) fn fits(op: Arithmetic, left: &Datum, right: &Datum, result: ValueType) -> bool {
+    match (left, right) {
+        (Datum::Number(left), Datum::Number(right)) => holds(result, of_numbers(op, *left, *right)),
+        _ => true,
+    }
+}
+
+fn of_numbers(op: Arithmetic, left: i128, right: i128) -> i128 {
+    match op {
+        Arithmetic::Add => left + right,
+        Arithmetic::Subtract => left - right,
+        Arithmetic::Multiply => left * right,
+    }
+}
+
+fn held(number: i128, value_type: ValueType) -> i128 {
+    assert!(holds(value_type, number), "{number} as {value_type}");
+    number
 }
 
 /// Order of two values of one type.
@@ -116,7 +128,7 @@ pub(crate) fn order(left: &Datum, right: &Datum) -> Ordering {
     }
 }
 
-fn literal(literal: &Literal) -> Datum {
+pub(crate) fn literal(literal: &Literal) -> Datum {
     match literal {
         Literal::Null(_) => Datum::Null,
         Literal::Boolean(value) => Datum::Boolean(*value),
@@ -165,7 +177,7 @@ pub(crate) fn value(table: &Table, program: &VerifiedProgram, node: NodeIndex, r
             arithmetic(*op, (of(*left), type_of(*left)), (of(*right), type_of(*right)), result)
         }
         Node::Negate(item) => match of(*item) {
-            Datum::Number(number) => Datum::Number(wrap(-number, type_of(node))),
+            Datum::Number(number) => Datum::Number(held(-number, type_of(node))),
             Datum::Float(value) => Datum::Float(one_nan(-value)),
             other => other,
         },
@@ -257,14 +269,7 @@ fn arithmetic(
                 _ => number,
             };
             let (left, right) = (rescaled(left, left_type), rescaled(right, right_type));
-            Datum::Number(wrap(
-                match op {
-                    Arithmetic::Add => left + right,
-                    Arithmetic::Subtract => left - right,
-                    Arithmetic::Multiply => left * right,
-                },
-                result,
-            ))
+            Datum::Number(held(of_numbers(op, left, right), result))
         }
         (left, right) => panic!("arithmetic on {left:?} and {right:?}"),
     }

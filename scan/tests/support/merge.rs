@@ -5,7 +5,7 @@ use super::{
     interpret::{name_of, order},
     rows_of,
 };
-use rackscan_format::program::{Aggregate, AggregateFunction, Output, ValueType, VerifiedProgram};
+use rackscan_format::program::{Aggregate, AggregateFunction, Output, VerifiedProgram};
 use rackscan_scan::ScanBatch;
 use std::collections::BTreeMap;
 
@@ -22,13 +22,13 @@ pub(crate) fn merged(program: &VerifiedProgram, batches: &[ScanBatch]) -> Vec<Ve
         for (index, aggregate) in aggregates.iter().enumerate() {
             let at = keys.len() + index;
             let before = std::mem::replace(&mut known[at], Datum::Null);
-            known[at] = merge(aggregate, program, before, row[at].clone());
+            known[at] = merge(aggregate, before, row[at].clone());
         }
     }
     groups.into_values().collect()
 }
 
-fn merge(aggregate: &Aggregate, program: &VerifiedProgram, one: Datum, two: Datum) -> Datum {
+fn merge(aggregate: &Aggregate, one: Datum, two: Datum) -> Datum {
     match (aggregate.function, one, two) {
         (_, Datum::Null, other) | (_, other, Datum::Null) => other,
         (AggregateFunction::Min, one, two) => {
@@ -43,15 +43,6 @@ fn merge(aggregate: &Aggregate, program: &VerifiedProgram, one: Datum, two: Datu
                 one
             } else {
                 two
-            }
-        }
-        (AggregateFunction::Sum, Datum::Number(one), Datum::Number(two)) => {
-            let argument = aggregate.argument.map(|node| program.node_types()[usize::from(node)]);
-            if argument == Some(ValueType::Int64) {
-                let narrow = |number: i128| i64::try_from(number).expect("an Int64");
-                Datum::Number(narrow(one).wrapping_add(narrow(two)).into())
-            } else {
-                Datum::Number(one + two)
             }
         }
         (_, Datum::Number(one), Datum::Number(two)) => Datum::Number(one + two),

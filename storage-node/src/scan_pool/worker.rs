@@ -442,6 +442,7 @@ fn refused(error: ScanError) -> Refusal {
     let code = match &error {
         ScanError::Mismatch { .. } => RefusalCode::Malformed,
         ScanError::Page { .. } | ScanError::NotWanted { .. } => RefusalCode::Storage,
+        error if error.is_overflow() => RefusalCode::Overflow,
         ScanError::Computation { .. } => RefusalCode::Computation,
         ScanError::Bounced { bounced, .. } => RefusalCode::Bounced(match bounced.quota {
             QuotaKind::Cpu => BounceReason::CpuQuota,

@@ -1,0 +1,181 @@
+//! `date_part()` and `extract()` with the fraction of seconds, and of differences of times.
+//!
+//! DataFusion's leaves out the fraction of seconds and milliseconds, and of a difference of 5 hours
+//! says that it has 300 minutes. Other parts and types are left to it.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::{
+        array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray},
+        compute::cast,
+        datatypes::{
+            DataType, DurationNanosecondType, Field, FieldRef, IntervalMonthDayNano,
+            IntervalMonthDayNanoType, IntervalUnit, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
+        },
+    },
+    common::Result,
+    functions::datetime::date_part::DatePartFunc,
+    logical_expr::{
+        ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature,
+        preimage::PreimageResult, simplify::SimplifyContext,
+    },
+    scalar::ScalarValue,
+};
+
+const MICROS: i64 = 1_000_000;
+const MINUTE: i64 = 60 * MICROS;
+const DAY_NANOS: i64 = 86_400 * 1_000_000_000;
+
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct DatePart(DatePartFunc);
+
+/// Parts with a fraction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fine {
+    Seconds,
+    Milliseconds,
+}
+
+impl Fine {
+    fn of(part: &str) -> Option<Self> {
+        match part.to_lowercase().as_str() {
+            "second" | "seconds" | "sec" | "secs" | "s" => Some(Self::Seconds),
+            "millisecond" | "milliseconds" | "msec" | "msecs" | "ms" => Some(Self::Milliseconds),
+            _ => None,
+        }
+    }
+
+    /// Microseconds of a minute are seconds with six digits after the point, milliseconds with three.
+    fn data_type(self) -> DataType {
+        match self {
+            Self::Seconds => DataType::Decimal128(8, 6),
+            Self::Milliseconds => DataType::Decimal128(8, 3),
+        }
+    }
+}
+
+/// The fine part that is asked for, if the times are of a type that has one here.
+fn fine(part: Option<&ScalarValue>, times: &DataType) -> Option<Fine> {
+    let is_ours = matches!(
+        times,
+        DataType::Timestamp(_, None)
+            | DataType::Time64(_)
+            | DataType::Duration(_)
+            | DataType::Interval(IntervalUnit::MonthDayNano)
+    );
+    Fine::of(part?.try_as_str()??).filter(|_| is_ours)
+}
+
+/// Microseconds of the minute that each time is in; of a negative difference they are negative.
+fn micros_of_minute(times: &ArrayRef) -> Result<Decimal128Array> {
+    let within = |micros: i64| i128::from(micros % MINUTE);
+    Ok(match times.data_type() {
+        DataType::Interval(_) => times
+            .as_primitive::<IntervalMonthDayNanoType>()
+            .unary(|interval| within(interval.nanoseconds / 1000)),
+        DataType::Duration(_) => {
+            let nanos = cast(times, &DataType::Duration(TimeUnit::Nanosecond))?;
+            nanos.as_primitive::<DurationNanosecondType>().unary(|nanos| within(nanos / 1000))
+        }
+        DataType::Time64(_) => {
+            let nanos = cast(times, &DataType::Time64(TimeUnit::Nanosecond))?;
+            nanos.as_primitive::<Time64NanosecondType>().unary(|nanos| within(nanos / 1000))
+        }
+        _ => {
+            let micros = cast(times, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+            let within = |micros: i64| i128::from(micros.rem_euclid(MINUTE));
+            micros.as_primitive::<TimestampMicrosecondType>().unary(within)
+        }
+    })
+}
+
+/// A difference of times as days and what is left of one.
+fn as_interval(difference: &ArrayRef) -> Result<ArrayRef> {
+    let nanos = cast(difference, &DataType::Duration(TimeUnit::Nanosecond))?;
+    let parts = nanos.as_primitive::<DurationNanosecondType>().unary(|nanos: i64| {
+        let days = i32::try_from(nanos / DAY_NANOS).expect("64 bits of nanoseconds are 106,752 days");
+        IntervalMonthDayNano::new(0, days, nanos % DAY_NANOS)
+    });
+    let parts: IntervalMonthDayNanoArray = parts;
+    Ok(Arc::new(parts))
+}
+
+impl ScalarUDFImpl for DatePart {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.0.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.0.signature()
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.0.return_type(arguments)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        if let ([part, _], [_, times]) = (arguments.scalar_arguments, arguments.arg_fields)
+            && let Some(fine) = fine(*part, times.data_type())
+        {
+            return Ok(Arc::new(Field::new(self.name(), fine.data_type(), times.is_nullable())));
+        }
+        self.0.return_field_from_args(arguments)
+    }
+
+    fn preimage(
+        &self,
+        arguments: &[Expr],
+        constant: &Expr,
+        info: &SimplifyContext,
+    ) -> Result<PreimageResult> {
+        self.0.preimage(arguments, constant, info)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.0.documentation()
+    }
+
+    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [ColumnarValue::Scalar(part), times] = arguments.args.as_slice() else {
+            return self.0.invoke_with_args(arguments);
+        };
+        if let Some(fine) = fine(Some(part), &times.data_type()) {
+            let micros = micros_of_minute(&times.to_array(arguments.number_rows)?)?;
+            return Ok(ColumnarValue::Array(Arc::new(micros.with_data_type(fine.data_type()))));
+        }
+        let is_epoch = part.try_as_str().flatten().is_some_and(|part| part.eq_ignore_ascii_case("epoch"));
+        if matches!(times.data_type(), DataType::Duration(_)) && !is_epoch {
+            let parts = as_interval(&times.to_array(arguments.number_rows)?)?;
+            arguments.args[1] = ColumnarValue::Array(parts);
+        }
+        self.0.invoke_with_args(arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::{DurationMicrosecondArray, TimestampMicrosecondArray};
+
+    #[test]
+    fn seconds_keep_their_fraction_also_before_1970() {
+        let times: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![7_250_000, -1, 3_600_000_000]));
+        let found = micros_of_minute(&times).unwrap();
+        assert_eq!(found.values(), &[7_250_000, 59_999_999, 0]);
+        let differences: ArrayRef = Arc::new(DurationMicrosecondArray::from(vec![-61_500_000, 61_500_000]));
+        assert_eq!(micros_of_minute(&differences).unwrap().values(), &[-1_500_000, 1_500_000]);
+    }
+
+    #[test]
+    fn a_difference_has_days_and_what_is_left_of_one() {
+        let hours_101: ArrayRef = Arc::new(DurationMicrosecondArray::from(vec![101 * 3_600 * MICROS]));
+        let found = as_interval(&hours_101).unwrap();
+        let found = found.as_primitive::<IntervalMonthDayNanoType>().value(0);
+        assert_eq!(found, IntervalMonthDayNano::new(0, 4, 5 * 3_600 * 1_000_000_000));
+    }
+}

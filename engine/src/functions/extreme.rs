@@ -1,0 +1,196 @@
+//! `min()` and `max()` of doubles by group: NaN is larger than every number.
+//!
+//! DataFusion's keeps or drops a NaN by the order of rows. Other types, and doubles without groups,
+//! are left to it.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::{
+        array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array},
+        buffer::NullBuffer,
+        datatypes::{DataType, FieldRef, Float64Type},
+    },
+    common::Result,
+    functions_aggregate::min_max::{Max, Min},
+    logical_expr::{
+        Accumulator, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
+        SetMonotonicity, Signature, StatisticsArgs,
+        function::{AccumulatorArgs, StateFieldsArgs},
+        utils::AggregateOrderSensitivity,
+    },
+    scalar::ScalarValue,
+};
+
+/// The smallest or largest doubles of all groups.
+#[derive(Debug)]
+struct Extremes {
+    is_least: bool,
+    values: Vec<f64>,
+    /// Which groups have a value.
+    seen: Vec<bool>,
+}
+
+impl Extremes {
+    fn add(&mut self, group: usize, value: f64) {
+        let known = &mut self.values[group];
+        let order = value.total_cmp(known);
+        if !self.seen[group] || (if self.is_least { order.is_lt() } else { order.is_gt() }) {
+            (*known, self.seen[group]) = (value, true);
+        }
+    }
+}
+
+impl GroupsAccumulator for Extremes {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total_groups: usize,
+    ) -> Result<()> {
+        self.values.resize(total_groups, 0.0);
+        self.seen.resize(total_groups, false);
+        let values = values[0].as_primitive::<Float64Type>();
+        for (row, (group, value)) in groups.iter().zip(values.iter()).enumerate() {
+            let is_kept = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
+            if let (true, Some(value)) = (is_kept, value) {
+                self.add(*group, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
+        self.update_batch(states, groups, None, total_groups)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        let values = emit_to.take_needed(&mut self.values);
+        let seen = NullBuffer::from(emit_to.take_needed(&mut self.seen));
+        Ok(Arc::new(Float64Array::new(values.into(), Some(seen).filter(|seen| seen.null_count() > 0))))
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        Ok(vec![self.evaluate(emit_to)?])
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let values = values[0].as_primitive::<Float64Type>();
+        let kept = filter.map(|filter| match filter.nulls() {
+            Some(nulls) => NullBuffer::new(filter.values() & nulls.inner()),
+            None => NullBuffer::new(filter.values().clone()),
+        });
+        let nulls = NullBuffer::union(values.nulls(), kept.as_ref());
+        Ok(vec![Arc::new(Float64Array::new(values.values().clone(), nulls))])
+    }
+
+    fn size(&self) -> usize {
+        self.values.capacity() * size_of::<f64>() + self.seen.capacity()
+    }
+}
+
+macro_rules! extreme {
+    ($name:ident, $of:ident, $is_least:literal) => {
+        #[derive(Debug, Default, PartialEq, Eq, Hash)]
+        pub(super) struct $name($of);
+
+        impl AggregateUDFImpl for $name {
+            fn name(&self) -> &str {
+                self.0.name()
+            }
+
+            fn aliases(&self) -> &[String] {
+                self.0.aliases()
+            }
+
+            fn signature(&self) -> &Signature {
+                self.0.signature()
+            }
+
+            fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+                self.0.return_type(arguments)
+            }
+
+            fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+                self.0.coerce_types(arguments)
+            }
+
+            fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+                self.0.accumulator(arguments)
+            }
+
+            fn create_sliding_accumulator(
+                &self,
+                arguments: AccumulatorArgs<'_>,
+            ) -> Result<Box<dyn Accumulator>> {
+                self.0.create_sliding_accumulator(arguments)
+            }
+
+            fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+                self.0.state_fields(arguments)
+            }
+
+            fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool {
+                self.0.groups_accumulator_supported(arguments)
+            }
+
+            fn create_groups_accumulator(
+                &self,
+                arguments: AccumulatorArgs<'_>,
+            ) -> Result<Box<dyn GroupsAccumulator>> {
+                match arguments.return_type() {
+                    DataType::Float64 => {
+                        Ok(Box::new(Extremes { is_least: $is_least, values: Vec::new(), seen: Vec::new() }))
+                    }
+                    _ => self.0.create_groups_accumulator(arguments),
+                }
+            }
+
+            fn is_descending(&self) -> Option<bool> {
+                self.0.is_descending()
+            }
+
+            fn value_from_stats(&self, statistics: &StatisticsArgs<'_>) -> Option<ScalarValue> {
+                self.0.value_from_stats(statistics)
+            }
+
+            fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+                self.0.order_sensitivity()
+            }
+
+            fn reverse_expr(&self) -> ReversedUDAF {
+                self.0.reverse_expr()
+            }
+
+            fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
+                self.0.set_monotonicity(data_type)
+            }
+
+            fn documentation(&self) -> Option<&Documentation> {
+                self.0.documentation()
+            }
+        }
+    };
+}
+extreme!(Least, Min, true);
+extreme!(Largest, Max, false);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nan_is_larger_than_every_number_whatever_the_order_of_rows() {
+        for values in [[1.5, f64::NAN], [f64::NAN, 1.5]] {
+            for (is_least, expected) in [(true, 1.5), (false, f64::NAN)] {
+                let mut extremes = Extremes { is_least, values: Vec::new(), seen: Vec::new() };
+                let array: ArrayRef = Arc::new(Float64Array::from(values.to_vec()));
+                extremes.update_batch(&[array], &[1, 1], None, 2).unwrap();
+                let found = extremes.evaluate(EmitTo::All).unwrap();
+                let found = found.as_primitive::<Float64Type>();
+                assert!(found.is_null(0) && found.value(1).total_cmp(&expected).is_eq(), "{found:?}");
+            }
+        }
+    }
+}

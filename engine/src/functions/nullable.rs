@@ -1,0 +1,44 @@
+//! The value itself, of which nobody may think that it is never NULL.
+//!
+//! DataFusion draws conclusions from columns that have no NULL also where a row is missing.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::datatypes::{DataType, FieldRef},
+    common::Result,
+    logical_expr::{
+        ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    },
+};
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Nullable(Signature);
+
+/// The function.
+pub(crate) fn nullable() -> Arc<ScalarUDF> {
+    // It is computed when the query runs: a constant in its place would have no NULL again.
+    Arc::new(ScalarUDF::new_from_impl(Nullable(Signature::any(1, Volatility::Volatile))))
+}
+
+impl ScalarUDFImpl for Nullable {
+    fn name(&self) -> &'static str {
+        "nullable"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        Ok(arguments[0].clone())
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        Ok(Arc::new(arguments.arg_fields[0].as_ref().clone().with_nullable(true)))
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(arguments.args[0].clone())
+    }
+}

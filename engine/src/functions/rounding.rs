@@ -1,0 +1,95 @@
+//! The whole number nearest to a double, of two the even one: `round()` of one argument, and what a
+//! cast to an integer does.
+//!
+//! DataFusion's `round` goes away from zero. With two arguments, and of decimals, it is as
+//! PostgreSQL's, and is left to it.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::{
+        array::AsArray,
+        datatypes::{DataType, FieldRef, Float64Type},
+    },
+    common::Result,
+    functions::math::round::RoundFunc,
+    logical_expr::{
+        ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+        Signature, Volatility,
+        sort_properties::{ExprProperties, SortProperties},
+    },
+};
+
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Round(RoundFunc);
+
+impl ScalarUDFImpl for Round {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.0.signature()
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.0.return_type(arguments)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        self.0.return_field_from_args(arguments)
+    }
+
+    fn output_ordering(&self, input: &[ExprProperties]) -> Result<SortProperties> {
+        self.0.output_ordering(input)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.0.documentation()
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match arguments.args.as_slice() {
+            [value] if value.data_type() == DataType::Float64 => to_even(value, arguments.number_rows),
+            _ => self.0.invoke_with_args(arguments),
+        }
+    }
+}
+
+/// What a double is rounded by before it becomes an integer.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Rounded(Signature);
+
+/// The function that rounds doubles before they become integers.
+pub(crate) fn rounded() -> Arc<ScalarUDF> {
+    let signature = Signature::exact(vec![DataType::Float64], Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(Rounded(signature)))
+}
+
+impl ScalarUDFImpl for Rounded {
+    fn name(&self) -> &'static str {
+        "rounded"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Float64)
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        to_even(&arguments.args[0], arguments.number_rows)
+    }
+}
+
+fn to_even(value: &ColumnarValue, rows: usize) -> Result<ColumnarValue> {
+    let array = value.to_array(rows)?;
+    let doubles = array.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even);
+    Ok(ColumnarValue::Array(Arc::new(doubles)))
+}

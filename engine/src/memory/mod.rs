@@ -1,0 +1,162 @@
+//! How much memory do queries take above their scans, and where do they write what does not fit?
+//!
+//! All queries of an engine share one pool (decision 0056). Operators that can write to disk get
+//! even shares of what the others leave; those that cannot fail by name when it is full.
+
+mod pool;
+mod spill_folder;
+mod window;
+
+use std::{
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use datafusion::{
+    error::DataFusionError,
+    execution::{
+        disk_manager::{DiskManagerBuilder, DiskManagerMode},
+        memory_pool::{MemoryPool, PeakRecordingPool, TrackConsumersPool, UnboundedMemoryPool},
+        runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
+    },
+    physical_plan::ExecutionPlan,
+};
+
+pub(crate) use window::MeteredWindows;
+
+use crate::{error::EngineError, limits::GIVEN_BACK_WAIT};
+use pool::SharedPool;
+use serde::Serialize;
+use spill_folder::SpillFolder;
+
+/// Operators that an error names when memory is full.
+const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
+
+/// Where operators write what does not fit into memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpillOptions {
+    /// The folder; it is made if it is missing. Each engine has one of its own within, which goes
+    /// with it. Where that cannot be made, the system's folder for temporary files takes its place.
+    pub folder: PathBuf,
+    /// Bytes that lie there at a time, of all queries.
+    pub bytes_max: u64,
+}
+
+/// The memory of an engine's queries.
+pub(crate) struct Memory {
+    runtime: Arc<RuntimeEnv>,
+    _folder: Option<SpillFolder>,
+}
+
+/// The memory of one query.
+pub(crate) struct QueryMemory {
+    pub(crate) runtime: Arc<RuntimeEnv>,
+    peak: Arc<PeakRecordingPool>,
+}
+
+/// What a query took above its scans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryFigures {
+    /// The most bytes that its operators and its answer held at a time.
+    pub peak_bytes: u64,
+    /// Bytes that they wrote to disk.
+    pub spilled_bytes: u64,
+    /// In so many files.
+    pub spills: u64,
+    /// How often the query was planned: more than once if its joins did not fit into memory.
+    pub plans: u32,
+}
+
+impl Memory {
+    /// A pool of so many bytes, unbounded if absent.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub(crate) fn new(bytes: Option<usize>, spill: Option<&SpillOptions>) -> Result<Self, EngineError> {
+        let pool: Arc<dyn MemoryPool> = match bytes {
+            Some(bytes) => Arc::new(TrackConsumersPool::new(SharedPool::new(bytes), NAMED_CONSUMERS)),
+            None => Arc::new(UnboundedMemoryPool::default()),
+        };
+        let mut builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        let mut folder = None;
+        if let Some(SpillOptions { folder: path, bytes_max }) = spill {
+            let mode = match SpillFolder::make(path) {
+                Ok(made) => {
+                    let mode = DiskManagerMode::Directories(vec![made.path().to_owned()]);
+                    folder = Some(made);
+                    mode
+                }
+                // Most queries need none.
+                Err(error) => {
+                    tracing::debug!("{}: {error}; queries write to the system's folder", path.display());
+                    DiskManagerMode::OsTmpDirectory
+                }
+            };
+            let disk = DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(*bytes_max);
+            builder = builder.with_disk_manager_builder(disk);
+        }
+        let runtime = builder.build_arc().map_err(EngineError::from_datafusion)?;
+        Ok(Self { runtime, _folder: folder })
+    }
+
+    pub(crate) fn runtime(&self) -> Arc<RuntimeEnv> {
+        Arc::clone(&self.runtime)
+    }
+
+    /// The memory of a query that begins now.
+    pub(crate) fn of_query(&self) -> QueryMemory {
+        let peak = Arc::new(PeakRecordingPool::new(Arc::clone(&self.runtime.memory_pool)));
+        let memory_pool: Arc<dyn MemoryPool> = Arc::clone(&peak) as _;
+        QueryMemory { runtime: Arc::new(RuntimeEnv { memory_pool, ..self.runtime.as_ref().clone() }), peak }
+    }
+}
+
+impl QueryMemory {
+    /// Waits a while until nothing is held: tasks of a query that was given up end a moment later.
+    pub(crate) async fn given_back(&self) {
+        let until = Instant::now() + GIVEN_BACK_WAIT;
+        while self.runtime.memory_pool.reserved() > 0 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// What the query has taken so far; `plan` is the last of so many, the one that ran.
+    pub(crate) fn figures(&self, plan: &Arc<dyn ExecutionPlan>, plans: u32) -> MemoryFigures {
+        let peak_bytes = self.peak.peak_reserved() as u64;
+        let mut figures = MemoryFigures { peak_bytes, plans, ..MemoryFigures::default() };
+        add_spills(plan, &mut figures);
+        figures
+    }
+}
+
+fn add_spills(plan: &Arc<dyn ExecutionPlan>, figures: &mut MemoryFigures) {
+    if let Some(metrics) = plan.metrics() {
+        figures.spilled_bytes += metrics.spilled_bytes().unwrap_or_default() as u64;
+        figures.spills += metrics.spill_count().unwrap_or_default() as u64;
+    }
+    plan.children().into_iter().for_each(|child| add_spills(child, figures));
+}
+
+/// Whether a query failed because memory was full, and not the folder.
+pub(crate) fn is_out_of_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(message) if !is_folder_full(message))
+}
+
+/// Whether a message of DataFusion's is that there is too much in the folder.
+pub(crate) fn is_folder_full(message: &str) -> bool {
+    message.contains("max_temp_directory_size")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_folder_is_no_lack_of_memory() {
+        let memory = DataFusionError::ResourcesExhausted("Failed to allocate additional 1 B".to_owned());
+        assert!(is_out_of_memory(&memory.context("a join")));
+        assert!(is_folder_full("Try increasing the config: `datafusion.runtime.max_temp_directory_size`."));
+    }
+}

@@ -1,0 +1,119 @@
+//! A folder for what queries write to disk, of one engine.
+//!
+//! It is removed with the engine. What a killed process has left is removed by the next engine that
+//! uses the same parent folder: nobody holds its lock any more.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+const LOCK: &str = "lock";
+const PREFIX: &str = "engine-";
+
+/// How many names are tried.
+const ATTEMPTS_MAX: u32 = 100;
+/// Making a folder and its lock takes less.
+const MAKING_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Engines of one process have different ones.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// The folder, held by a lock.
+#[derive(Debug)]
+pub(super) struct SpillFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl SpillFolder {
+    /// Makes one within `parent`, which is made if it is missing.
+    pub(super) fn make(parent: &Path) -> io::Result<Self> {
+        fs::create_dir_all(parent)?;
+        remove_left(parent);
+        for _ in 0..ATTEMPTS_MAX {
+            let name = format!("{PREFIX}{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+            let path = parent.join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => {}
+                // Of a process with the same number, on another host or before.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            }
+            let lock = File::create_new(path.join(LOCK))?;
+            lock.lock()?;
+            // Another engine may have taken it for one that was left.
+            if path.join(LOCK).exists() {
+                return Ok(Self { path, _lock: lock });
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SpillFolder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!("{}: cannot be removed: {error}", self.path.display());
+        }
+    }
+}
+
+/// Removes the folders of processes that are gone. One that cannot be removed is left to the next.
+fn remove_left(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
+        let path = entry.path();
+        let is_ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        if is_ours
+            && is_left(&path)
+            && let Err(error) = fs::remove_dir_all(&path)
+        {
+            tracing::debug!("{}: cannot be removed: {error}", path.display());
+        }
+    }
+}
+
+/// Whether nobody uses a folder.
+fn is_left(path: &Path) -> bool {
+    match File::open(path.join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        // It is just being made, or just being removed, unless it is old.
+        Err(_) => {
+            let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > MAKING_TIME_MAX))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_has_left_is_removed_and_what_another_uses_is_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join("engine-1-0");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(LOCK), "").unwrap();
+        fs::write(left.join("rows"), "rows").unwrap();
+        let not_ours = parent.path().join("notes");
+        fs::create_dir(&not_ours).unwrap();
+        let taken =
+            parent.path().join(format!("{PREFIX}{}-{}", std::process::id(), NUMBER.load(Ordering::Relaxed)));
+        fs::create_dir(&taken).unwrap();
+        let used = SpillFolder::make(parent.path()).unwrap();
+        assert!(!left.exists() && not_ours.exists() && taken.exists());
+        let another = SpillFolder::make(parent.path()).unwrap();
+        assert!(used.path().exists() && another.path() != used.path());
+        let path = another.path().to_owned();
+        drop(another);
+        assert!(!path.exists() && used.path().exists());
+    }
+}

@@ -1,0 +1,58 @@
+//! How long is a text that is cast to a type with a length?
+//!
+//! At most as long as that says. DataFusion leaves the length out, or refuses the type.
+
+use datafusion::sql::sqlparser::ast::{CharacterLength, DataType, Expr};
+
+use super::{call, number};
+use crate::error::EngineError;
+
+/// Cuts what is cast to `VARCHAR(n)` or `CHAR(n)` to n characters.
+pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
+    let Expr::Cast { data_type, array: false, .. } = expression else { return Ok(()) };
+    let (name, length) = match data_type {
+        DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
+            ("varchar", *length)
+        }
+        // Alone it is one character.
+        DataType::Char(length) | DataType::Character(length) => {
+            let one = CharacterLength::IntegerLength { length: 1, unit: None };
+            ("char", Some(length.unwrap_or(one)))
+        }
+        _ => return Ok(()),
+    };
+    *data_type = DataType::Varchar(None);
+    let Some(CharacterLength::IntegerLength { length, .. }) = length else { return Ok(()) };
+    if length == 0 {
+        return Err(Box::new(EngineError::Plan(format!("length for type {name} must be at least 1"))));
+    }
+    *expression = call("left", vec![expression.clone(), number(&length.to_string())]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rewrite::tests::rewritten;
+
+    #[test]
+    fn texts_are_cut_to_the_length_of_their_type() {
+        for (cast, expected) in [
+            ("CAST(x AS VARCHAR(3))", "left(CAST(x AS VARCHAR), 3)"),
+            ("x::character varying(3)", "left(x::VARCHAR, 3)"),
+            ("TRY_CAST(x AS CHAR(2))", "left(TRY_CAST(x AS VARCHAR), 2)"),
+            ("x::char", "left(x::VARCHAR, 1)"),
+            ("x::varchar", "x::VARCHAR"),
+            ("x::varchar(2)::varchar(1)", "left(left(x::VARCHAR, 2)::VARCHAR, 1)"),
+            ("CAST(x AS TEXT)", "CAST(x AS TEXT)"),
+        ] {
+            let sql = format!("SELECT a FROM t WHERE b = {cast}");
+            assert_eq!(rewritten(&sql).unwrap(), format!("SELECT a FROM t WHERE b = {expected}"));
+        }
+    }
+
+    #[test]
+    fn a_text_without_characters_is_no_type() {
+        let refused = rewritten("SELECT x::varchar(0)").unwrap_err();
+        assert!(refused.contains("length for type varchar must be at least 1"), "{refused}");
+    }
+}

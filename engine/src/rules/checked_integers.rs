@@ -1,0 +1,151 @@
+//! Where are integers computed with?
+//!
+//! There a function of ours takes the place of DataFusion's operator, which wraps. Integers without
+//! a sign, such as `row_number()`, become bigint before: their differences may be negative.
+//!
+//! Names of columns that come out stay as the user wrote them.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::datatypes::DataType,
+    common::{
+        DFSchema,
+        config::ConfigOptions,
+        plan_err,
+        tree_node::{Transformed, TreeNode, TreeNodeRecursion},
+    },
+    error::Result,
+    logical_expr::{
+        BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF,
+        type_coercion::binary::BinaryTypeCoercer,
+    },
+    optimizer::AnalyzerRule,
+};
+
+use super::expressions::rewritten;
+use crate::functions::{Checked, checked_functions};
+
+/// How deep arithmetic may be within CASE and functions: some seconds.
+const NESTING_MAX: usize = 22;
+const CASE_WEIGHT: usize = 2;
+const FUNCTION_WEIGHT: usize = 3;
+
+/// Checks arithmetic of integers.
+#[derive(Debug)]
+pub(crate) struct CheckedIntegers {
+    functions: [(Checked, Arc<ScalarUDF>); 4],
+}
+
+impl Default for CheckedIntegers {
+    fn default() -> Self {
+        Self { functions: checked_functions() }
+    }
+}
+
+impl AnalyzerRule for CheckedIntegers {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.apply_with_subqueries(|plan| {
+            plan.apply_expressions(|expression| {
+                check_nesting(expression)?;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        rewritten(plan, |expression, schema| Ok(self.rewritten(expression, schema)))
+    }
+
+    fn name(&self) -> &'static str {
+        "checked_integers"
+    }
+}
+
+impl CheckedIntegers {
+    fn rewritten(&self, expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
+        match expression {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                let found = Checked::of(op).zip(integers(&left, &right, op, schema));
+                match found {
+                    Some((checked, result)) => {
+                        let operands = [*left, *right].map(|operand| signed(operand, &result));
+                        Transformed::yes(self.function(checked).call(operands.to_vec()))
+                    }
+                    None => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+                }
+            }
+            Expr::Negative(item) => match item.get_type(schema) {
+                Ok(result) if result.is_integer() => {
+                    Transformed::yes(self.function(Checked::Negative).call(vec![signed(*item, &result)]))
+                }
+                _ => Transformed::no(Expr::Negative(item)),
+            },
+            other => Transformed::no(other),
+        }
+    }
+
+    fn function(&self, wanted: Checked) -> &ScalarUDF {
+        let found = self.functions.iter().find(|(checked, _)| *checked == wanted);
+        &found.expect("there is a function of each").1
+    }
+}
+
+/// DataFusion asks for the type of a function's arguments twice at each level at which it is within
+/// CASE or another function: refuses what would take minutes.
+fn check_nesting(expression: &Expr) -> Result<()> {
+    match nesting(expression, false)? {
+        Some(weight) if weight > NESTING_MAX => plan_err!(
+            "arithmetic within CASE and functions within arithmetic, and so on, is nested too deep: {weight}, expected \
+             at most {NESTING_MAX} (a CASE counts {CASE_WEIGHT}, a function {FUNCTION_WEIGHT}); take it apart"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The weight of CASE and functions that arithmetic is within; `None` without arithmetic. Of those
+/// right within each other one counts.
+fn nesting(expression: &Expr, is_within: bool) -> Result<Option<usize>> {
+    let is_arithmetic = match expression {
+        Expr::BinaryExpr(binary) => Checked::of(binary.op).is_some(),
+        other => matches!(other, Expr::Negative(_)),
+    };
+    let weight = match expression {
+        Expr::Case(_) => CASE_WEIGHT,
+        Expr::ScalarFunction(_) => FUNCTION_WEIGHT,
+        _ => 0,
+    };
+    let is_within_below = !is_arithmetic && (is_within || weight > 0);
+    let mut below = None;
+    expression.apply_children(|part| {
+        below = below.max(nesting(part, is_within_below)?);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(match below {
+        _ if is_arithmetic => Some(below.unwrap_or(0)),
+        Some(found) if !is_within => Some(found + weight),
+        found => found,
+    })
+}
+
+/// The type of what two integers become; `None` of other operands.
+fn integers(left: &Expr, right: &Expr, op: Operator, schema: &DFSchema) -> Option<DataType> {
+    let (left, right) = (left.get_type(schema).ok()?, right.get_type(schema).ok()?);
+    // The difference of two dates is an integer, too.
+    if !(left.is_integer() && right.is_integer()) {
+        return None;
+    }
+    let result = if left.is_unsigned_integer() || right.is_unsigned_integer() {
+        // With a bigint they would become a decimal.
+        DataType::UInt64
+    } else {
+        BinaryTypeCoercer::new(&left, &op, &right).get_result_type().ok()?
+    };
+    result.is_integer().then_some(result)
+}
+
+/// The operand as a bigint, if integers without a sign are computed with.
+fn signed(operand: Expr, result: &DataType) -> Expr {
+    if result.is_unsigned_integer() {
+        Expr::Cast(Cast::new(Box::new(operand), DataType::Int64))
+    } else {
+        operand
+    }
+}

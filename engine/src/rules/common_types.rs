@@ -1,0 +1,169 @@
+//! Of which type are values of different types compared, and which type has what is one of them?
+//!
+//! - A double and a decimal are doubles. Constants such as `1.5` are decimals here (so that `0.06 +
+//!   0.01` is `0.07`), and DataFusion would make decimals of 15 digits before the point of both: 1e20
+//!   would fail the query, and no zone map could help.
+//! - A timestamp and a date, or a constant text, are timestamps of microseconds. DataFusion would go
+//!   through nanoseconds, in which only the years 1677 to 2262 fit.
+//!
+//! An expression whose type cannot be told yet is left to DataFusion.
+
+use datafusion::{
+    arrow::datatypes::{DataType, TimeUnit},
+    common::{
+        Column, DFSchema,
+        config::ConfigOptions,
+        tree_node::{Transformed, TransformedResult},
+    },
+    error::Result,
+    logical_expr::{
+        Between, BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
+        Union, expr::InList,
+    },
+    optimizer::AnalyzerRule,
+    scalar::ScalarValue,
+};
+
+use super::expressions::rewritten;
+use std::sync::Arc;
+
+const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
+/// Functions whose value is one of their arguments.
+const CHOICES: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
+
+/// Gives values of different types a common one.
+#[derive(Debug)]
+pub(crate) struct CommonTypes;
+
+impl AnalyzerRule for CommonTypes {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = rewritten(plan, |expression, schema| Ok(rewrite(expression, schema)))?;
+        plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Union(union) => unified(union),
+            other => Ok(Transformed::no(other)),
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "common_types"
+    }
+}
+
+fn rewrite(mut expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let changed = match &mut expression {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
+            unify([left.as_mut(), right.as_mut()], schema)
+        }
+        Expr::Between(Between { expr, low, high, .. }) => {
+            unify([expr.as_mut(), low.as_mut(), high.as_mut()], schema)
+        }
+        Expr::InList(InList { expr, list, .. }) => {
+            unify(std::iter::once(expr.as_mut()).chain(list.iter_mut()), schema)
+        }
+        Expr::Case(Case { expr, when_then_expr, else_expr }) => {
+            let compared = expr.is_some() && {
+                let whens = when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
+                unify(expr.iter_mut().map(|expr| expr.as_mut()).chain(whens), schema)
+            };
+            let thens = when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+            unify(thens.chain(else_expr.iter_mut().map(|expr| expr.as_mut())), schema) || compared
+        }
+        Expr::ScalarFunction(function) if CHOICES.contains(&function.name()) => {
+            unify(function.args.iter_mut(), schema)
+        }
+        _ => false,
+    };
+    if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
+}
+
+pub(super) fn is_comparison(op: Operator) -> bool {
+    matches!(
+        op,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+            | Operator::IsDistinctFrom
+            | Operator::IsNotDistinctFrom
+    )
+}
+
+/// Gives expressions their common type, where that is ours to say; whether that changes one.
+fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
+    let mut parts: Vec<(&mut Expr, DataType)> = parts
+        .into_iter()
+        .filter_map(|part| part.get_type(schema).ok().map(|data_type| (part, data_type)))
+        .collect();
+    let any = |wanted: &dyn Fn(&DataType) -> bool| parts.iter().any(|(_, data_type)| wanted(data_type));
+    let is_decimal = |data_type: &DataType| data_type.is_decimal();
+    let is_time = |data_type: &DataType| matches!(data_type, DataType::Timestamp(_, None));
+    let to = if any(&DataType::is_floating) && any(&is_decimal) {
+        DataType::Float64
+    } else if any(&is_time) {
+        TIMESTAMP
+    } else {
+        return false;
+    };
+    let mut changed = false;
+    for (part, data_type) in &mut parts {
+        let is_changed = match to {
+            DataType::Float64 => data_type.is_decimal(),
+            _ => *data_type == DataType::Date32 || is_text_constant(part),
+        };
+        if is_changed {
+            **part = Expr::Cast(Cast::new(Box::new(std::mem::take(*part)), to.clone()));
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// A union whose columns have their common types in all inputs.
+fn unified(union: Union) -> Result<Transformed<LogicalPlan>> {
+    let columns = union.schema.fields().len();
+    let type_of = |input: &Arc<LogicalPlan>, column: usize| input.schema().field(column).data_type().clone();
+    let common: Vec<Option<DataType>> = (0..columns)
+        .map(|column| {
+            let types: Vec<DataType> = union.inputs.iter().map(|input| type_of(input, column)).collect();
+            common_type(&types).filter(|common| types.iter().any(|found| found != common))
+        })
+        .collect();
+    if common.iter().all(Option::is_none) {
+        return Ok(Transformed::no(LogicalPlan::Union(union)));
+    }
+    let cast = |input: Arc<LogicalPlan>| {
+        let fields = input.schema().iter().zip(&common).map(|((qualifier, field), common)| {
+            let column = Expr::Column(Column::from((qualifier, field)));
+            match common {
+                Some(common) if common != field.data_type() => {
+                    let cast = Expr::Cast(Cast::new(Box::new(column), common.clone()));
+                    cast.alias_qualified(qualifier.cloned(), field.name())
+                }
+                _ => column,
+            }
+        });
+        let fields: Vec<Expr> = fields.collect();
+        LogicalPlanBuilder::from(input.as_ref().clone()).project(fields)?.build().map(Arc::new)
+    };
+    let inputs = union.inputs.into_iter().map(cast).collect::<Result<Vec<_>>>()?;
+    Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
+}
+
+/// The type of values of these types, where that is ours to say. Others are left as they are.
+fn common_type(types: &[DataType]) -> Option<DataType> {
+    let any = |wanted: &dyn Fn(&DataType) -> bool| types.iter().any(wanted);
+    if any(&DataType::is_floating) && any(&|data_type| data_type.is_decimal()) {
+        return Some(DataType::Float64);
+    }
+    let is_time = |data_type: &DataType| matches!(data_type, DataType::Timestamp(_, None));
+    let is_date = |data_type: &DataType| *data_type == DataType::Date32;
+    (any(&is_time) && any(&is_date) && types.iter().all(|found| is_time(found) || is_date(found)))
+        .then_some(TIMESTAMP)
+}
+
+fn is_text_constant(part: &Expr) -> bool {
+    matches!(part, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
+}

@@ -1,0 +1,28 @@
+//! How does a rule change the expressions of a whole plan?
+
+use datafusion::{
+    common::{
+        DFSchema,
+        tree_node::{Transformed, TransformedResult, TreeNode},
+    },
+    error::Result,
+    logical_expr::{Expr, LogicalPlan, expr_rewriter::NamePreserver, utils::merge_schema},
+};
+
+/// The plan with each expression and each part of one, innermost first, as `rewrite` makes it of the
+/// columns that it is over. Columns that come out keep their names.
+pub(super) fn rewritten(
+    plan: LogicalPlan,
+    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|plan| {
+        let schema = merge_schema(&plan.inputs());
+        let names = NamePreserver::new(&plan);
+        plan.map_expressions(|expression| {
+            let name = names.save(&expression);
+            let rewritten = expression.transform_up(|expression| rewrite(expression, &schema))?;
+            Ok(rewritten.update_data(|expression| name.restore(expression)))
+        })
+    })
+    .data()
+}

@@ -1,0 +1,106 @@
+//! Which joins can write to disk what does not fit into memory?
+//!
+//! DataFusion's hash join holds one side in memory. A query that fails for want of memory is planned
+//! again with joins that sort both sides and merge them: sorts write to disk (decision 0056). Joins by
+//! doubles, and by types that a merge does not compare, stay as they are.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::{
+        compute::SortOptions,
+        datatypes::{DataType, Schema},
+    },
+    common::{
+        config::ConfigOptions,
+        stats::Precision,
+        tree_node::{Transformed, TransformedResult, TreeNode},
+    },
+    error::Result,
+    physical_optimizer::PhysicalOptimizerRule,
+    physical_plan::{
+        ExecutionPlan,
+        joins::{HashJoinExec, SortMergeJoinExec, utils::JoinFilter},
+        statistics::{StatisticsArgs, StatisticsContext},
+    },
+};
+
+/// Bytes of a value whose type does not say.
+const TEXT_BYTES: usize = 32;
+
+/// Makes merges of hash joins.
+#[derive(Debug)]
+pub(crate) struct SpillingJoins {
+    /// Sides of at most so many bytes, by estimate, are still held in memory.
+    pub(crate) held_bytes_max: usize,
+}
+
+impl SpillingJoins {
+    fn rewritten(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(plan)) };
+        // A merge does not know that NOT IN of a NULL is NULL.
+        let is_bound_to_hash = join.null_aware || join.contains_projection() || !can_merge(join)?;
+        if is_bound_to_hash || [join.left(), join.right()].into_iter().any(|side| self.is_small(side)) {
+            return Ok(Transformed::no(plan));
+        }
+        Ok(Transformed::yes(Arc::new(SortMergeJoinExec::try_new(
+            Arc::clone(join.left()),
+            Arc::clone(join.right()),
+            join.on().to_vec(),
+            join.filter().map(nullable),
+            *join.join_type(),
+            vec![SortOptions::default(); join.on().len()],
+            join.null_equality(),
+        )?)))
+    }
+
+    fn is_small(&self, side: &Arc<dyn ExecutionPlan>) -> bool {
+        let statistics = StatisticsContext::new().compute(side.as_ref(), &StatisticsArgs::default());
+        let rows = statistics.map(|statistics| statistics.num_rows);
+        let (Ok(Precision::Exact(rows) | Precision::Inexact(rows)), true) = (rows, self.held_bytes_max > 0)
+        else {
+            return false;
+        };
+        let bytes = |data_type: &DataType| data_type.primitive_width().unwrap_or(TEXT_BYTES);
+        let row: usize = side.schema().fields().iter().map(|field| bytes(field.data_type())).sum();
+        rows.saturating_mul(row) <= self.held_bytes_max
+    }
+}
+
+/// Whether keys are in the order in which DataFusion's merge compares them: of doubles the zeros and
+/// NaN are not, and some types it does not compare.
+fn can_merge(join: &HashJoinExec) -> Result<bool> {
+    let schema = join.left().schema();
+    let types = join.on().iter().map(|(left, _)| left.data_type(&schema)).collect::<Result<Vec<_>>>()?;
+    Ok(types.iter().all(|data_type| {
+        let is_whole = data_type.is_integer() || data_type.is_string();
+        let is_time = matches!(data_type, DataType::Date32 | DataType::Timestamp(..));
+        is_whole || is_time || matches!(data_type, DataType::Boolean | DataType::Decimal128(..))
+    }))
+}
+
+/// The condition over columns that may be NULL: DataFusion's merge computes it for rows without a
+/// partner, too.
+fn nullable(filter: &JoinFilter) -> JoinFilter {
+    let fields = filter.schema().fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    JoinFilter::new(Arc::clone(filter.expression()), filter.column_indices().to_vec(), schema)
+}
+
+impl PhysicalOptimizerRule for SpillingJoins {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| self.rewritten(plan)).data()
+    }
+
+    fn name(&self) -> &'static str {
+        "spilling_joins"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
