@@ -11,6 +11,7 @@ mod cluster;
 mod command;
 mod failure;
 mod logging;
+mod memory;
 mod output;
 mod private;
 mod progress;

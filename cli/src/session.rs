@@ -14,6 +14,7 @@ use crate::{
         start_for_command,
     },
     failure::{Failure, at_path},
+    memory::Budget,
     progress,
 };
 use rackscan_bench::refresh::be_nice;
@@ -245,12 +246,12 @@ impl Drop for Nodes {
 
 /// An engine over every node of the file.
 async fn engine(global: &Global, file: &ClusterFile, away_max: u8) -> Result<Engine, Failure> {
-    let cluster = connect(file, global.wire.map(Into::into), global.engine_cache, away_max).await?;
-    let options = EngineOptions {
-        threads: threads(global),
-        calibration: calibration(file)?,
-        ..EngineOptions::default()
-    };
+    let threads = threads(global);
+    let budget = Budget::of(global, file, threads)?;
+    let mut reached = cluster_options(file, global.wire.map(Into::into), global.engine_cache, away_max)?;
+    reached.memory_bytes = budget.answers;
+    let cluster = Cluster::connect(reached).await?;
+    let options = EngineOptions { threads, calibration: calibration(file)?, ..budget.options(global, file)? };
     Ok(Engine::open(cluster, options).await?)
 }
 
@@ -261,12 +262,21 @@ pub(crate) async fn connect(
     page_cache_bytes: u64,
     away_max: u8,
 ) -> Result<Cluster, Failure> {
+    Ok(Cluster::connect(cluster_options(file, wire, page_cache_bytes, away_max)?).await?)
+}
+
+fn cluster_options(
+    file: &ClusterFile,
+    wire: Option<rackscan_fabric::Wire>,
+    page_cache_bytes: u64,
+    away_max: u8,
+) -> Result<ClusterOptions, Failure> {
     let mut options = ClusterOptions::new(file.endpoints(), file.key()?);
     options.wire = wire;
     options.page_cache_bytes = page_cache_bytes;
     options.away_max = away_max.into();
     options.folders = folder_ids(file)?;
-    Ok(Cluster::connect(options).await?)
+    Ok(options)
 }
 
 /// The threads that work on queries.

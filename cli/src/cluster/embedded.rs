@@ -8,10 +8,13 @@
 use super::{ClusterFile, read_key};
 use crate::{
     failure::{Failure, at_path},
+    memory::available,
     private,
 };
 use rackscan_fabric::{ClusterKey, limits::SOCKET_PATH_BYTES_MAX};
-use rackscan_storage_node::limits::{ADAPTER_CONNECTION_BYTES, RELAY_BYTES_DEFAULT, RELAY_LINKS_SPARE};
+use rackscan_storage_node::limits::{
+    ADAPTER_CONNECTION_BYTES, RELAY_BYTES_DEFAULT, RELAY_BYTES_MIN, RELAY_LINKS_SPARE,
+};
 use std::{
     fmt::Write as _,
     fs,
@@ -36,13 +39,49 @@ const _: () = assert!(SOCKET_LONGEST.len() == "/node65535.socket.relay".len());
 /// A node takes its memory when it starts. Half of the default halves the start of a command, and at scale factor 1 the
 /// queries do not tell the difference.
 const MEMORY_BYTES: u64 = 304 << 20;
+/// What it takes on a small host.
+const MEMORY_BYTES_LEAST: u64 = 112 << 20;
 /// What of that is for keys and changed rows: some 50,000 rows of orders and lines.
-const TRANSACTIONS: &str = "64MiB";
+const TRANSACTIONS_BYTES: u64 = 64 << 20;
+const TRANSACTIONS_BYTES_LEAST: u64 = 16 << 20;
+/// The share of the host's memory, or of its control group's, that all nodes take at most (numerator,
+/// denominator). Queries get what is left of three fifths ([`crate::memory`]).
+const NODES_SHARE: (u64, u64) = (2, 5);
 /// Queries run on the same host, and get its processors first (decision 0040).
 const TRANSACTIONS_NICE: u8 = 19;
 
 /// Wires that each node listens on, and relays stripes over.
 const WIRES: u64 = 2;
+
+/// The memory of one node, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NodeMemory {
+    budget: u64,
+    transactions: u64,
+    relays: u64,
+}
+
+impl NodeMemory {
+    /// What each of so many nodes takes where there is so much.
+    fn of(available: u64, nodes: u16) -> Self {
+        let (numerator, denominator) = NODES_SHARE;
+        let each = available / denominator * numerator / u64::from(nodes.max(1));
+        // Of a relay, links that have not said what they are for are planned beside its sessions.
+        let links = WIRES * (u64::from(nodes) + RELAY_LINKS_SPARE as u64) * ADAPTER_CONNECTION_BYTES;
+        let wanted = WIRES * RELAY_BYTES_DEFAULT;
+        let is_small = each < MEMORY_BYTES + wanted + links;
+        let relays = if is_small { (each / 8).clamp(WIRES * RELAY_BYTES_MIN, wanted) } else { wanted };
+        let rest = each.saturating_sub(relays + links).clamp(MEMORY_BYTES_LEAST, MEMORY_BYTES);
+        let transactions =
+            if is_small { (rest / 8).max(TRANSACTIONS_BYTES_LEAST) } else { TRANSACTIONS_BYTES };
+        let whole = |bytes: u64| bytes.div_ceil(1 << 20) << 20;
+        Self {
+            budget: whole(rest + whole(relays) + links),
+            transactions: whole(transactions),
+            relays: whole(relays),
+        }
+    }
+}
 
 /// The nodes of a new cluster.
 pub(crate) struct Shape {
@@ -78,7 +117,8 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
     let cluster =
         u64::from_str_radix(&ClusterKey::generate().map_err(at_path(&key_path))?.to_hex()[..15], 16);
     let cluster = cluster.map_err(|error| Failure::Runtime(format!("cannot number the cluster: {error}")))?;
-    let text = text(&folder, cluster, shape)?;
+    let memory = NodeMemory::of(available()?, shape.nodes);
+    let text = text(&folder, cluster, shape, memory)?;
     let path = data.join("cluster.toml");
     let unfinished = data.join("cluster.toml.new");
     private::write(&unfinished, &text).map_err(at_path(&unfinished))?;
@@ -103,17 +143,15 @@ fn check_nothing_lost(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
+fn text(folder: &Path, cluster: u64, shape: &Shape, memory: NodeMemory) -> Result<String, Failure> {
     let sockets = socket_folder(folder, cluster)?;
     let mut text = format!(
         "# The embedded cluster: nodes of this host, started with the commands that need them, or to stay by\n\
          # `rackscan cluster start`. Device files take disk space as pages are written, at most `size`.\n\
          cluster = {cluster}\nkey_file = \"cluster.key\"\n"
     );
-    // Of a relay, links that have not said what they are for are planned beside its sessions.
-    let links = u64::from(shape.nodes) + RELAY_LINKS_SPARE as u64;
-    let relay_memory = WIRES * RELAY_BYTES_DEFAULT;
-    let budget = (MEMORY_BYTES + relay_memory + WIRES * links * ADAPTER_CONNECTION_BYTES).div_ceil(1 << 20);
+    let [budget, transactions, relays] =
+        [memory.budget, memory.transactions, memory.relays].map(|bytes| bytes >> 20);
     let mut ports = free_ports("127.0.0.1", 2 * usize::from(shape.nodes))?.into_iter();
     let mut port = || ports.next().unwrap_or_default();
     for node in 0..shape.nodes {
@@ -131,14 +169,14 @@ fn text(folder: &Path, cluster: u64, shape: &Shape) -> Result<String, Failure> {
             text,
             "\n[[node]]\nnode = {node}\ndata_dir = \"node{node}\"\ndevices = [{}]\n\
              listen = [{}, \"tcp:127.0.0.1:{}\"]\nrelay = [{}, \"tcp:127.0.0.1:{}\"]\nrelay_memory = \"{}MiB\"\n\
-             memory_budget = \"{budget}MiB\"\ntransactions = \"{TRANSACTIONS}\"\n\
+             memory_budget = \"{budget}MiB\"\ntransactions = \"{transactions}MiB\"\n\
              transactions_nice = {TRANSACTIONS_NICE}\n",
             devices.join(", "),
             shm(""),
             port(),
             shm(RELAY_SUFFIX),
             port(),
-            relay_memory >> 20,
+            relays,
         );
         written.map_err(|error| Failure::Runtime(error.to_string()))?;
     }
@@ -234,7 +272,6 @@ mod tests {
             config.check().unwrap();
             let wires = |addresses: &[Address]| addresses.iter().map(Address::wire).collect::<Vec<_>>();
             assert_eq!(wires(&config.relay), wires(&config.listen));
-            assert_eq!(config.relay_bytes(), WIRES * RELAY_BYTES_DEFAULT);
             for peer in &config.peers {
                 let named = file.members.iter().find(|other| other.config.node == peer.node).unwrap();
                 assert_eq!(peer.relay, named.config.relay);
@@ -246,6 +283,27 @@ mod tests {
         addresses.sort_unstable();
         addresses.dedup();
         assert_eq!((addresses.len(), count), (16, 16), "{addresses:?}");
+    }
+
+    #[test]
+    fn nodes_take_two_fifths_of_a_small_host_at_most_and_what_they_want_of_a_large_one() {
+        const MIB: u64 = 1 << 20;
+        let large = NodeMemory::of(24 << 30, 4);
+        assert_eq!(large, NodeMemory { budget: 447 * MIB, transactions: 64 * MIB, relays: 128 * MIB });
+        for (gibibytes, most) in [(2, 206), (3, 309), (4, 411)] {
+            let budget = NodeMemory::of(gibibytes << 30, 4).budget / MIB;
+            assert!(budget <= most, "{budget} MiB of {gibibytes} GiB");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (key, shape) = (folder.path().join("cluster.key"), Shape::default());
+        private::write(&key, &"ab".repeat(32)).unwrap();
+        let path = folder.path().join("cluster.toml");
+        for gibibytes in [1, 2, 3, 4, 5] {
+            let memory = NodeMemory::of(gibibytes << 30, shape.nodes);
+            fs::write(&path, text(folder.path(), 1, &shape, memory).unwrap()).unwrap();
+            let file = ClusterFile::read(&path).unwrap_or_else(|error| panic!("{gibibytes} GiB: {error}"));
+            file.members.iter().for_each(|member| member.config.check().unwrap());
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ const START_TIME_MAX: Duration = Duration::from_secs(30);
 const SCRATCH_BYTES_PER_S: u64 = 64 << 20;
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const POLL_EVERY: Duration = Duration::from_millis(5);
+/// How long nodes of an ended command go on after each other.
+const SOME_LISTEN_TIME_MAX: Duration = Duration::from_millis(500);
 const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
 /// What the log has at the begin of each start.
 const LOG_START: &str = "-- ";
@@ -100,6 +102,7 @@ impl Lifelines {
 /// Starts this host's nodes for the time of a command, unless one of them runs already. As many as may be away may fail to start: that is said, and they are.
 pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Option<Lifelines>, Failure> {
     let here: Vec<&Member> = file.members_here().collect();
+    wait_for_ending(file, &here);
     if here.is_empty() || here.iter().any(|node| is_running(file, node)) {
         return Ok(None);
     }
@@ -165,6 +168,30 @@ pub(crate) fn owner(node: &Member) -> Option<FolderOwner> {
     })
 }
 
+/// Nodes of a command that was ended a moment ago still have their folders, and listen no more: who
+/// comes now waits until they are gone.
+fn wait_for_ending(file: &ClusterFile, here: &[&Member]) {
+    let began = Instant::now();
+    loop {
+        let owned: Vec<&&Member> = here.iter().filter(|node| owner(node).is_some()).collect();
+        let listening = owned.iter().filter(|node| is_listening(file, node)).count();
+        // Some may be away for long, or hang.
+        let patience = if listening > 0 { SOME_LISTEN_TIME_MAX } else { STOP_TIME_MAX };
+        if listening == owned.len() || began.elapsed() > patience {
+            return;
+        }
+        std::thread::sleep(POLL_EVERY);
+    }
+}
+
+/// Whether the node proves at one of its addresses who it is.
+fn is_listening(file: &ClusterFile, node: &Member) -> bool {
+    let Ok(key) = file.key() else { return false };
+    let key = key.of_node(node.config.node.0);
+    let until = Instant::now() + PROBE_TIME_MAX;
+    node.config.listen.iter().any(|address| rackscan_fabric::connect(address, &key, until).is_ok())
+}
+
 /// Whether the node runs. If its folder on this host holds no data, it may run on another host: then
 /// it has to prove at one of its addresses who it is.
 pub(crate) fn is_running(file: &ClusterFile, node: &Member) -> bool {
@@ -174,10 +201,7 @@ pub(crate) fn is_running(file: &ClusterFile, node: &Member) -> bool {
     if members::has_data(node) {
         return false;
     }
-    let Ok(key) = file.key() else { return false };
-    let key = key.of_node(node.config.node.0);
-    let until = Instant::now() + PROBE_TIME_MAX;
-    node.config.listen.iter().any(|address| rackscan_fabric::connect(address, &key, until).is_ok())
+    is_listening(file, node)
 }
 
 /// Waits until the node does not run any more; whether that came true.

@@ -4,6 +4,7 @@
 //! - Rows go to standard output, everything else to standard error, so that output can be piped.
 //! - A closed pipe (`| head`) ends the command quietly.
 
+mod csv;
 mod table;
 mod values;
 
@@ -21,7 +22,7 @@ pub(crate) enum RowPrinter<W: Write> {
     /// Aligned columns; they are printed at the end, when the widths are known.
     Table(TextTable, W),
     /// A line per row.
-    Csv(Box<arrow::csv::Writer<W>>),
+    Csv(csv::CsvWriter<W>),
     /// One array.
     Json(Box<arrow::json::ArrayWriter<W>>),
     /// An object per line.
@@ -43,9 +44,6 @@ impl From<ArrowError> for PrintError {
     fn from(error: ArrowError) -> Self {
         match error {
             ArrowError::IoError(_, error) => Self::Io(error),
-            ArrowError::CsvError(text) if text.contains("Broken pipe") => {
-                Self::Io(io::ErrorKind::BrokenPipe.into())
-            }
             other => Self::Format(other),
         }
     }
@@ -62,9 +60,7 @@ impl<W: Write> RowPrinter<W> {
     pub(crate) fn new(format: Format, schema: &SchemaRef, writer: W) -> Self {
         match format {
             Format::Table => Self::Table(TextTable::of_schema(schema), writer),
-            Format::Csv => {
-                Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(true).build(writer)))
-            }
+            Format::Csv => Self::Csv(csv::CsvWriter::new(schema, writer)),
             Format::Json => {
                 let writer = json_writer().build(writer);
                 Self::Json(Box::new(writer))
@@ -93,7 +89,7 @@ impl<W: Write> RowPrinter<W> {
                 writer.write_all(table.to_string().as_bytes())?;
                 writer.flush()?;
             }
-            Self::Csv(writer) => writer.into_inner().flush()?,
+            Self::Csv(writer) => writer.finish()?,
             Self::Json(mut writer) => {
                 writer.finish()?;
                 let mut writer = writer.into_inner();
@@ -189,8 +185,28 @@ mod tests {
     }
 
     #[test]
-    fn csv_quotes_as_rfc_4180_says() {
+    fn csv_quotes_as_rfc_4180_says_and_tells_an_empty_text_from_null() {
         assert_eq!(printed(Format::Csv), "price,name\n123.45,\"a,\"\"b\"\n,c\n");
+        let names = StringViewArray::from(vec![Some(""), None, Some("\\."), Some("a\nb")]);
+        let doubles = arrow::array::Float64Array::from(vec![f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.5]);
+        let batch = RecordBatch::try_from_iter_with_nullable([
+            ("name", Arc::new(names) as arrow::array::ArrayRef, true),
+            ("x", Arc::new(doubles) as arrow::array::ArrayRef, true),
+        ])
+        .unwrap();
+        let mut bytes = Vec::new();
+        let mut printer = RowPrinter::new(Format::Csv, batch.schema_ref(), &mut bytes);
+        printer.write(&batch).unwrap();
+        printer.finish().unwrap();
+        let expected = "name,x\n\"\",Infinity\n,-Infinity\n\"\\.\",NaN\n\"a\nb\",1.5\n";
+        assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_answer_without_rows_has_its_names_in_csv() {
+        let mut bytes = Vec::new();
+        RowPrinter::new(Format::Csv, &batch().schema(), &mut bytes).finish().unwrap();
+        assert_eq!(String::from_utf8(bytes).unwrap(), "price,name\n");
     }
 
     #[test]

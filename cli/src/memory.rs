@@ -1,0 +1,169 @@
+//! How much memory may queries take, and where do they write what does not fit? (decision 0056)
+//!
+//! Invariant: what operators hold, pages that scans hold and answers of nodes are together at most
+//! what was asked for.
+
+use crate::{
+    args::Global,
+    cluster::ClusterFile,
+    failure::{Failure, at_path},
+};
+use rackscan_client::limits::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, SLOT_BYTES};
+use rackscan_engine::{EngineOptions, SpillOptions};
+use rackscan_storage_node::{CgroupVersion, ControlGroup};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The least that queries get.
+pub(crate) const QUERY_BYTES_MIN: u64 = 64 << 20;
+/// The share of what there is (numerator, denominator) that queries and nodes of this host get; new
+/// clusters leave a third of it to queries (`cluster::embedded`).
+const SHARE: (u64, u64) = (3, 5);
+/// The part of the memory that pages of scans take at most, and answers of nodes.
+const PART: usize = 4;
+/// The share of the free disk space that queries take.
+const DISK_PART: u64 = 2;
+
+// Operators get the larger half.
+const _: () = assert!(MEMORY_BYTES_MIN as u64 <= QUERY_BYTES_MIN / PART as u64);
+const _: () = assert!(QUERY_BYTES_MIN.is_multiple_of((PART * SLOT_BYTES) as u64));
+
+/// What queries may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// For operators above the scans.
+    operators: usize,
+    /// For stored pages, of each partition of a scan.
+    partition_pages: usize,
+    /// For answers of nodes.
+    pub(crate) answers: usize,
+}
+
+impl Budget {
+    /// `--memory`, or a share of what there is, less what the nodes of this host take.
+    pub(crate) fn of(global: &Global, file: &ClusterFile, threads: usize) -> Result<Self, Failure> {
+        let bytes = match global.memory {
+            Some(bytes) => bytes,
+            None => {
+                let nodes = file.members_here().map(|member| member.config.memory_budget.0).sum();
+                ours(available()?, nodes)
+            }
+        };
+        Ok(Self::divided(bytes, threads))
+    }
+
+    fn divided(bytes: u64, threads: usize) -> Self {
+        assert!(bytes >= QUERY_BYTES_MIN, "{bytes} bytes for queries");
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let part = bytes / PART;
+        let answers = part.min(MEMORY_BYTES_DEFAULT) / SLOT_BYTES * SLOT_BYTES;
+        let partition_pages = EngineOptions::default().partition_page_bytes.min(part / threads);
+        Self { operators: bytes - answers - partition_pages * threads, partition_pages, answers }
+    }
+
+    /// The engine's options with this memory.
+    pub(crate) fn options(self, global: &Global, file: &ClusterFile) -> Result<EngineOptions, Failure> {
+        let folder = global.spill_folder.clone().unwrap_or_else(|| file.folder.join("spill"));
+        let bytes_max = match global.spill_limit {
+            Some(bytes) => bytes,
+            None => free_bytes(&folder)? / DISK_PART,
+        };
+        Ok(EngineOptions {
+            memory_bytes: Some(self.operators),
+            partition_page_bytes: self.partition_pages,
+            spill: Some(SpillOptions { folder, bytes_max }),
+            ..EngineOptions::default()
+        })
+    }
+}
+
+/// What queries get of so many bytes, beside nodes.
+fn ours(available: u64, nodes: u64) -> u64 {
+    let (numerator, denominator) = SHARE;
+    let share = available / denominator * numerator;
+    share.saturating_sub(nodes).max(QUERY_BYTES_MIN)
+}
+
+/// What is free where a folder is or will be.
+fn free_bytes(folder: &Path) -> Result<u64, Failure> {
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    let free = rustix::fs::statvfs(there).map_err(|error| at_path(there)(error.into()))?;
+    Ok(free.f_bavail * free.f_frsize)
+}
+
+/// The memory of this host, or of the control group that this process is in.
+pub(crate) fn available() -> Result<u64, Failure> {
+    let path = Path::new("/proc/meminfo");
+    let text = fs::read_to_string(path).map_err(at_path(path))?;
+    let host = total_of(&text).ok_or_else(|| Failure::Runtime(format!("{}: no MemTotal", path.display())))?;
+    let read = |path: &str| fs::read_to_string(path).map_err(at_path(Path::new(path)));
+    let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
+    let group = ControlGroup::of_controller("memory", &mounts, &groups);
+    Ok(group.and_then(|group| limit_of(&group)).map_or(host, |limit| limit.min(host)))
+}
+
+fn total_of(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// The least limit of a group and those that it is in.
+fn limit_of(group: &ControlGroup) -> Option<u64> {
+    let file = match group.version {
+        CgroupVersion::One => "memory.limit_in_bytes",
+        CgroupVersion::Two => "memory.max",
+    };
+    let folders = group.folder.ancestors().take_while(|folder| folder.starts_with(&group.root));
+    let limit = |folder: &Path| -> Option<u64> {
+        let path: PathBuf = folder.join(file);
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    folders.filter_map(limit).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_budget_are_together_what_was_asked_for() {
+        for bytes in [QUERY_BYTES_MIN, 1 << 30, (7 << 30) + 12_345, 1 << 40] {
+            for threads in [1, 2, 64, 1024] {
+                let Budget { operators, partition_pages, answers } = Budget::divided(bytes, threads);
+                let together = operators + partition_pages * threads + answers;
+                assert_eq!(together as u64, bytes, "{threads} threads");
+                assert!(operators as u64 >= bytes / 2, "{bytes} bytes, {threads} threads");
+                assert!(answers >= MEMORY_BYTES_MIN && answers.is_multiple_of(SLOT_BYTES));
+            }
+        }
+    }
+
+    #[test]
+    fn queries_get_three_fifths_of_what_there_is_less_the_nodes_and_never_less_than_they_need() {
+        assert_eq!(ours(10 << 30, 1 << 30), 5 << 30);
+        assert_eq!(ours(1 << 30, 2 << 30), QUERY_BYTES_MIN);
+    }
+
+    #[test]
+    fn the_least_limit_of_the_groups_around_a_process_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let leaf = folder.path().join("team/job");
+        fs::create_dir_all(&leaf).unwrap();
+        let group = |version| ControlGroup { version, root: folder.path().to_owned(), folder: leaf.clone() };
+        assert_eq!(limit_of(&group(CgroupVersion::Two)), None);
+        fs::write(leaf.join("memory.max"), "max\n").unwrap();
+        fs::write(folder.path().join("team/memory.max"), "1073741824\n").unwrap();
+        assert_eq!(limit_of(&group(CgroupVersion::Two)), Some(1 << 30));
+        fs::write(leaf.join("memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        fs::write(folder.path().join("memory.limit_in_bytes"), "536870912\n").unwrap();
+        assert_eq!(limit_of(&group(CgroupVersion::One)), Some(512 << 20));
+    }
+
+    #[test]
+    fn the_memory_of_a_host_is_read_in_kibibytes() {
+        assert_eq!(total_of("MemTotal:       24683520 kB\nMemFree: 1 kB\n"), Some(24_683_520 << 10));
+        assert_eq!(total_of("MemFree: 1 kB\n"), None);
+    }
+}
