@@ -21,6 +21,8 @@ pub(crate) const QUERY_BYTES_MIN: u64 = 64 << 20;
 /// The share of what there is (numerator, denominator) that queries and nodes of this host get; new
 /// clusters leave a third of it to queries (`cluster::embedded`).
 const SHARE: (u64, u64) = (3, 5);
+/// The part of what nodes leave that queries get at least.
+const LEFT_PART: u64 = 3;
 /// The part of the memory that pages of scans take at most, and answers of nodes.
 const PART: usize = 4;
 /// The share of the free disk space that queries take.
@@ -83,7 +85,8 @@ impl Budget {
 fn ours(available: u64, nodes: u64) -> u64 {
     let (numerator, denominator) = SHARE;
     let share = available / denominator * numerator;
-    share.saturating_sub(nodes).max(QUERY_BYTES_MIN)
+    let left = available.saturating_sub(nodes);
+    share.saturating_sub(nodes).max(left / LEFT_PART).max(QUERY_BYTES_MIN)
 }
 
 /// What is free where a folder is or will be.
@@ -143,6 +146,7 @@ mod tests {
     #[test]
     fn queries_get_three_fifths_of_what_there_is_less_the_nodes_and_never_less_than_they_need() {
         assert_eq!(ours(10 << 30, 1 << 30), 5 << 30);
+        assert_eq!(ours(1 << 30, 700 << 20), 108 << 20);
         assert_eq!(ours(1 << 30, 2 << 30), QUERY_BYTES_MIN);
     }
 

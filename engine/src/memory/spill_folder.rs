@@ -4,8 +4,9 @@
 //! uses the same parent folder: nobody holds its lock any more.
 
 use std::{
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -32,18 +33,18 @@ pub(super) struct SpillFolder {
 impl SpillFolder {
     /// Makes one within `parent`, which is made if it is missing.
     pub(super) fn make(parent: &Path) -> io::Result<Self> {
-        fs::create_dir_all(parent)?;
+        private().recursive(true).create(parent)?;
         remove_left(parent);
         for _ in 0..ATTEMPTS_MAX {
             let name = format!("{PREFIX}{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
             let path = parent.join(name);
-            match fs::create_dir(&path) {
+            match private().create(&path) {
                 Ok(()) => {}
                 // Of a process with the same number, on another host or before.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             }
-            let lock = File::create_new(path.join(LOCK))?;
+            let lock = File::options().write(true).create_new(true).mode(0o600).open(path.join(LOCK))?;
             lock.lock()?;
             // Another engine may have taken it for one that was left.
             if path.join(LOCK).exists() {
@@ -64,6 +65,13 @@ impl Drop for SpillFolder {
             tracing::warn!("{}: cannot be removed: {error}", self.path.display());
         }
     }
+}
+
+/// Rows are nobody else's to read.
+fn private() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    builder
 }
 
 /// Removes the folders of processes that are gone. One that cannot be removed is left to the next.
