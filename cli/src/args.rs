@@ -12,6 +12,7 @@ mod bench_xor;
 mod kv;
 mod load;
 mod mend;
+mod query_memory;
 mod refresh;
 mod replay;
 mod stripe;
@@ -31,6 +32,7 @@ pub(crate) use bench_xor::BenchXor;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
 pub(crate) use mend::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
+pub(crate) use query_memory::QueryMemory;
 pub(crate) use refresh::{
     BenchDegraded, BenchRefresh, BenchRefreshStreams, Refresh, RefreshFunction, StreamsInArgument,
 };
@@ -78,17 +80,8 @@ pub(crate) struct Global {
     /// Memory in which the engine keeps pages that it has fetched, beside what the nodes keep (`64MiB`) [default: none]
     #[arg(long, global = true, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = bytes)]
     pub(crate) engine_cache: u64,
-    /// Memory for queries (`1GiB`): what operators hold, pages of scans, and answers of nodes; what
-    /// does not fit is written to disk [default: 60 % of what this host or its control group has,
-    /// less what nodes on this host take]
-    #[arg(long, global = true, value_name = "SIZE", env = "RACKSCAN_MEMORY", value_parser = query_memory)]
-    pub(crate) memory: Option<u64>,
-    /// Where queries write what does not fit into memory [default: spill beside the cluster file]
-    #[arg(long, global = true, value_name = "DIR")]
-    pub(crate) spill_folder: Option<PathBuf>,
-    /// How much they write there at a time [default: half of what is free there]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = bytes)]
-    pub(crate) spill_limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) queries: QueryMemory,
     /// How many nodes may be away, at most 2: tables that were loaded with parity are read without them [default: for queries, 2 of four nodes or more, 1 of three; else 0]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) away: Option<u8>,
@@ -110,11 +103,9 @@ impl Global {
         say("--wire", self.wire.as_ref().map(word));
         say("--threads", self.threads.map(|threads| threads.to_string().into()));
         say("--engine-cache", Some(format!("{}B", self.engine_cache).into()));
-        say("--memory", self.memory.map(|bytes| format!("{bytes}B").into()));
-        say("--spill-folder", self.spill_folder.clone().map(Into::into));
-        say("--spill-limit", self.spill_limit.map(|bytes| format!("{bytes}B").into()));
         say("--away", self.away.map(|away| away.to_string().into()));
         say("--log", self.log.clone().map(Into::into));
+        words.extend(self.queries.words());
         words
     }
 }
@@ -457,14 +448,6 @@ pub(crate) struct Calibrate {
 fn bytes(text: &str) -> Result<u64, String> {
     let size: rackscan_storage_node::ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     Ok(size.0)
-}
-
-fn query_memory(text: &str) -> Result<u64, String> {
-    use crate::memory::QUERY_BYTES_MIN;
-    match bytes(text)? {
-        bytes if bytes >= QUERY_BYTES_MIN => Ok(bytes),
-        bytes => Err(format!("{bytes} bytes; expected at least {}MiB", QUERY_BYTES_MIN >> 20)),
-    }
 }
 
 fn page_size(text: &str) -> Result<u32, String> {

@@ -46,7 +46,7 @@ pub(crate) struct Budget {
 impl Budget {
     /// `--memory`, or a share of what there is, less what the nodes of this host take.
     pub(crate) fn of(global: &Global, file: &ClusterFile, threads: usize) -> Result<Self, Failure> {
-        let bytes = match global.memory {
+        let bytes = match global.queries.memory {
             Some(bytes) => bytes,
             None => {
                 let nodes = file.members_here().map(|member| member.config.memory_budget.0).sum();
@@ -67,8 +67,8 @@ impl Budget {
 
     /// The engine's options with this memory.
     pub(crate) fn options(self, global: &Global, file: &ClusterFile) -> Result<EngineOptions, Failure> {
-        let folder = global.spill_folder.clone().unwrap_or_else(|| file.folder.join("spill"));
-        let bytes_max = match global.spill_limit {
+        let folder = global.queries.spill_folder.clone().unwrap_or_else(|| file.folder.join("spill"));
+        let bytes_max = match global.queries.spill_limit {
             Some(bytes) => bytes,
             None => free_bytes(&folder)? / DISK_PART,
         };
