@@ -79,8 +79,8 @@ pub(crate) const COMPACTED_STEP: u64 = 2;
 pub(crate) const COMPACTED_ROWS_MAX: u64 = 1 << 18;
 /// Groups of a materialised view: all of them are in memory while its table is sealed.
 pub(crate) const VIEW_GROUPS_MAX: usize = 1 << 20;
-/// The share of the queries' memory that one side of a join takes at most, by estimate, where others
-/// write to disk.
+/// The share of the queries' memory that one side of a join takes at most, by estimate, where
+/// others write to disk.
 pub(crate) const HELD_SIDE_SHARE: usize = 16;
 /// The share of the queries' memory that one sort keeps for merging what it has written to disk.
 pub(crate) const SORT_MERGE_SHARE: usize = 128;

@@ -44,8 +44,8 @@ const MEMORY_BYTES_LEAST: u64 = 112 << 20;
 /// What of that is for keys and changed rows: some 50,000 rows of orders and lines.
 const TRANSACTIONS_BYTES: u64 = 64 << 20;
 const TRANSACTIONS_BYTES_LEAST: u64 = 16 << 20;
-/// The share of the host's memory, or of its control group's, that all nodes take at most (numerator,
-/// denominator). Queries get what is left of three fifths ([`crate::memory`]).
+/// The share of the host's memory, or of its control group's, that all nodes take at most
+/// (numerator, denominator). Queries get what is left of three fifths ([`crate::memory`]).
 const NODES_SHARE: (u64, u64) = (2, 5);
 /// Queries run on the same host, and get its processors first (decision 0040).
 const TRANSACTIONS_NICE: u8 = 19;

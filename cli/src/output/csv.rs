@@ -1,5 +1,5 @@
-//! Rows as CSV, as PostgreSQL's `COPY ... CSV HEADER` writes them: NULL is nothing, an empty text is
-//! `""`.
+//! Rows as CSV, as PostgreSQL's `COPY ... CSV HEADER` writes them: NULL is nothing, an empty text
+//! is `""`.
 
 use std::io::{BufWriter, Write};
 

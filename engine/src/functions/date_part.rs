@@ -46,7 +46,8 @@ impl Fine {
         }
     }
 
-    /// Microseconds of a minute are seconds with six digits after the point, milliseconds with three.
+    /// Microseconds of a minute are seconds with six digits after the point, milliseconds with
+    /// three.
     fn data_type(self) -> DataType {
         match self {
             Self::Seconds => DataType::Decimal128(8, 6),

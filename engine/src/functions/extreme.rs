@@ -22,6 +22,8 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
+use super::{is_kept, kept};
+
 /// The smallest or largest doubles of all groups.
 #[derive(Debug)]
 struct Extremes {
@@ -53,8 +55,7 @@ impl GroupsAccumulator for Extremes {
         self.seen.resize(total_groups, false);
         let values = values[0].as_primitive::<Float64Type>();
         for (row, (group, value)) in groups.iter().zip(values.iter()).enumerate() {
-            let is_kept = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
-            if let (true, Some(value)) = (is_kept, value) {
+            if let (true, Some(value)) = (is_kept(filter, row), value) {
                 self.add(*group, value);
             }
         }
@@ -77,11 +78,7 @@ impl GroupsAccumulator for Extremes {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let values = values[0].as_primitive::<Float64Type>();
-        let kept = filter.map(|filter| match filter.nulls() {
-            Some(nulls) => NullBuffer::new(filter.values() & nulls.inner()),
-            None => NullBuffer::new(filter.values().clone()),
-        });
-        let nulls = NullBuffer::union(values.nulls(), kept.as_ref());
+        let nulls = kept(values.nulls(), filter);
         Ok(vec![Arc::new(Float64Array::new(values.values().clone(), nulls))])
     }
 

@@ -18,7 +18,13 @@ mod text;
 use std::sync::Arc;
 
 use chrono::{DateTime, SubsecRound, Utc};
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::{
+    arrow::{
+        array::{Array, BooleanArray},
+        buffer::NullBuffer,
+    },
+    logical_expr::{AggregateUDF, ScalarUDF},
+};
 
 pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 pub(crate) use checked::{Checked, checked_functions};
@@ -48,6 +54,21 @@ pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
         Arc::new(AggregateUDF::from(extreme::Least::default())),
         Arc::new(AggregateUDF::from(extreme::Largest::default())),
     ]
+}
+
+/// The values of rows that a filter keeps: NULL elsewhere. For states of rows that become groups of
+/// their own.
+fn kept(nulls: Option<&NullBuffer>, filter: Option<&BooleanArray>) -> Option<NullBuffer> {
+    let filter = filter.map(|filter| match filter.nulls() {
+        Some(known) => NullBuffer::new(filter.values() & known.inner()),
+        None => NullBuffer::new(filter.values().clone()),
+    });
+    NullBuffer::union(nulls, filter.as_ref())
+}
+
+/// Whether a filter keeps a row.
+fn is_kept(filter: Option<&BooleanArray>, row: usize) -> bool {
+    filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
 /// `date_part`, also for where DataFusion plans its own.

@@ -1,7 +1,7 @@
 //! `sum()` of integers and decimals, exact: a sum beyond its type is an error.
 //!
-//! DataFusion's wraps. Sums of integers have 128 bits until they are put out as bigint, so that only
-//! the whole sum decides, not the order of rows. Other types are left to DataFusion.
+//! DataFusion's wraps. Sums of integers have 128 bits until they are put out as bigint, so that
+//! only the whole sum decides, not the order of rows. Other types are left to DataFusion.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -29,6 +29,7 @@ use datafusion::{
 use super::{
     checked::sql_name,
     float_window::{FloatWindow, Said},
+    is_kept, kept,
 };
 
 /// The first number with more digits than a decimal has.
@@ -262,8 +263,7 @@ impl GroupsAccumulator for Totals {
             return groups.iter().zip(values.values()).try_for_each(|(group, value)| add(*group, *value));
         }
         for (row, (group, value)) in groups.iter().zip(values.iter()).enumerate() {
-            let is_kept = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
-            if let (true, Some(value)) = (is_kept, value) {
+            if let (true, Some(value)) = (is_kept(filter, row), value) {
                 add(*group, value)?;
             }
         }
@@ -284,11 +284,7 @@ impl GroupsAccumulator for Totals {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let values = wide(&values[0])?;
-        let kept = filter.map(|filter| match filter.nulls() {
-            Some(nulls) => NullBuffer::new(filter.values() & nulls.inner()),
-            None => NullBuffer::new(filter.values().clone()),
-        });
-        let nulls = NullBuffer::union(values.nulls(), kept.as_ref());
+        let nulls = kept(values.nulls(), filter);
         let states = Decimal128Array::new(values.values().clone(), nulls);
         Ok(vec![put_out(states, &self.state_type)?])
     }

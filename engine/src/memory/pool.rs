@@ -6,8 +6,9 @@
 //!
 //! Invariants
 //! - Together they hold at most the pool, but for what operators take without asking.
-//! - A quarter of the pool is kept for those that hold little, less than half of their share: whoever
-//!   begins gets its first rows; and for those that were refused: writing to disk takes some more.
+//! - A quarter of the pool is kept for those that hold little, less than half of their share:
+//!   whoever begins gets its first rows; and for those that were refused: writing to disk takes
+//!   some more.
 
 use std::{collections::HashMap, fmt, sync::Mutex, sync::PoisonError};
 
@@ -23,8 +24,8 @@ use datafusion::{
 const KEPT_PART: usize = 4;
 /// The part of the pool up to which one holds little.
 const LITTLE_PART: usize = 32;
-/// The part of what it held that one gets on top when it was refused, until it has given back half of
-/// that.
+/// The part of what it held that one gets on top when it was refused, until it has given back half
+/// of that.
 const ON_TOP_PART: usize = 2;
 
 /// A pool of so many bytes.

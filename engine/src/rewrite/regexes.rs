@@ -59,8 +59,8 @@ fn of_function(function: &mut Function) {
     }
 }
 
-/// Whether constant flags say that a `.` does not match ends of lines: `n`, or `m`, which is the one
-/// that DataFusion has.
+/// Whether constant flags say that a `.` does not match ends of lines: `n`, or `m`, which is the
+/// one that DataFusion has.
 fn by_line(flags: &mut Expr) -> bool {
     let Some(constant) = text_of(flags) else { return false };
     let is_by_line = constant.contains(['m', 'n']);

@@ -27,8 +27,8 @@ use Shape::{Lower, LowerPadded, Padded, Plain, Upper, UpperPadded};
 /// The characters of the longest name of a month or a day.
 const NAME_CHARACTERS: &str = "9";
 
-/// PostgreSQL's fields, those that begin with others first, with strftime's. The third is strftime's
-/// without zeros at its begin, after `FM`, if there is one.
+/// PostgreSQL's fields, those that begin with others first, with strftime's. The third is
+/// strftime's without zeros at its begin, after `FM`, if there is one.
 const FIELDS: [(&str, &str, Option<&str>, Shape); 34] = [
     ("YYYY", "%Y", Some("%-Y"), Plain),
     ("IYYY", "%G", Some("%-G"), Plain),

@@ -93,8 +93,9 @@ impl CheckedIntegers {
 fn check_nesting(expression: &Expr) -> Result<()> {
     match nesting(expression, false)? {
         Some(weight) if weight > NESTING_MAX => plan_err!(
-            "arithmetic within CASE and functions within arithmetic, and so on, is nested too deep: {weight}, expected \
-             at most {NESTING_MAX} (a CASE counts {CASE_WEIGHT}, a function {FUNCTION_WEIGHT}); take it apart"
+            "arithmetic is nested too deep within CASE and functions: {weight}, expected at most \
+             {NESTING_MAX} (each CASE within arithmetic counts {CASE_WEIGHT}, each function \
+             {FUNCTION_WEIGHT}); compute parts of it in a subquery"
         ),
         _ => Ok(()),
     }

@@ -1,10 +1,10 @@
 //! Of which type are values of different types compared, and which type has what is one of them?
 //!
 //! - A double and a decimal are doubles. Constants such as `1.5` are decimals here (so that `0.06 +
-//!   0.01` is `0.07`), and DataFusion would make decimals of 15 digits before the point of both: 1e20
-//!   would fail the query, and no zone map could help.
-//! - A timestamp and a date, or a constant text, are timestamps of microseconds. DataFusion would go
-//!   through nanoseconds, in which only the years 1677 to 2262 fit.
+//!   0.01` is `0.07`), and DataFusion would make decimals of 15 digits before the point of both:
+//!   1e20 would fail the query, and no zone map could help.
+//! - A timestamp and a date, or a constant text, are timestamps of microseconds. DataFusion would
+//!   go through nanoseconds, in which only the years 1677 to 2262 fit.
 //!
 //! An expression whose type cannot be told yet is left to DataFusion.
 

@@ -9,8 +9,8 @@ use datafusion::{
     logical_expr::{Expr, LogicalPlan, expr_rewriter::NamePreserver, utils::merge_schema},
 };
 
-/// The plan with each expression and each part of one, innermost first, as `rewrite` makes it of the
-/// columns that it is over. Columns that come out keep their names.
+/// The plan with each expression and each part of one, innermost first, as `rewrite` makes it of
+/// the columns that it is over. Columns that come out keep their names.
 pub(super) fn rewritten(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,

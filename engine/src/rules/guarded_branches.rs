@@ -1,7 +1,8 @@
 //! Which branch of a CASE is computed?
 //!
-//! Only the one that is taken. DataFusion writes a CASE of booleans with AND and OR, whose sides are
-//! computed for all rows: `CASE WHEN x <> 0 THEN 1 / x > 0 END` fails. A CASE of integers stays one.
+//! Only the one that is taken. DataFusion writes a CASE of booleans with AND and OR, whose sides
+//! are computed for all rows: `CASE WHEN x <> 0 THEN 1 / x > 0 END` fails. A CASE of integers stays
+//! one.
 
 use datafusion::{
     arrow::datatypes::DataType,

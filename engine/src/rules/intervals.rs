@@ -1,8 +1,8 @@
 //! How are intervals compared, what is a date plus an interval, and what are parts of times?
 //!
 //! - Intervals and differences of times are compared, and sorted, by their length.
-//! - A date plus an interval with a time of day is a timestamp. DataFusion keeps a date, and loses the
-//!   time. Constants of whole days and months keep dates: scans compare those with their pages.
+//! - A date plus an interval with a time of day is a timestamp. DataFusion keeps a date, and loses
+//!   the time. Constants of whole days and months keep dates: scans compare those with their pages.
 //! - `EXTRACT` is our `date_part`: DataFusion plans its own.
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use datafusion::{
         Column, Result,
         config::ConfigOptions,
         plan_err,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
     },
     logical_expr::{
         Aggregate, Case, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, ScalarUDF, Subquery,
@@ -160,16 +160,19 @@ fn outside(expression: Expr, aggregate: &Aggregate, subquery: &Subquery) -> Resu
                 vec![aggregate.aggr_expr[index].clone()],
             )?;
             let name = one.schema.field(0).name().clone();
-            let plan = LogicalPlanBuilder::from(LogicalPlan::Aggregate(one)).project(vec![ident(name)])?.build()?;
+            let builder = LogicalPlanBuilder::from(LogicalPlan::Aggregate(one));
+            let plan = builder.project(vec![ident(name)])?.build()?;
             let outer_ref_columns = plan.all_out_ref_exprs();
             let one = Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans.clone() };
-            Ok(Transformed::new(Expr::ScalarSubquery(one), true, datafusion::common::tree_node::TreeNodeRecursion::Jump))
+            Ok(Transformed::new(Expr::ScalarSubquery(one), true, TreeNodeRecursion::Jump))
         }
         Expr::OuterReferenceColumn(_, column) => Ok(Transformed::yes(Expr::Column(column))),
-        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) => plan_err!(
-            "a subquery within what a correlated subquery computes of an aggregate is not supported; join with it \
-             instead"
-        ),
+        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) => {
+            plan_err!(
+                "a subquery within what a correlated subquery computes of an aggregate is not supported; \
+             join with it instead"
+            )
+        }
         other => Ok(Transformed::no(other)),
     })?;
     Ok(rewritten.data)
@@ -190,8 +193,8 @@ fn refuse_outer_joins(subquery: &Subquery) -> Result<()> {
     };
     if subquery.subquery.exists(|plan| Ok(is_changed(plan)))? {
         return plan_err!(
-            "a column from outside in the condition of an outer join, or with OR above a FULL JOIN, is not supported \
-             in a subquery; join with it instead"
+            "a column from outside in the condition of an outer join, or with OR above a FULL JOIN, is \
+             not supported in a subquery; join with it instead"
         );
     }
     Ok(())

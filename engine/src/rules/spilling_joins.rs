@@ -1,8 +1,8 @@
 //! Which joins can write to disk what does not fit into memory?
 //!
-//! DataFusion's hash join holds one side in memory. A query that fails for want of memory is planned
-//! again with joins that sort both sides and merge them: sorts write to disk (decision 0056). Joins by
-//! doubles, and by types that a merge does not compare, stay as they are.
+//! DataFusion's hash join holds one side in memory. A query that fails for want of memory is
+//! planned again with joins that sort both sides and merge them: sorts write to disk (decision
+//! 0056). Joins by doubles, and by types that a merge does not compare, stay as they are.
 
 use std::sync::Arc;
 
@@ -67,8 +67,8 @@ impl SpillingJoins {
     }
 }
 
-/// Whether keys are in the order in which DataFusion's merge compares them: of doubles the zeros and
-/// NaN are not, and some types it does not compare.
+/// Whether keys are in the order in which DataFusion's merge compares them: of doubles the zeros
+/// and NaN are not, and some types it does not compare.
 fn can_merge(join: &HashJoinExec) -> Result<bool> {
     let schema = join.left().schema();
     let types = join.on().iter().map(|(left, _)| left.data_type(&schema)).collect::<Result<Vec<_>>>()?;

@@ -1,6 +1,7 @@
 //! Which row does a window function look at?
 //!
-//! An offset of NULL, and a row before the first, are refused: DataFusion takes them for another one.
+//! An offset of NULL, and a row before the first, are refused: DataFusion takes them for another
+//! one.
 
 use datafusion::{
     common::{config::ConfigOptions, plan_err, tree_node::Transformed},

@@ -30,8 +30,8 @@ const BATCH_ROWS: usize = 8192;
 /// Scans have no smaller ones: texts of a part of a batch would be counted as those of the whole.
 const BATCH_ROWS_MIN: usize = rackscan_scan::BATCH_ROWS_MIN;
 
-/// DataFusion as an engine with these options uses it, in this memory; each statement brings its own
-/// tables.
+/// DataFusion as an engine with these options uses it, in this memory; each statement brings its
+/// own tables.
 pub(crate) fn session_state(
     options: &EngineOptions,
     runtime: Arc<RuntimeEnv>,

@@ -303,5 +303,6 @@ fn foreign(array: &ArrayRef) -> ArrowError {
     ArrowError::ComputeError(format!("an aggregate over {}, not the program's type", array.data_type()))
 }
 
-// A stored decimal's sum over a whole segment fits 128 bits, so only sums of computed ones can fail.
+// A stored decimal's sum over a whole segment fits 128 bits, so only sums of computed ones can
+// fail.
 const _: () = assert!(DECIMAL_DIGITS_MAX + 10 < COMPUTED_DIGITS_MAX);

@@ -6,8 +6,9 @@
 //!
 //! Invariants
 //! - A step's value is the unscaled integer of its node's type, so scales are made equal by explicit factors.
-//! - [`NarrowProgram::reaches`] answers only when no step can leave its node's type (where arrow would fail),
-//!   for any number the packed bits can hold, honest or not. Then no step overflows in the integer chosen for it.
+//! - [`NarrowProgram::reaches`] answers only when no step can leave its node's type (where arrow
+//!   would fail), for any number the packed bits can hold, honest or not. Then no step overflows in
+//!   the integer chosen for it.
 //! - A step is NULL where a column below it is; its lanes hold something within bounds there.
 
 use super::{
