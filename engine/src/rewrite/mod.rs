@@ -117,15 +117,17 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_select(&mut self, select: &mut Select) -> Flow {
         let columns = self.columns.pop().unwrap_or_default();
-        for (item, text) in select.projection.iter_mut().zip(columns) {
-            if let (SelectItem::UnnamedExpr(expression), Some(text)) = (&mut *item, text)
-                && expression.to_string() != text
-            {
-                *item = SelectItem::ExprWithAlias {
-                    expr: expression.clone(),
-                    alias: Ident::with_quote('"', text),
-                };
-            }
+        let is_answer = self.is_query && self.depth == 1;
+        for (at, (item, text)) in select.projection.iter_mut().zip(columns).enumerate() {
+            let (SelectItem::UnnamedExpr(expression), Some(text)) = (&mut *item, text) else { continue };
+            let alias = if is_answer && names::has_constant(expression) {
+                names::of_text(&text, at)
+            } else if expression.to_string() != text {
+                Ident::with_quote('"', text)
+            } else {
+                continue;
+            };
+            *item = SelectItem::ExprWithAlias { expr: expression.clone(), alias };
         }
         ControlFlow::Continue(())
     }
@@ -319,7 +321,7 @@ mod tests {
 
     #[test]
     fn what_needs_no_other_words_stays_as_it_is() {
-        for sql in ["SELECT a + 1, b AS c FROM t WHERE x LIKE 'a%'", "INSERT INTO t VALUES (1, 'a')"] {
+        for sql in ["SELECT a + b, b AS c FROM t WHERE x LIKE 'a%'", "INSERT INTO t VALUES (1, 'a')"] {
             assert_eq!(rewritten(sql).unwrap(), sql);
         }
     }

@@ -203,8 +203,8 @@ mod tests {
             assert_eq!(rewritten(&sql).unwrap(), format!("SELECT x FROM t WHERE {columns}"));
         }
         assert_eq!(
-            rewritten("SELECT (a, b) = (1, 2)").unwrap(),
-            "SELECT ((a = 1) AND (b = 2)) AS \"(a, b) = (1, 2)\""
+            rewritten("SELECT (a, b) = (c, d)").unwrap(),
+            "SELECT ((a = c) AND (b = d)) AS \"(a, b) = (c, d)\""
         );
     }
 
