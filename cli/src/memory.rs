@@ -11,6 +11,7 @@ use crate::{
 use rackscan_client::limits::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, SLOT_BYTES};
 use rackscan_engine::{EngineOptions, SpillOptions};
 use rackscan_storage_node::{CgroupVersion, ControlGroup};
+use rustix::fs::Access;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -67,7 +68,10 @@ impl Budget {
 
     /// The engine's options with this memory.
     pub(crate) fn options(self, global: &Global, file: &ClusterFile) -> Result<EngineOptions, Failure> {
-        let folder = global.queries.spill_folder.clone().unwrap_or_else(|| file.folder.join("spill"));
+        let folder = match &global.queries.spill_folder {
+            Some(folder) => folder.clone(),
+            None => default_folder(file),
+        };
         let bytes_max = match global.queries.spill_limit {
             Some(bytes) => bytes,
             None => free_bytes(&folder)? / DISK_PART,
@@ -79,6 +83,17 @@ impl Budget {
             ..EngineOptions::default()
         })
     }
+}
+
+/// A folder beside the cluster file, or in the system's folder for temporary files where that cannot be
+/// written.
+fn default_folder(file: &ClusterFile) -> PathBuf {
+    let beside = file.folder.join("spill");
+    let is_writable = rustix::fs::access(&file.folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    if is_writable {
+        return beside;
+    }
+    std::env::temp_dir().join(format!("rackscan-spill-{}", rustix::process::getuid().as_raw()))
 }
 
 /// What queries get of so many bytes, beside nodes.

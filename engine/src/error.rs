@@ -9,7 +9,13 @@ use datafusion::{arrow::error::ArrowError, error::DataFusionError};
 use rackscan_client::{ClientError, TransactionError};
 use rackscan_format::message::RefusalCode;
 use rackscan_planner::{CalibrationError, PlacementError};
-use std::error::Error;
+use std::{error::Error, io::ErrorKind};
+
+/// What arrow says of a number that a cast cannot hold.
+const OUT_OF_RANGE: [&str; 3] = ["out of range", "Can't cast value", "Overflowing"];
+
+/// What DataFusion, and `functions/single_row.rs`, say of a scalar subquery.
+const MANY_ROWS: &str = "more than one row";
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +64,9 @@ pub enum EngineError {
         "the queries' folder for what does not fit into memory is full: {0}; raise its limit, or ask for less at a time"
     )]
     SpillFull(String),
+    /// There is no place for what does not fit into memory.
+    #[error("the folder for what does not fit into memory: {0}; name another one")]
+    SpillFolder(String),
     /// The constants of the cost model are wrong.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
@@ -123,6 +132,12 @@ pub enum EngineError {
     /// A number is beyond its type.
     #[error("the query failed: {0}")]
     OutOfRange(String),
+    /// A text does not say a value of the type that it is to become.
+    #[error("the query failed: {0}")]
+    InvalidText(String),
+    /// A subquery that stands for one value has more rows.
+    #[error("the query failed: more than one row returned by a subquery used as an expression")]
+    ManyRows,
     /// A number is divided by zero.
     #[error("the query failed: division by zero")]
     DivisionByZero,
@@ -156,10 +171,13 @@ impl EngineError {
             Self::Sealed | Self::Replaced { .. } | Self::Conflict { .. } => "40001",
             Self::Memory(_) => "53200",
             Self::SpillFull(_) => "53100",
+            Self::SpillFolder(_) => "58030",
             Self::TooMuchChanged { .. } | Self::TooMuchDerived { .. } => "54000",
             Self::InTransaction => "25001",
             Self::NoTransaction => "25P01",
             Self::OutOfRange(_) => "22003",
+            Self::InvalidText(_) => "22P02",
+            Self::ManyRows => "21000",
             Self::DivisionByZero => "22012",
             Self::Execution(_) => "22000",
             Self::Transaction(error) => match error.as_ref() {
@@ -174,6 +192,14 @@ impl EngineError {
             }
             Self::Scan(error) if error.is_overflow() => "22003",
             Self::Scan(_) | Self::Catalog(_) | Self::Changes(_) => "58000",
+        }
+    }
+
+    /// Only what is written to disk for want of memory is read and written by DataFusion itself.
+    fn of_spilling(error: &std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::SpillFull(error.to_string()),
+            _ => Self::SpillFolder(error.to_string()),
         }
     }
 
@@ -192,19 +218,46 @@ impl EngineError {
         }
         match error.find_root() {
             DataFusionError::SQL(error, _) => Self::Syntax(error.to_string()),
-            DataFusionError::Plan(message) => Self::Plan(message.clone()),
+            DataFusionError::Plan(message) => Self::Plan(without_report(message)),
             DataFusionError::SchemaError(error, _) => Self::Plan(error.to_string()),
             DataFusionError::NotImplemented(message) => Self::Plan(format!("not supported: {message}")),
             DataFusionError::ResourcesExhausted(message) => Self::Memory(message.clone()),
             DataFusionError::ArrowError(error, _) => match error.as_ref() {
                 ArrowError::ArithmeticOverflow(what) => Self::OutOfRange(what.clone()),
                 ArrowError::DivideByZero => Self::DivisionByZero,
+                ArrowError::CastError(what) if what.starts_with("Cannot cast string") => {
+                    Self::InvalidText(what.clone())
+                }
+                ArrowError::CastError(what) if OUT_OF_RANGE.iter().any(|words| what.contains(words)) => {
+                    Self::OutOfRange(what.clone())
+                }
+                ArrowError::IoError(_, error) => Self::of_spilling(error),
                 other => Self::Execution(other.to_string()),
             },
+            DataFusionError::IoError(error) => Self::of_spilling(error),
+            DataFusionError::Internal(message) => {
+                Self::Plan(format!("not supported: {}", without_report(message)))
+            }
+            DataFusionError::Execution(message) if message.contains(MANY_ROWS) => Self::ManyRows,
             DataFusionError::Execution(message) => Self::Execution(message.clone()),
-            other => Self::Execution(other.strip_backtrace()),
+            other => Self::Execution(without_report(&other.strip_backtrace())),
         }
     }
+}
+
+/// A message of DataFusion's without what asks users to report a bug of it: most of these are
+/// statements that it does not support.
+fn without_report(message: &str) -> String {
+    const BEGIN: &str = "\nThis issue was likely caused by a bug in DataFusion";
+    const END: &str = "apache/datafusion/issues.";
+    let plain = match message.split_once(BEGIN) {
+        Some((before, rest)) => {
+            let after = rest.split_once(END).map_or("", |(_, after)| after);
+            format!("{before}{after}")
+        }
+        None => message.to_owned(),
+    };
+    plain.replace("Internal error: ", "")
 }
 
 /// The scan's own error inside DataFusion's, however deep.

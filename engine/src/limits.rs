@@ -161,6 +161,8 @@ pub(crate) const STACK_BYTES_PER_TEXT_BYTE: usize = 256;
 pub(crate) const CHAIN_LENGTH_MAX: usize = 400;
 /// Copies of subqueries that one statement may need for NULL.
 pub(crate) const SUBQUERY_COPIES_MAX: usize = 100;
+/// Operators of the rows outside, which a correlated subquery computes a second time.
+pub(crate) const DOMAIN_OPERATORS_MAX: usize = 2_000;
 /// SELECT and JOIN in one statement.
 pub(crate) const QUERIES_MAX: usize = 10_000;
 /// Brackets, and INTERVAL, right after each other.

@@ -24,6 +24,7 @@ mod repeats;
 mod report;
 mod segment;
 mod shared;
+mod shared_rows;
 mod steering;
 mod tally;
 
@@ -32,6 +33,7 @@ pub use error::ScanError;
 pub(crate) use context::{Bounds, Loads, QueryContext};
 pub(crate) use profile::groups_max;
 pub(crate) use shared::SharedExec;
+pub(crate) use shared_rows::SharedRowsExec;
 
 use self::capture::Capture;
 use crate::{

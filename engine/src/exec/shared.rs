@@ -7,7 +7,7 @@
 
 use datafusion::{
     arrow::array::RecordBatch,
-    common::{runtime::SpawnedTask, tree_node::TreeNodeRecursion},
+    common::{runtime::SpawnedTask, tree_node::TreeNodeRecursion, utils::memory::RecordBatchMemoryCounter},
     error::{DataFusionError, Result},
     execution::{
         SendableRecordBatchStream, TaskContext,
@@ -61,10 +61,6 @@ impl SharedExec {
     pub(crate) fn another(&self) -> Self {
         Self { computed: Arc::clone(&self.computed), is_first: false }
     }
-
-    pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.computed.input
-    }
 }
 
 impl Computed {
@@ -87,8 +83,10 @@ impl Computed {
             let memory = MemoryConsumer::new("SharedExec").register(context.memory_pool());
             let mut stream = input.execute(partition, context)?;
             let mut batches = Vec::new();
+            // Batches may share buffers.
+            let mut counter = RecordBatchMemoryCounter::new();
             while let Some(batch) = stream.try_next().await? {
-                memory.try_grow(batch.get_array_memory_size())?;
+                memory.try_grow(counter.count_batch(&batch))?;
                 batches.push(batch);
             }
             Ok(Arc::new(Batches { batches, _memory: memory }))

@@ -12,6 +12,7 @@ mod now;
 mod nullable;
 mod nullif;
 mod rounding;
+mod single_row;
 mod sum;
 mod text;
 
@@ -31,6 +32,7 @@ pub(crate) use checked::{Checked, checked_functions};
 pub(crate) use interval::interval_length;
 pub(crate) use nullable::nullable;
 pub(crate) use rounding::rounded;
+pub(crate) use single_row::single_row;
 pub(crate) use text::{short_text, text};
 
 /// They take the places of DataFusion's functions of the same names.

@@ -38,7 +38,7 @@ const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpillOptions {
     /// The folder; it is made if it is missing. Each engine has one of its own within, which goes
-    /// with it. Where that cannot be made, the system's folder for temporary files takes its place.
+    /// with it.
     pub folder: PathBuf,
     /// Bytes that lie there at a time, of all queries.
     pub bytes_max: u64,
@@ -82,18 +82,10 @@ impl Memory {
         let mut builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
         let mut folder = None;
         if let Some(SpillOptions { folder: path, bytes_max }) = spill {
-            let mode = match SpillFolder::make(path) {
-                Ok(made) => {
-                    let mode = DiskManagerMode::Directories(vec![made.path().to_owned()]);
-                    folder = Some(made);
-                    mode
-                }
-                // Most queries need none.
-                Err(error) => {
-                    tracing::debug!("{}: {error}; queries write to the system's folder", path.display());
-                    DiskManagerMode::OsTmpDirectory
-                }
-            };
+            let made = SpillFolder::make(path)
+                .map_err(|error| EngineError::SpillFolder(format!("{}: {error}", path.display())))?;
+            let mode = DiskManagerMode::Directories(vec![made.path().to_owned()]);
+            folder = Some(made);
             let disk = DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(*bytes_max);
             builder = builder.with_disk_manager_builder(disk);
         }

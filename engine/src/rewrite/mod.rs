@@ -16,7 +16,9 @@ mod numbers;
 mod operators;
 mod ordering;
 mod patterns;
+mod precedence;
 mod regexes;
+mod row_sets;
 mod rows;
 mod templates;
 mod times;
@@ -76,6 +78,8 @@ struct Rewriter {
     is_query: bool,
     /// How many queries are being rewritten, each within the one before.
     depth: usize,
+    /// Subqueries that rows were compared with.
+    row_sets: usize,
 }
 
 impl VisitorMut for Rewriter {
@@ -112,6 +116,9 @@ impl VisitorMut for Rewriter {
                 *group = Expr::GroupingSets(vec![Vec::new()]);
             }
         }
+        for condition in [&mut select.selection, &mut select.having].into_iter().flatten() {
+            flow(row_sets::rewrite_condition(condition, &mut self.row_sets).err())?;
+        }
         flow(left_out_of_select(select))
     }
 
@@ -133,10 +140,14 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> Flow {
+        if let TableFactor::Derived { lateral: true, subquery, .. } = factor {
+            names::keep_column_names(&mut subquery.body);
+        }
         flow(left_out_of_table(factor))
     }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> Flow {
+        precedence::rewrite(expression);
         rows::as_tuple(expression);
         times::rewrite(expression);
         regexes::rewrite(expression);
@@ -144,6 +155,11 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> Flow {
+        match row_sets::rewrite(expression, &mut self.row_sets) {
+            Ok(Some(written)) => *expression = written,
+            Ok(None) => {}
+            Err(refused) => return ControlFlow::Break(refused),
+        }
         functions::rewrite(expression);
         operators::rewrite(expression);
         let rewrites = [casts::rewrite, templates::rewrite, rows::rewrite, patterns::rewrite];

@@ -8,7 +8,9 @@ use std::{
     ops::ControlFlow,
 };
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
+};
 
 use super::normal;
 
@@ -51,6 +53,28 @@ impl Visitor for Constants {
 /// A name without its mark.
 pub(crate) fn shown(name: &str) -> &str {
     name.split_once(MARK).map_or(name, |(shown, _)| shown)
+}
+
+/// Has columns called what they are: DataFusion calls one from outside `outer_ref(t.x)`.
+pub(super) fn keep_column_names(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => {
+            for item in &mut select.projection {
+                let SelectItem::UnnamedExpr(expr) = &*item else { continue };
+                let name = match expr {
+                    Expr::Identifier(name) => Some(name),
+                    Expr::CompoundIdentifier(parts) => parts.last(),
+                    _ => None,
+                };
+                if let Some(alias) = name.cloned() {
+                    *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                }
+            }
+        }
+        SetExpr::SetOperation { left, .. } => keep_column_names(left),
+        SetExpr::Query(query) => keep_column_names(&mut query.body),
+        _ => {}
+    }
 }
 
 /// Gives columns names of their own. Columns of several tables have one already.

@@ -102,7 +102,8 @@ fn beside_a_row(other: &Expr) -> Box<EngineError> {
     refuse(&format!("comparing a row with {other}"), "compare it with a row of as many columns")
 }
 
-fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, Box<EngineError>> {
+/// Columns of two rows, compared one by one.
+pub(super) fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, Box<EngineError>> {
     let equal = |(left, right): (&Expr, &Expr)| binary(left.clone(), BinaryOperator::Eq, right.clone());
     let pairs = pairs(left, right)?;
     Ok(match op {

@@ -1,4 +1,4 @@
-//! Which aggregations does a plan compute twice?
+//! Which parts of a plan are computed once and read several times?
 //!
 //! ```text
 //! JoinExec                                 JoinExec
@@ -10,14 +10,14 @@
 //! ```
 //!
 //! A view or a common table expression that a statement names twice is planned twice. Where it groups rows, little comes out of
-//! much: it is computed once, and kept.
+//! much: it is computed once, and kept. So are rows that might be others the second time ([`SharedRowsExec`]).
 //!
 //! Invariants
 //! - Two parts are the same only if every operator of them is one that is known here and equals the other's in all that it does.
 //! - Nothing that a join or a top-k narrows is shared, and no volatile function.
 //! - The rule is the last: operators above and below are as they will run.
 
-use crate::exec::{ScanExec, SharedExec};
+use crate::exec::{ScanExec, SharedExec, SharedRowsExec};
 use datafusion::{
     common::{
         config::ConfigOptions,
@@ -28,11 +28,14 @@ use datafusion::{
     physical_expr_common::physical_expr::is_volatile,
     physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
-        ExecutionPlan, aggregates::AggregateExec, coalesce_partitions::CoalescePartitionsExec,
-        coop::CooperativeExec, filter::FilterExec, projection::ProjectionExec, repartition::RepartitionExec,
+        ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, aggregates::AggregateExec,
+        coalesce_partitions::CoalescePartitionsExec, coop::CooperativeExec, filter::FilterExec,
+        projection::ProjectionExec, repartition::RepartitionExec,
     },
 };
 use std::sync::Arc;
+
+const ANEW: ReplaceChildrenOptions = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
 
 /// Has equal aggregations computed once.
 #[derive(Debug)]
@@ -45,32 +48,18 @@ impl PhysicalOptimizerRule for CommonAggregateRule {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut aggregates = Vec::new();
+        let mut has_rows = false;
         plan.apply(|plan| {
-            if plan.downcast_ref::<AggregateExec>().is_some() {
+            has_rows |= plan.is::<SharedRowsExec>();
+            if plan.is::<AggregateExec>() {
                 aggregates.push(Arc::clone(plan));
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
-        if aggregates.len() < 2 {
+        if aggregates.len() < 2 && !has_rows {
             return Ok(plan);
         }
-        let mut shared: Vec<SharedExec> = Vec::new();
-        plan.transform_down(|plan| {
-            if plan.downcast_ref::<AggregateExec>().is_none() {
-                return Ok(Transformed::no(plan));
-            }
-            let reader = if let Some(first) = shared.iter().find(|first| is_same(first.input(), &plan)) {
-                first.another()
-            } else if aggregates.iter().filter(|other| is_same(other, &plan)).count() > 1 {
-                let first = SharedExec::new(shared.len() + 1, plan);
-                shared.push(first.another());
-                first
-            } else {
-                return Ok(Transformed::no(plan));
-            };
-            Ok(Transformed::new(Arc::new(reader), true, TreeNodeRecursion::Jump))
-        })
-        .data()
+        Sharing { aggregates, results: Vec::new() }.share(plan)
     }
 
     fn name(&self) -> &'static str {
@@ -82,8 +71,59 @@ impl PhysicalOptimizerRule for CommonAggregateRule {
     }
 }
 
+struct Sharing {
+    /// Those of the whole plan that may be shared.
+    aggregates: Vec<Arc<dyn ExecutionPlan>>,
+    /// Each part that is shared, as it was, and a reader of its result.
+    results: Vec<(Arc<dyn ExecutionPlan>, SharedExec)>,
+}
+
+impl Sharing {
+    /// The plan with readers in place of what is shared.
+    fn share(&mut self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_down(|plan| {
+            let rows = plan.downcast_ref::<SharedRowsExec>();
+            let is_shared = rows.is_some()
+                || plan.is::<AggregateExec>()
+                    && self.aggregates.iter().filter(|other| is_same(other, &plan)).count() > 1;
+            if !is_shared {
+                return Ok(Transformed::no(plan));
+            }
+            let known = self.results.iter().find(|(part, _)| is_same(part, &plan));
+            let reader = match known.map(|(_, result)| result.another()) {
+                Some(another) => another,
+                None => {
+                    let input = match rows {
+                        Some(rows) => self.share(Arc::clone(rows.input()))?,
+                        None => self.with_shared_children(&plan)?,
+                    };
+                    let first = SharedExec::new(self.results.len() + 1, input);
+                    self.results.push((plan, first.another()));
+                    first
+                }
+            };
+            Ok(Transformed::new(Arc::new(reader), true, TreeNodeRecursion::Jump))
+        })
+        .data()
+    }
+
+    /// An aggregation whose own parts are not shared again, but for rows that have to be.
+    fn with_shared_children(&mut self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.apply(|part| {
+            self.aggregates.retain(|aggregate| !is_same(aggregate, part) || is_same(aggregate, plan));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let children = plan.children().into_iter().map(|child| self.share(Arc::clone(child)));
+        let children = children.collect::<Result<Vec<_>>>()?;
+        Arc::clone(plan).replace_children(children, ANEW)
+    }
+}
+
 /// Whether both give the same rows for certain.
 fn is_same(one: &Arc<dyn ExecutionPlan>, two: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some((one, two)) = both::<SharedRowsExec>(one.as_ref(), two.as_ref()) {
+        return one.number() == two.number();
+    }
     let (below_one, below_two) = (one.children(), two.children());
     one.schema() == two.schema()
         && one.fetch() == two.fetch()

@@ -77,7 +77,7 @@ fn has_in(expression: &Expr) -> bool {
 }
 
 /// A comparison with a subquery that is IN, however it was written.
-fn as_in(expression: Expr) -> Result<Expr> {
+pub(super) fn as_in(expression: Expr) -> Result<Expr> {
     Ok(match expression {
         Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }) => match (op, quantifier) {
             (Operator::Eq, SetQuantifier::Any) => {
@@ -243,11 +243,6 @@ impl Scope<'_> {
         let [column] = columns.as_slice() else {
             return plan_err!("IN of a subquery of {} columns, expected one", columns.len());
         };
-        if !subquery.outer_ref_columns.is_empty() && has_limit(plan) {
-            return plan_err!(
-                "NOT IN of a correlated subquery with LIMIT is not supported; write NOT EXISTS"
-            );
-        }
         // A name that is no other column's: DataFusion renames columns of subqueries by their
         // names.
         self.names.set(self.names.get() + 1);
@@ -298,8 +293,4 @@ impl Scope<'_> {
         });
         outer.data()
     }
-}
-
-fn has_limit(plan: &LogicalPlan) -> bool {
-    plan.exists(|plan| Ok(matches!(plan, LogicalPlan::Limit(_)))).unwrap_or(true)
 }

@@ -12,8 +12,9 @@ use crate::{
     memory::MeteredWindows,
     rules::{
         CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTypes, DecimalDivision,
-        GuardedBranches, InSubqueries, Intervals, KeyFilterRule, MergedColumns, PartialAggregateRule,
-        RoundedCasts, ScalarSubqueries, SetOperation, Texts, TotalOrderRule, TotalRow, WindowOffsets,
+        Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule, MergedColumns,
+        PartialAggregateRule, Planner, RoundedCasts, ScalarSubqueries, SetOperation, Texts, TotalOrderRule,
+        WindowOffsets,
     },
 };
 use datafusion::{
@@ -64,7 +65,6 @@ pub(crate) fn session_state(
         .with_optimizer_rule(Arc::new(TotalOrderRule::default()))
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
-        .with_physical_optimizer_rule(Arc::new(CommonAggregateRule))
         .with_physical_optimizer_rule(Arc::new(MeteredWindows));
     with_answers(builder)
 }
@@ -76,7 +76,7 @@ pub(crate) fn session_state(
 /// Functions that cannot be registered.
 pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, EngineError> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
-        Arc::new(TotalRow),
+        Arc::new(Decorrelate::default()),
         Arc::new(ScalarSubqueries::default()),
         Arc::new(InSubqueries),
         Arc::new(SetOperation::default()),
@@ -88,10 +88,15 @@ pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, Engine
         Arc::new(Texts::default()),
         Arc::new(GuardedBranches),
         Arc::new(WindowOffsets),
+        Arc::new(GroupKeys),
         Arc::new(ColumnFirst),
     ];
     rules.extend(Analyzer::new().rules);
-    let builder = builder.with_analyzer_rules(rules).with_relation_planners(vec![Arc::new(MergedColumns)]);
+    let builder = builder
+        .with_analyzer_rules(rules)
+        .with_relation_planners(vec![Arc::new(MergedColumns)])
+        .with_query_planner(Arc::new(Planner))
+        .with_physical_optimizer_rule(Arc::new(CommonAggregateRule));
     let mut state = builder.build();
     for function in functions() {
         state.register_udf(function).map_err(EngineError::from_datafusion)?;

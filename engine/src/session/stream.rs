@@ -69,7 +69,13 @@ fn started_in(
     state: &SessionState,
     plan: &Arc<dyn ExecutionPlan>,
 ) -> Result<SendableRecordBatchStream, EngineError> {
-    let context = TaskContext::from(state).with_runtime(Arc::clone(&memory.runtime));
+    // DataFusion's hash joins would wait until all partitions have the keys of their build sides, to
+    // fill filters that nobody reads (`narrowing`). Where an operator above needs but some of the
+    // partitions they would wait for ever (55.2).
+    let mut config = state.config().clone();
+    config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
+    let context =
+        TaskContext::from(state).with_session_config(config).with_runtime(Arc::clone(&memory.runtime));
     execute_stream(Arc::clone(plan), Arc::new(context)).map_err(EngineError::from_datafusion)
 }
 

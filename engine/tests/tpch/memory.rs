@@ -138,6 +138,17 @@ async fn a_full_folder_is_an_error_of_its_own() -> Outcome<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_cannot_be_made_is_named_at_once() -> Outcome<()> {
+    let cluster = TestCluster::start(1)?;
+    let place = Place::new()?;
+    fs::write(place.folder.path().join("spill"), "no folder")?;
+    let opened = Engine::open(cluster.connect(Wire::Shm).await?, place.options(LITTLE, 1 << 30)).await;
+    let error = opened.err().ok_or("an engine without a folder")?;
+    assert!(matches!(error, EngineError::SpillFolder(_)) && error.to_string().contains("/spill"), "{error}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn explain_analyze_says_what_a_query_held_and_wrote_to_disk() -> Outcome<()> {
     let cluster = TestCluster::start(2)?;
     cluster.load(SHAPE).await?;

@@ -33,6 +33,27 @@ async fn every_mistake_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_values_have_the_codes_of_postgresql() {
+    let cluster = TestCluster::start(1).expect("a cluster");
+    let engine = cluster.engine(Wire::Shm, options(Policy::Auto)).await.expect("an engine");
+    for (sql, code) in [
+        ("select 1 / 0", "22012"),
+        ("select 9223372036854775807 + 1", "22003"),
+        ("select cast(3000000000 as int)", "22003"),
+        ("select cast(x as int) from (values (3000000000), (1)) t(x)", "22003"),
+        ("select (select x from (values (1), (2)) t(x))", "21000"),
+        ("select (select y from (values (1), (2)) u(y) where y >= x) from (values (1)) t(x)", "21000"),
+        ("select cast('x' as int)", "22P02"),
+        ("select cast('2024-13-01' as date)", "22P02"),
+    ] {
+        let error = engine.sql(sql).await.expect_err(sql);
+        assert_eq!(error.sqlstate(), code, "{sql}: {error}");
+    }
+    let error = engine.sql("select substring('foobar' from 'o.b')").await.expect_err("not supported");
+    assert!(!error.to_string().contains("bug"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_loaded_after_the_engine_was_opened_is_found() {
     let cluster = TestCluster::start(1).expect("a cluster");
     let engine = cluster.engine(Wire::Shm, options(Policy::Auto)).await.expect("an engine");

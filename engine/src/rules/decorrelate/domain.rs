@@ -1,0 +1,324 @@
+//! For which values of outer columns is a subquery computed?
+//!
+//! For all that the rows outside have, each combination once: the domain of the subquery (`D` in
+//! Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015). A plan with the domain has a row
+//! of its own for each row of the domain for which the subquery has it, and the domain's columns
+//! beside its own.
+
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+};
+
+use datafusion::{
+    common::{
+        Column, JoinType, NullEquality, plan_err,
+        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+    },
+    error::Result,
+    logical_expr::{
+        Distinct, Expr, Join, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias,
+        logical_plan::JoinConstraint,
+    },
+};
+
+use super::outer::OuterColumns;
+use crate::{limits::DOMAIN_OPERATORS_MAX, rules::shared_rows::SharedRows};
+
+/// Names that no user's column has.
+#[derive(Debug, Default)]
+pub(super) struct Names(Cell<usize>);
+
+impl Names {
+    /// A number that was not given out before.
+    pub(super) fn number(&self) -> usize {
+        self.0.set(self.0.get() + 1);
+        self.0.get()
+    }
+
+    /// A name that was not given out before.
+    pub(super) fn next(&self, what: &str) -> String {
+        format!("__{what}_{}", self.number())
+    }
+}
+
+/// The values of outer columns that rows have.
+#[derive(Debug)]
+pub(super) struct Domain<'n> {
+    columns: Vec<Column>,
+    /// These columns, each combination once.
+    plan: LogicalPlan,
+    names: &'n Names,
+    /// Shared rows that have the domain's columns by now, by their numbers of before.
+    shared: RefCell<Vec<(usize, WithDomain)>>,
+}
+
+/// A plan with the columns of a domain.
+#[derive(Clone, Debug)]
+pub(super) struct WithDomain {
+    pub(super) plan: LogicalPlan,
+    /// The domain's columns, in its order, as `plan` calls them.
+    pub(super) columns: Vec<Column>,
+}
+
+impl<'n> Domain<'n> {
+    /// The values that rows of `outside` have in these columns.
+    pub(super) fn new(columns: Vec<Column>, outside: &LogicalPlan, names: &'n Names) -> Result<Self> {
+        if columns.is_empty() {
+            let plan = LogicalPlanBuilder::empty(true).build()?;
+            return Ok(Self { columns, plan, names, shared: RefCell::default() });
+        }
+        let selected = columns.iter().cloned().map(Expr::Column);
+        let plan = LogicalPlanBuilder::from(outside.clone()).project(selected)?.distinct()?.build()?;
+        // Several parts of the subquery read it.
+        let plan = SharedRows::plan(names.number(), plan);
+        Ok(Self { columns, plan, names, shared: RefCell::default() })
+    }
+
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    pub(super) fn names(&self) -> &'n Names {
+        self.names
+    }
+
+    /// The domain itself, with columns that no other copy has.
+    pub(super) fn copy(&self) -> Result<WithDomain> {
+        let name = self.names.next("outer");
+        let renamed =
+            |(index, column): (usize, &Column)| Expr::Column(column.clone()).alias(format!("{name}_{index}"));
+        let renamed: Vec<_> = self.columns.iter().enumerate().map(renamed).collect();
+        let plan = LogicalPlan::Projection(Projection::try_new(renamed, Arc::new(self.plan.clone()))?);
+        let plan = LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(plan), name)?);
+        let columns = plan.schema().columns();
+        Ok(WithDomain { plan, columns })
+    }
+
+    /// Shared rows with the domain, made once for all who read them; with columns of the domain that no
+    /// other reader has.
+    pub(super) fn shared(
+        &self,
+        number: usize,
+        make: impl FnOnce() -> Result<WithDomain>,
+    ) -> Result<WithDomain> {
+        let known = self.shared.borrow().iter().find(|(of, _)| *of == number).map(|(_, rows)| rows.clone());
+        let rows = match known {
+            Some(rows) => rows,
+            None => {
+                let WithDomain { plan, columns } = make()?;
+                let rows = WithDomain { plan: SharedRows::plan(self.names.number(), plan), columns };
+                self.shared.borrow_mut().push((number, rows.clone()));
+                rows
+            }
+        };
+        let name = self.names.next("outer");
+        let columns = rows.plan.schema().columns().into_iter();
+        let selected = columns.map(|column| match rows.columns.iter().position(|known| *known == column) {
+            Some(index) => {
+                Expr::Column(column).alias_qualified(Some(name.as_str()), format!("{name}_{index}"))
+            }
+            None => Expr::Column(column),
+        });
+        let plan = Projection::try_new(selected.collect(), Arc::new(rows.plan.clone()))?;
+        let named = |index| Column::new(Some(name.as_str()), format!("{name}_{index}"));
+        Ok(WithDomain {
+            plan: LogicalPlan::Projection(plan),
+            columns: (0..self.columns.len()).map(named).collect(),
+        })
+    }
+
+    /// Whether `plan` uses a column of the domain.
+    pub(super) fn is_used(&self, plan: &LogicalPlan) -> Result<bool> {
+        self.is_among(&OuterColumns::of(plan)?)
+    }
+
+    /// Whether the right side of a join does.
+    pub(super) fn is_used_right(&self, join: &Join) -> Result<bool> {
+        self.is_among(&OuterColumns::of_right(join)?)
+    }
+
+    fn is_among(&self, used: &OuterColumns) -> Result<bool> {
+        let is_known = |column: &&Column| self.columns.contains(column);
+        match used.nested.iter().find(is_known) {
+            Some(column) => plan_err!(
+                "column {column} from outside is not supported in a subquery within LIMIT, DISTINCT ON or \
+                 the ON of LATERAL"
+            ),
+            None => Ok(used.own.iter().any(|column| is_known(&column))),
+        }
+    }
+
+    /// The expression with the domain's columns, called so, in place of outer columns.
+    pub(super) fn replaced(&self, expression: Expr, columns: &[Column]) -> Result<Expr> {
+        let replaced = expression.transform_up(|part| match part {
+            Expr::OuterReferenceColumn(field, column) => {
+                match self.columns.iter().position(|known| *known == column) {
+                    Some(index) => Ok(Transformed::yes(Expr::Column(columns[index].clone()))),
+                    None => Ok(Transformed::no(Expr::OuterReferenceColumn(field, column))),
+                }
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        replaced.data()
+    }
+
+    /// The same, with the name of before.
+    pub(super) fn replaced_by_name(&self, expression: Expr, columns: &[Column]) -> Result<Expr> {
+        let (qualifier, name) = expression.qualified_name();
+        let replaced = self.replaced(expression, columns)?;
+        if replaced.qualified_name() == (qualifier.clone(), name.clone()) {
+            return Ok(replaced);
+        }
+        Ok(replaced.alias_qualified(qualifier, name))
+    }
+}
+
+/// Rows of both sides of which the condition is true and the domain's columns are the same, NULL
+/// as well.
+pub(super) fn join_by_domain(
+    left: LogicalPlan,
+    right: LogicalPlan,
+    by: &[(Column, Column)],
+    of: JoinOf,
+) -> Result<LogicalPlan> {
+    let mut filter = of.filter;
+    let mut add = |condition: Expr| {
+        filter = Some(filter.take().map_or(condition.clone(), |filter| filter.and(condition)));
+    };
+    let mut on = Vec::new();
+    for (left, right) in of.on {
+        if left.contains_outer() || right.contains_outer() || !is_side(&left, &right, by) {
+            add(left.eq(right));
+            continue;
+        }
+        if of.null_equality == NullEquality::NullEqualsNothing {
+            add(left.clone().is_not_null());
+        }
+        on.push((left, right));
+    }
+    on.extend(by.iter().map(|(left, right)| (Expr::Column(left.clone()), Expr::Column(right.clone()))));
+    let join = Join::try_new(
+        Arc::new(left),
+        Arc::new(right),
+        on,
+        filter,
+        of.join_type,
+        JoinConstraint::On,
+        NullEquality::NullEqualsNull,
+        false,
+    )?;
+    Ok(LogicalPlan::Join(join))
+}
+
+/// What a join was before a domain came into it.
+#[derive(Debug)]
+pub(super) struct JoinOf {
+    pub(super) join_type: JoinType,
+    pub(super) on: Vec<(Expr, Expr)>,
+    pub(super) filter: Option<Expr>,
+    pub(super) null_equality: NullEquality,
+}
+
+impl JoinOf {
+    /// A join by the domain alone.
+    pub(super) fn new(join_type: JoinType, filter: Option<Expr>) -> Self {
+        Self { join_type, on: Vec::new(), filter, null_equality: NullEquality::NullEqualsNull }
+    }
+}
+
+/// Whether keys are of one side each: domain columns that took the place of outer ones may be of
+/// the other.
+fn is_side(left: &Expr, right: &Expr, by: &[(Column, Column)]) -> bool {
+    let (of_left, of_right) = (left.column_refs(), right.column_refs());
+    !by.iter().any(|(left, right)| of_right.contains(left) || of_left.contains(right))
+}
+
+/// The rows outside, which are computed twice, for the domain and for themselves: once for both
+/// where they might be others, or are of correlated subqueries themselves.
+///
+/// # Errors
+/// Too many operators.
+pub(super) fn repeatable(rows: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
+    refuse_many(&rows)?;
+    let mut is_same = true;
+    rows.apply_with_subqueries(|plan| {
+        is_same &= is_repeatable(plan)?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(if is_same { rows } else { SharedRows::plan(names.number(), rows) })
+}
+
+/// Refuses plans that have become too large: domains within domains double them.
+pub(super) fn refuse_many(plan: &LogicalPlan) -> Result<()> {
+    let mut operators = 0;
+    plan.apply_with_subqueries(|_| {
+        operators += 1;
+        let is_enough = operators > DOMAIN_OPERATORS_MAX;
+        Ok(if is_enough { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if operators > DOMAIN_OPERATORS_MAX {
+        return plan_err!(
+            "correlated subqueries that become more than {DOMAIN_OPERATORS_MAX} operators; join with them \
+             instead"
+        );
+    }
+    Ok(())
+}
+
+/// Refuses subqueries that are to be computed for each row outside, not for each of their values.
+pub(super) fn refuse_volatile(subquery: &LogicalPlan) -> Result<()> {
+    let mut is_volatile = false;
+    subquery.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expression| {
+            is_volatile |= expression.is_volatile();
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    if is_volatile {
+        return plan_err!(
+            "a correlated subquery with a function that has another value at each call is not supported"
+        );
+    }
+    Ok(())
+}
+
+/// Whether an operator gives the same rows whenever it has the same input, in whatever order.
+fn is_repeatable(plan: &LogicalPlan) -> Result<bool> {
+    let is_same = match plan {
+        LogicalPlan::Limit(_) | LogicalPlan::Window(_) | LogicalPlan::Distinct(Distinct::On(_)) => false,
+        LogicalPlan::Aggregate(aggregate) => {
+            let fields = aggregate.schema.fields();
+            let is_double = fields.iter().any(|field| field.data_type().is_floating());
+            !is_double && aggregate.aggr_expr.iter().all(ignores_order)
+        }
+        LogicalPlan::TableScan(_)
+        | LogicalPlan::Projection(_)
+        | LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Join(_)
+        | LogicalPlan::Union(_)
+        | LogicalPlan::Subquery(_)
+        | LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Values(_)
+        | LogicalPlan::EmptyRelation(_)
+        | LogicalPlan::Distinct(Distinct::All(_)) => true,
+        _ => false,
+    };
+    let mut is_volatile = false;
+    plan.apply_expressions(|expression| {
+        is_volatile |= expression.is_volatile();
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(is_same && !is_volatile)
+}
+
+fn ignores_order(aggregate: &Expr) -> bool {
+    match aggregate {
+        Expr::Alias(alias) => ignores_order(&alias.expr),
+        Expr::AggregateFunction(aggregate) => {
+            matches!(aggregate.func.name(), "avg" | "bool_and" | "bool_or" | "count" | "max" | "min" | "sum")
+        }
+        _ => false,
+    }
+}

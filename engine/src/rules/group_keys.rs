@@ -1,0 +1,79 @@
+//! Which columns does DataFusion 55.2 wrongly take for a key of groups?
+//!
+//! Those that are a key of one side of a join: grouped by more columns than these, their values
+//! come several times. It leaves out DISTINCT, and columns to group by, that it has no need for
+//! then. It knows columns by their names, so that grouping by the same values under other names
+//! is safe.
+
+use std::sync::Arc;
+
+use datafusion::{
+    common::{
+        Dependency,
+        config::ConfigOptions,
+        tree_node::{Transformed, TransformedResult},
+    },
+    error::Result,
+    logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Projection},
+    optimizer::AnalyzerRule,
+};
+
+/// Groups rows of joins by columns that have names of their own.
+#[derive(Debug)]
+pub(crate) struct GroupKeys;
+
+impl AnalyzerRule for GroupKeys {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Distinct(Distinct::All(input)) if !input.schema().fields().is_empty() => {
+                let groups = input.schema().columns().into_iter().map(Expr::Column).collect();
+                grouped(Aggregate::try_new(input, groups, Vec::new())?).map(Transformed::yes)
+            }
+            LogicalPlan::Aggregate(aggregate) if has_wrong_key(&aggregate) => {
+                grouped(aggregate).map(Transformed::yes)
+            }
+            other => Ok(Transformed::no(other)),
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "group_keys"
+    }
+}
+
+/// Whether a key of a part of the rows is among more columns to group by.
+fn has_wrong_key(aggregate: &Aggregate) -> bool {
+    let input = aggregate.input.schema();
+    let names = input.field_names();
+    let groups: Vec<String> =
+        aggregate.group_expr.iter().map(|group| group.schema_name().to_string()).collect();
+    input.functional_dependencies().iter().any(|dependency| {
+        dependency.mode == Dependency::Multi
+            && dependency.source_indices.len() < groups.len()
+            && dependency.source_indices.iter().all(|index| groups.contains(&names[*index]))
+    })
+}
+
+/// The aggregation by columns of other names, and its columns as they were.
+fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
+    if !has_wrong_key(&aggregate) {
+        return Ok(LogicalPlan::Aggregate(aggregate));
+    }
+    let names = aggregate.schema.columns();
+    let mut groups = aggregate.group_expr;
+    for (index, group) in groups.iter_mut().enumerate() {
+        if let Expr::Column(_) = group {
+            *group = group.clone().alias(format!("__group_{index}"));
+        }
+    }
+    let renamed = LogicalPlan::Aggregate(Aggregate::try_new(aggregate.input, groups, aggregate.aggr_expr)?);
+    let columns = renamed.schema().columns().into_iter().zip(names).map(|(column, name)| {
+        if column == name {
+            return Expr::Column(column);
+        }
+        Expr::Column(column).alias_qualified(name.relation, name.name)
+    });
+    let columns = columns.collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(renamed))?))
+}
