@@ -8,6 +8,7 @@ mod spill_folder;
 mod window;
 
 use std::{
+    io::ErrorKind,
     num::NonZeroUsize,
     path::PathBuf,
     sync::Arc,
@@ -82,10 +83,19 @@ impl Memory {
         let mut builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
         let mut folder = None;
         if let Some(SpillOptions { folder: path, bytes_max }) = spill {
-            let made = SpillFolder::make(path)
-                .map_err(|error| EngineError::SpillFolder(format!("{}: {error}", path.display())))?;
-            let mode = DiskManagerMode::Directories(vec![made.path().to_owned()]);
-            folder = Some(made);
+            let mode = match SpillFolder::make(path) {
+                Ok(made) => {
+                    let mode = DiskManagerMode::Directories(vec![made.path().to_owned()]);
+                    folder = Some(made);
+                    mode
+                }
+                // Queries that fit into memory go on; others fail for want of memory.
+                Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                    tracing::info!("{}: {error}; queries cannot write to disk", path.display());
+                    DiskManagerMode::Disabled
+                }
+                Err(error) => return Err(EngineError::SpillFolder(format!("{}: {error}", path.display()))),
+            };
             let disk = DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(*bytes_max);
             builder = builder.with_disk_manager_builder(disk);
         }
