@@ -85,8 +85,8 @@ impl Budget {
     }
 }
 
-/// A folder beside the cluster file, or in the system's folder for temporary files where that cannot be
-/// written.
+/// A folder beside the cluster file, or in the system's folder for temporary files where that
+/// cannot be written.
 fn default_folder(file: &ClusterFile) -> PathBuf {
     let beside = file.folder.join("spill");
     let is_writable = rustix::fs::access(&file.folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();

@@ -86,7 +86,8 @@ impl Shell {
     }
 }
 
-/// Whether each statement has been answered. A change is answered by one line, a query by any number.
+/// Whether each statement has been answered. A change is answered by one line, a query by any
+/// number.
 fn is_answered(statements: &str, out: &str) -> bool {
     let mut statements = statements.split(';').map(str::trim).filter(|statement| !statement.is_empty());
     let is_query = |statement: &str| statement.starts_with("select");

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A view or a common table expression that a statement names twice is planned twice. Where it groups rows, little comes out of
-//! much: it is computed once, and kept. So are rows that might be others the second time ([`SharedRowsExec`]).
+//! much: it is computed once, and kept. So are rows that might be others the second time
+//! ([`SharedRowsExec`]).
 //!
 //! Invariants
 //! - Two parts are the same only if every operator of them is one that is known here and equals the other's in all that it does.

@@ -72,8 +72,8 @@ impl UserDefinedLogicalNodeCore for SharedRows {
         write!(formatter, "SharedRows: {}", self.number)
     }
 
-    /// DataFusion moves conditions without columns into the rows, FALSE above all. They are other rows
-    /// then, with a number of their own.
+    /// DataFusion moves conditions without columns into the rows, FALSE above all. They are other
+    /// rows then, with a number of their own.
     fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
         match inputs.pop() {
             Some(LogicalPlan::Filter(filter)) if *filter.input == self.input => {

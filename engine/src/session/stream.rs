@@ -69,9 +69,9 @@ fn started_in(
     state: &SessionState,
     plan: &Arc<dyn ExecutionPlan>,
 ) -> Result<SendableRecordBatchStream, EngineError> {
-    // DataFusion's hash joins would wait until all partitions have the keys of their build sides, to
-    // fill filters that nobody reads (`narrowing`). Where an operator above needs but some of the
-    // partitions they would wait for ever (55.2).
+    // DataFusion's hash joins would wait until all partitions have the keys of their build sides,
+    // to fill filters that nobody reads (`narrowing`). Where an operator above needs but some of
+    // the partitions they would wait for ever (55.2).
     let mut config = state.config().clone();
     config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
     let context =

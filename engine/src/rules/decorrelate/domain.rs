@@ -95,8 +95,8 @@ impl<'n> Domain<'n> {
         Ok(WithDomain { plan, columns })
     }
 
-    /// Shared rows with the domain, made once for all who read them; with columns of the domain that no
-    /// other reader has.
+    /// Shared rows with the domain, made once for all who read them; with columns of the domain
+    /// that no other reader has.
     pub(super) fn shared(
         &self,
         number: usize,

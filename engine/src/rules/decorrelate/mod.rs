@@ -12,7 +12,8 @@
 //! [`push`] about S with D. Subqueries that DataFusion plans right are left to it ([`supported`]).
 //!
 //! Invariants
-//! - Subqueries within others come first: what is left in them uses columns of the next query alone.
+//! - Subqueries within others come first: what is left in them uses columns of the next query
+//!   alone.
 //! - A scalar subquery has one row at most for each row outside, or the statement fails.
 //! - Rows outside are computed twice, or once where they might be others the second time.
 

@@ -16,7 +16,8 @@ use super::outer::{OuterColumns, subquery_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
     Filter,
-    /// Also as a select list's, in which EXISTS and IN become counts ([`crate::rules::InSubqueries`]).
+    /// Also as a select list's, in which EXISTS and IN become counts
+    /// ([`crate::rules::InSubqueries`]).
     Projection,
     Aggregate,
     Other,
