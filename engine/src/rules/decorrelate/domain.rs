@@ -17,8 +17,9 @@ use datafusion::{
     },
     error::Result,
     logical_expr::{
-        Distinct, Expr, Join, LogicalPlan, LogicalPlanBuilder, Projection, SubqueryAlias,
+        Distinct, Expr, Join, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SubqueryAlias,
         logical_plan::JoinConstraint,
+        utils::{conjunction, split_conjunction_owned},
     },
 };
 
@@ -182,14 +183,16 @@ pub(super) fn join_by_domain(
     by: &[(Column, Column)],
     of: JoinOf,
 ) -> Result<LogicalPlan> {
-    let mut filter = of.filter;
+    // DataFusion takes equations out of the filter for keys, which NULL equals NULL in.
+    let mut filter =
+        of.filter.and_then(|filter| conjunction(split_conjunction_owned(filter).into_iter().map(strict)));
     let mut add = |condition: Expr| {
         filter = Some(filter.take().map_or(condition.clone(), |filter| filter.and(condition)));
     };
     let mut on = Vec::new();
     for (left, right) in of.on {
         if left.contains_outer() || right.contains_outer() || !is_side(&left, &right, by) {
-            add(left.eq(right));
+            add(strict(left.eq(right)));
             continue;
         }
         if of.null_equality == NullEquality::NullEqualsNothing {
@@ -209,6 +212,17 @@ pub(super) fn join_by_domain(
         false,
     )?;
     Ok(LogicalPlan::Join(join))
+}
+
+/// The condition, which is not true of NULL also where NULL equals NULL.
+fn strict(condition: Expr) -> Expr {
+    match &condition {
+        Expr::BinaryExpr(binary) if binary.op == Operator::Eq => {
+            let known = binary.left.as_ref().clone().is_not_null();
+            condition.and(known)
+        }
+        _ => condition,
+    }
 }
 
 /// What a join was before a domain came into it.
