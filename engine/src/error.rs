@@ -39,6 +39,9 @@ pub enum EngineError {
     /// The query names things that are not there, or does with them what cannot be done.
     #[error("{0}")]
     Plan(String),
+    /// A part of the statement is SQL, and is not answered.
+    #[error("{0}")]
+    NotSupported(String),
     /// No such table.
     #[error("there is no table {name:?}; {near}")]
     UnknownTable {
@@ -165,7 +168,7 @@ impl EngineError {
         match self {
             Self::Syntax(_) => "42601",
             Self::TooDeep(_) => "54001",
-            Self::Statement { .. } => "0A000",
+            Self::Statement { .. } | Self::NotSupported(_) => "0A000",
             Self::Plan(_) => "42000",
             Self::UnknownTable { .. } | Self::Dropped { .. } => "42P01",
             Self::Sealed | Self::Replaced { .. } | Self::Conflict { .. } => "40001",
@@ -203,6 +206,13 @@ impl EngineError {
         }
     }
 
+    fn not_supported(message: &str) -> Self {
+        if message.contains("not supported") {
+            return Self::NotSupported(message.to_owned());
+        }
+        Self::NotSupported(format!("not supported: {message}"))
+    }
+
     /// Finds the cause that a user can act on.
     pub(crate) fn from_datafusion(error: DataFusionError) -> Self {
         if let Some(cause) = scan_error(&error) {
@@ -220,7 +230,7 @@ impl EngineError {
             DataFusionError::SQL(error, _) => Self::Syntax(error.to_string()),
             DataFusionError::Plan(message) => Self::Plan(without_report(message)),
             DataFusionError::SchemaError(error, _) => Self::Plan(error.to_string()),
-            DataFusionError::NotImplemented(message) => Self::Plan(format!("not supported: {message}")),
+            DataFusionError::NotImplemented(message) => Self::not_supported(message),
             DataFusionError::ResourcesExhausted(message) => Self::Memory(message.clone()),
             DataFusionError::ArrowError(error, _) => match error.as_ref() {
                 ArrowError::ArithmeticOverflow(what) => Self::OutOfRange(what.clone()),
@@ -235,9 +245,7 @@ impl EngineError {
                 other => Self::Execution(other.to_string()),
             },
             DataFusionError::IoError(error) => Self::of_spilling(error),
-            DataFusionError::Internal(message) => {
-                Self::Plan(format!("not supported: {}", without_report(message)))
-            }
+            DataFusionError::Internal(message) => Self::not_supported(&without_report(message)),
             DataFusionError::Execution(message) if message.contains(MANY_ROWS) => Self::ManyRows,
             DataFusionError::Execution(message) => Self::Execution(message.clone()),
             other => Self::Execution(without_report(&other.strip_backtrace())),

@@ -39,9 +39,9 @@ impl<F: Future> Future for OnLargeStack<F> {
     }
 }
 
-/// A copy of a statement, made on a stack of its own if the statement is deep.
-pub(crate) fn copied(statement: &Statement) -> Statement {
-    if is_deep(statement) { stacker::grow(STACK_BYTES, || statement.clone()) } else { statement.clone() }
+/// Does something with a statement, on a stack of its own if the statement is deep.
+pub(crate) fn with_stack_for<T>(statement: &Statement, work: impl FnOnce(&Statement) -> T) -> T {
+    if is_deep(statement) { stacker::grow(STACK_BYTES, || work(statement)) } else { work(statement) }
 }
 
 /// Whether planning this needs more than the stack of a thread. Looks no deeper than that.

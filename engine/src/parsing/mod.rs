@@ -33,7 +33,7 @@ use crate::{
         STACK_BYTES, STACK_BYTES_PER_TEXT_BYTE, STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, WORDS_DEPTH_MAX,
     },
 };
-pub(crate) use depth::{OnLargeStack, copied, is_deep};
+pub(crate) use depth::{OnLargeStack, is_deep, with_stack_for};
 use dialect::Sql;
 
 /// Words after which sqlparser tries two ways. From [`FIRST_NAME`] on they may be names.

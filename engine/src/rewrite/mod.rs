@@ -63,7 +63,7 @@ type Flow = ControlFlow<Box<EngineError>>;
 
 /// Ends the rewriting where something is refused.
 fn refuse(what: &str, way_out: &str) -> Box<EngineError> {
-    Box::new(EngineError::Plan(format!("{what} is not supported; {way_out}")))
+    Box::new(EngineError::NotSupported(format!("{what} is not supported; {way_out}")))
 }
 
 fn flow(refused: Option<Box<EngineError>>) -> Flow {
@@ -91,6 +91,9 @@ impl VisitorMut for Rewriter {
             .and_then(|()| merge_columns(&mut query.body, query.order_by.as_mut()));
         let is_outermost = self.is_query && self.depth == 0;
         ordering::rewrite(&mut query.body, query.order_by.as_mut(), is_outermost);
+        if is_outermost {
+            names::distinguish_beside_all(&mut query.body, query.order_by.as_ref());
+        }
         self.depth += 1;
         flow(left_out_of_query(query).or_else(|| written.err()))
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Ident, OrderBy, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::normal;
@@ -20,6 +20,9 @@ const MARK: char = '\u{1}';
 /// Characters of a name that a column gets from its expression; as many as names have in
 /// PostgreSQL.
 const NAME_CHARACTERS_MAX: usize = 63;
+
+/// How a subquery begins.
+const SUBQUERY: &str = "(select ";
 
 /// A name that nobody else has, and that is shown as this one.
 pub(super) fn marked(name: &str, number: &str) -> Ident {
@@ -77,14 +80,59 @@ pub(super) fn keep_column_names(body: &mut SetExpr) {
     }
 }
 
+/// Gives columns of an answer, beside all of a table, names that the table has not. Those that the
+/// query orders or groups by keep theirs.
+pub(super) fn distinguish_beside_all(body: &mut SetExpr, order_by: Option<&OrderBy>) {
+    let SetExpr::Select(select) = body else { return };
+    let is_all =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    if !select.projection.iter().any(is_all) || select.distinct.is_some() {
+        return;
+    }
+    let mut used = Identifiers::default();
+    let _ = Visit::visit(&select.group_by, &mut used);
+    let conditions = [&select.having, &select.qualify];
+    conditions.into_iter().flatten().for_each(|condition| _ = Visit::visit(condition, &mut used));
+    let _ = order_by.map(|order_by| Visit::visit(order_by, &mut used));
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        let (SelectItem::ExprWithAlias { expr, .. } | SelectItem::UnnamedExpr(expr)) = &*item else {
+            continue;
+        };
+        let is_column =
+            matches!(item, SelectItem::UnnamedExpr(Expr::Identifier(_) | Expr::CompoundIdentifier(_)));
+        let is_named = matches!(item, SelectItem::ExprWithAlias { .. }) || matches!(expr, Expr::Subquery(_));
+        let Some((_, name)) = name_of(item) else { continue };
+        if is_column || is_named && !used.names.contains(&name) {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: marked(&name, &format!("a{at}")) };
+        }
+    }
+}
+
+/// The names that expressions use.
+#[derive(Default)]
+struct Identifiers {
+    names: BTreeSet<String>,
+}
+
+impl Visitor for Identifiers {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        if let Expr::Identifier(name) = expression {
+            self.names.insert(normal(name));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 /// Gives columns names of their own. Columns of several tables have one already.
 pub(super) fn distinguish(columns: &mut [SelectItem]) {
     let mut seen: HashMap<String, BTreeSet<Option<String>>> = HashMap::new();
     for (at, item) in columns.iter_mut().enumerate() {
         let Some((table, name)) = name_of(item) else { continue };
-        // DataFusion calls all subqueries the same.
-        let has_query = matches!(item, SelectItem::UnnamedExpr(_)) && name.contains("(select ");
-        let key = if has_query { "(select ".to_owned() } else { name.clone() };
+        // DataFusion calls all subqueries within expressions the same.
+        let has_query = matches!(item, SelectItem::UnnamedExpr(_)) && name.contains(SUBQUERY);
+        let key = if has_query { SUBQUERY.to_owned() } else { name.clone() };
         let tables = seen.entry(key).or_default();
         let is_aliased = matches!(item, SelectItem::ExprWithAlias { .. });
         let is_alone = match &table {
@@ -96,7 +144,7 @@ pub(super) fn distinguish(columns: &mut [SelectItem]) {
             && !is_alone
         {
             let text = match &*expr {
-                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => name,
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => name,
                 _ if is_aliased => name,
                 unnamed => unnamed.to_string(),
             };
@@ -115,7 +163,21 @@ fn name_of(item: &SelectItem) -> Option<(Option<String>, String)> {
             let tables: Vec<String> = tables.iter().map(normal).collect();
             Some((Some(tables.join(".")), normal(name)))
         }
+        SelectItem::UnnamedExpr(Expr::Subquery(query)) => {
+            let first = first_column(&query.body).and_then(name_of);
+            Some((None, first.map_or_else(|| SUBQUERY.to_owned(), |(_, name)| name)))
+        }
         SelectItem::UnnamedExpr(expression) => Some((None, name_in_plan(expression))),
+        _ => None,
+    }
+}
+
+/// The first column of a query, which a subquery in a select list is called after.
+fn first_column(body: &SetExpr) -> Option<&SelectItem> {
+    match body {
+        SetExpr::Select(select) => select.projection.first(),
+        SetExpr::SetOperation { left, .. } => first_column(left),
+        SetExpr::Query(query) => first_column(&query.body),
         _ => None,
     }
 }
@@ -160,7 +222,25 @@ mod tests {
         assert_eq!(rewritten(sql).unwrap(), sql);
         let subqueries = rewritten("SELECT 1 IN (SELECT 2), 3 IN (SELECT 4)").unwrap();
         assert!(subqueries.ends_with("3 IN (SELECT 4) AS \"3 IN (SELECT 4)\u{1}1\""), "{subqueries}");
+        let named = rewritten("SELECT a, (SELECT a FROM u), (SELECT a FROM v) FROM t").unwrap();
+        assert_eq!(
+            named,
+            "SELECT a, (SELECT a FROM u) AS \"a\u{1}1\", (SELECT a FROM v) AS \"a\u{1}2\" FROM t"
+        );
         assert_eq!([shown("1\u{1}1"), shown("x")], ["1", "x"]);
+    }
+
+    #[test]
+    fn columns_beside_all_of_a_table_are_told_apart_from_its_columns() {
+        for (sql, expected) in [
+            ("SELECT *, a FROM t", "SELECT *, a AS \"a\u{1}a1\" FROM t"),
+            ("SELECT t.*, b AS a FROM t ORDER BY c", "SELECT t.*, b AS \"a\u{1}a1\" FROM t ORDER BY c"),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+        for sql in ["SELECT *, b AS a FROM t ORDER BY a", "SELECT a FROM (SELECT *, b AS a FROM t) AS u"] {
+            assert_eq!(rewritten(sql).unwrap(), sql);
+        }
     }
 
     #[test]

@@ -376,7 +376,10 @@ mod tests {
                 "SELECT \"id of a\" AS \"id\", \"id of b\" AS \"id\u{1}1\" FROM (a FULL JOIN b USING(id)) AS \
                  \"join that merges columns\" (\"id of a\", \"id of b\")",
             ),
-            ("SELECT a.*, b.x FROM a JOIN b USING (id)", "SELECT a.*, b.x FROM a JOIN b USING(id)"),
+            (
+                "SELECT a.*, b.x + b.y FROM a JOIN b USING (id)",
+                "SELECT a.*, b.x + b.y FROM a JOIN b USING(id)",
+            ),
             ("SELECT a.id FROM a JOIN b ON a.id = b.id", "SELECT a.id FROM a JOIN b ON a.id = b.id"),
         ] {
             assert_eq!(rewritten(sql).unwrap(), expected);

@@ -18,7 +18,7 @@ use datafusion::{
     common::{
         Column, DFSchema, ExprSchema, ScalarValue,
         config::ConfigOptions,
-        plan_err,
+        not_impl_err, plan_err,
         tree_node::{Transformed, TransformedResult, TreeNode},
     },
     error::Result,
@@ -164,7 +164,7 @@ impl Scope<'_> {
             other => Ok(Transformed::no(other)),
         })?;
         let counted = exact.data.transform_up(|part| match part {
-            Expr::SetComparison(_) => plan_err!("{part} is not supported here; write it in WHERE"),
+            Expr::SetComparison(_) => not_impl_err!("{part} is not supported here; write it in WHERE"),
             Expr::Exists(Exists { subquery, negated }) => {
                 let mut rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
                 if subquery.outer_ref_columns.is_empty() {

@@ -4,7 +4,7 @@
 //! one.
 
 use datafusion::{
-    common::{config::ConfigOptions, plan_err, tree_node::Transformed},
+    common::{config::ConfigOptions, not_impl_err, plan_err, tree_node::Transformed},
     error::Result,
     logical_expr::{Expr, LogicalPlan, expr::WindowFunction},
     optimizer::AnalyzerRule,
@@ -36,7 +36,7 @@ fn check(window: &WindowFunction) -> Result<()> {
     let Some(Expr::Literal(offset, _)) = window.params.args.get(1) else { return Ok(()) };
     match window.fun.name() {
         name @ ("lag" | "lead") if offset.is_null() => {
-            plan_err!("{name}() with an offset of NULL is not supported, expected a number of rows")
+            not_impl_err!("{name}() with an offset of NULL is not supported, expected a number of rows")
         }
         "nth_value" if matches!(offset, ScalarValue::Int64(Some(row)) if *row <= 0) || offset.is_null() => {
             plan_err!("nth_value() of row {offset}, expected one from 1 on")

@@ -25,7 +25,7 @@ use crate::{
     },
     error::EngineError,
     limits::{CONFLICT_ATTEMPTS_MAX, HOLD_ATTEMPTS_MAX, QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
-    parsing::{copied, parse},
+    parsing::{parse, with_stack_for},
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
@@ -254,9 +254,9 @@ impl Engine {
         started: Instant,
     ) -> Result<QueryOutcome, EngineError> {
         for _ in 1..QUERY_ATTEMPTS_MAX {
-            let seen = self.seen(session).await?;
+            let seen = self.seen_by_query(session, &statement).await?;
             let (view, is_fixed) = (Arc::clone(&seen.view), seen.is_fixed);
-            match self.collect(copied(&statement), started, seen).await {
+            match self.collect(with_stack_for(&statement, Statement::clone), started, seen).await {
                 Err(error) if error.may_be_of_another_time() && self.has_moved(&view).await => {
                     tracing::info!(%error, "a table was sealed or loaded anew while it was scanned");
                     if is_fixed {
@@ -266,8 +266,17 @@ impl Engine {
                 done => return done,
             }
         }
-        let seen = self.seen(session).await?;
+        let seen = self.seen_by_query(session, &statement).await?;
         self.collect(statement, started, seen).await
+    }
+
+    /// What a query sees. Nodes are asked for changes only if it refers to a table.
+    async fn seen_by_query(&self, session: &mut SqlSession, query: &Statement) -> Result<Seen, EngineError> {
+        let tables = with_stack_for(query, |query| self.state.resolve_table_references(query));
+        if !session.is_open() && tables.is_ok_and(|tables| tables.is_empty()) {
+            return Ok(Seen::of(self.tables.view()));
+        }
+        self.seen(session).await
     }
 
     /// Whether a table is another one by now.

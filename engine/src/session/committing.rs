@@ -15,6 +15,7 @@ use crate::{
     changes::Transaction,
     error::EngineError,
     limits::{CONFLICT_PAUSE_MAX, SEALED_ATTEMPTS_MAX, SUCCESSOR_POLL_TIME, UNHEARD_CLOSING_WAIT},
+    parsing::with_stack_for,
 };
 use datafusion::sql::parser::Statement;
 use rackscan_format::ids::TableId;
@@ -104,7 +105,9 @@ impl Engine {
 
     /// Why a query of a transaction cannot be answered any more over the tables that it sees.
     pub(super) fn why_not(&self, statement: &Statement, seen: &View) -> EngineError {
-        let references = self.state.resolve_table_references(statement).unwrap_or_default();
+        let references =
+            with_stack_for(statement, |statement| self.state.resolve_table_references(statement))
+                .unwrap_or_default();
         let ids = references.iter().filter_map(|reference| {
             let name = reference.table();
             let known = seen.get(name).filter(|known| !matches!(known, Known::View(_)))?;

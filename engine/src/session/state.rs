@@ -12,9 +12,9 @@ use crate::{
     memory::MeteredWindows,
     rules::{
         CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTypes, DecimalDivision,
-        Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule, MergedColumns,
-        PartialAggregateRule, Planner, RoundedCasts, ScalarSubqueries, SetOperation, Texts, TotalOrderRule,
-        WindowOffsets,
+        Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule, LiteralLimits,
+        MergedColumns, PartialAggregateRule, Planner, RoundedCasts, ScalarSubqueries, SetOperation,
+        TextOperands, Texts, TotalOrderRule, WindowOffsets,
     },
 };
 use datafusion::{
@@ -46,6 +46,8 @@ pub(crate) fn session_state(
     let sql = &mut config.options_mut().sql_parser;
     // `0.06 + 0.01` must be 0.07, or Q6 misses every row with that discount.
     sql.parse_float_as_decimal = true;
+    // A LIMIT outside takes the first rows of a subquery with ORDER BY in FROM.
+    sql.enable_subquery_sort_elimination = false;
     // DataFusion 55.2 narrows by MIN and MAX of columns also where another aggregate of the same list is about an expression.
     config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     // Keys come from taps (`narrowing`); lists of them in DataFusion's own filters would be made for nobody.
@@ -76,6 +78,7 @@ pub(crate) fn session_state(
 /// Functions that cannot be registered.
 pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, EngineError> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(LiteralLimits),
         Arc::new(Decorrelate::default()),
         Arc::new(ScalarSubqueries::default()),
         Arc::new(InSubqueries),
@@ -104,6 +107,7 @@ pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, Engine
     for function in aggregates() {
         state.register_udaf(function).map_err(EngineError::from_datafusion)?;
     }
+    state.register_expr_planner(Arc::new(TextOperands)).map_err(EngineError::from_datafusion)?;
     state.register_expr_planner(Arc::new(DecimalDivision)).map_err(EngineError::from_datafusion)?;
     Ok(state)
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     changes::ChangeStatement, deriving::DerivationStatement, error::EngineError, explain::ExplainMode,
-    parsing::copied,
+    parsing::with_stack_for,
 };
 use datafusion::{
     logical_expr::ExplainFormat,
@@ -38,7 +38,7 @@ pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
         Statement::Explain(explain) => {
             let mode = if explain.options.analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
             let format = explain.options.format.clone().unwrap_or(ExplainFormat::Indent);
-            match classify(copied(&explain.statement))? {
+            match classify(with_stack_for(&explain.statement, Statement::clone))? {
                 Parsed::Query(statement) => return Ok(Parsed::Explain(statement, mode, format)),
                 Parsed::Explain(statement, inner, _) => {
                     return Ok(Parsed::Explain(statement, mode.max(inner), format));

@@ -12,7 +12,7 @@ use std::{
 
 use datafusion::{
     common::{
-        Column, JoinType, NullEquality, plan_err,
+        Column, JoinType, NullEquality, not_impl_err,
         tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
     },
     error::Result,
@@ -142,7 +142,7 @@ impl<'n> Domain<'n> {
     fn is_among(&self, used: &OuterColumns) -> Result<bool> {
         let is_known = |column: &&Column| self.columns.contains(column);
         match used.nested.iter().find(is_known) {
-            Some(column) => plan_err!(
+            Some(column) => not_impl_err!(
                 "column {column} from outside is not supported in a subquery within LIMIT, DISTINCT ON or \
                  the ON of LATERAL"
             ),
@@ -272,7 +272,7 @@ pub(super) fn refuse_many(plan: &LogicalPlan) -> Result<()> {
         Ok(if is_enough { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if operators > DOMAIN_OPERATORS_MAX {
-        return plan_err!(
+        return not_impl_err!(
             "correlated subqueries that become more than {DOMAIN_OPERATORS_MAX} operators; join with them \
              instead"
         );
@@ -290,7 +290,7 @@ pub(super) fn refuse_volatile(subquery: &LogicalPlan) -> Result<()> {
         })
     })?;
     if is_volatile {
-        return plan_err!(
+        return not_impl_err!(
             "a correlated subquery with a function that has another value at each call is not supported"
         );
     }

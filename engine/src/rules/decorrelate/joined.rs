@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::{
     common::{
-        Column, JoinType, plan_err,
+        Column, JoinType, not_impl_err, plan_err,
         tree_node::{Transformed, TransformedResult, TreeNode},
     },
     error::Result,
@@ -79,7 +79,7 @@ impl Joins<'_> {
                 SetQuantifier::Any => self.any(*expr, op, &subquery.subquery, outside),
                 SetQuantifier::All => match op.negate() {
                     Some(op) => Ok(not(self.any(*expr, op, &subquery.subquery, outside)?)),
-                    None => plan_err!("{op} ALL (subquery) is not supported"),
+                    None => not_impl_err!("{op} ALL (subquery) is not supported"),
                 },
             },
             other => plan_err!("{other} is no subquery"),
@@ -151,7 +151,7 @@ impl Joins<'_> {
     /// `value op ANY (subquery)`: true if it is so for one row; else NULL if it is NULL for one.
     fn any(&self, value: Expr, op: Operator, subquery: &LogicalPlan, outside: &mut Outside) -> Result<Expr> {
         if value.is_volatile() {
-            return plan_err!(
+            return not_impl_err!(
                 "{value} is another value at each call, and cannot be compared with a subquery here"
             );
         }

@@ -23,13 +23,13 @@ mod outer;
 mod push;
 mod supported;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use datafusion::{
     common::{
         Column, JoinType,
         config::ConfigOptions,
-        plan_err,
+        not_impl_err, plan_err,
         tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
     },
     error::Result,
@@ -47,7 +47,7 @@ use self::{
     domain::{JoinOf, Names, join_by_domain, refuse_many, repeatable},
     joined::{Joins, Outside, has_order, rows_that_exist},
     outer::{OuterColumns, is_lateral, subquery_of},
-    push::with_domain,
+    push::{as_in_window, with_domain},
     supported::{Position, has_subquery, is_supported, is_supported_lateral},
 };
 use super::in_subquery::as_in;
@@ -73,7 +73,7 @@ impl AnalyzerRule for Decorrelate {
         let plan = plan.transform_up_with_subqueries(|plan| statement.rewrite(plan)).data()?;
         match OuterColumns::of(&plan)?.own.first() {
             None => Ok(plan),
-            Some(column) => plan_err!(
+            Some(column) => not_impl_err!(
                 "column {column} is used where it is not known, or by a subquery within LATERAL alone, which \
                  is not supported; select it in the LATERAL query, too"
             ),
@@ -103,6 +103,7 @@ impl Statement<'_> {
             LogicalPlan::Join(join) if is_lateral(&join)? => self.lateral(join),
             LogicalPlan::Join(join) => self.conditions(join),
             LogicalPlan::Filter(filter) => self.filter(filter),
+            LogicalPlan::Sort(sort) => self.sort(sort),
             other => self.single_input(other),
         }
     }
@@ -179,19 +180,46 @@ impl Statement<'_> {
         Ok(Transformed::yes(plan))
     }
 
+    /// Keys with subqueries about columns that are not selected: the rows are sorted before.
+    fn sort(&self, mut sort: Sort) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Projection(projection) = sort.input.as_ref() else {
+            return self.single_input(LogicalPlan::Sort(sort));
+        };
+        let mut is_before = false;
+        for key in &sort.expr {
+            is_before |= uses_unselected(&key.expr, projection)?;
+        }
+        if !is_before {
+            return self.single_input(LogicalPlan::Sort(sort));
+        }
+        let projection = projection.clone();
+        let selected: HashMap<_, _> =
+            projection.schema.columns().into_iter().zip(projection.expr.iter().cloned()).collect();
+        for key in &mut sort.expr {
+            let as_computed = key.expr.clone().transform_up(|part| match part {
+                Expr::Column(column) => Ok(match selected.get(&column) {
+                    Some(value) => Transformed::yes(value.clone().unalias()),
+                    None => Transformed::no(Expr::Column(column)),
+                }),
+                other => Ok(Transformed::no(other)),
+            });
+            key.expr = as_computed.data()?;
+            if key.expr.is_volatile() {
+                return not_impl_err!("ORDER BY {} and a subquery is not supported", key.expr);
+            }
+        }
+        sort.input = Arc::clone(&projection.input);
+        let sorted = self.single_input(LogicalPlan::Sort(sort))?.data;
+        let plan = Projection::try_new(projection.expr, Arc::new(sorted))?;
+        Ok(Transformed::yes(LogicalPlan::Projection(plan)))
+    }
+
     fn window(&self, window: Window, mut outside: Outside) -> Result<LogicalPlan> {
         let replaced =
             |expression: Expr| self.joins.replaced(expression.unalias(), Position::Other, &mut outside);
-        let expressions: Vec<_> = window.window_expr.into_iter().map(replaced).collect::<Result<_>>()?;
-        let computed = Window::try_new(expressions.clone(), Arc::new(outside.joined))?;
-        let names = window.schema.columns();
-        let (kept, renamed) = names.split_at(names.len() - expressions.len());
-        let found = computed.schema.columns();
-        let found = &found[found.len() - expressions.len()..];
-        let mut selected: Vec<_> = kept.iter().cloned().map(Expr::Column).collect();
-        selected.extend(found.iter().zip(renamed).map(|(column, name)| {
-            Expr::Column(column.clone()).alias_qualified(name.relation.clone(), name.name.clone())
-        }));
+        let expressions: Vec<_> = window.window_expr.iter().cloned().map(replaced).collect::<Result<_>>()?;
+        let computed = Window::try_new(expressions, Arc::new(outside.joined))?;
+        let selected = as_in_window(&window, &computed);
         Ok(LogicalPlan::Projection(Projection::try_new(selected, Arc::new(LogicalPlan::Window(computed)))?))
     }
 
@@ -229,7 +257,7 @@ impl Statement<'_> {
                 (_, true) => 1,
                 (true, false) => 0,
                 (false, false) => {
-                    return plan_err!(
+                    return not_impl_err!(
                         "a subquery about both sides in the condition of an outer join is not supported"
                     );
                 }
@@ -268,10 +296,10 @@ impl Statement<'_> {
             return Ok(Transformed::no(LogicalPlan::Join(join)));
         }
         if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
-            return plan_err!("LATERAL on the right side of a {} JOIN is not supported", join.join_type);
+            return not_impl_err!("LATERAL on the right side of a {} JOIN is not supported", join.join_type);
         }
         if join.filter.as_ref().is_some_and(has_subquery) {
-            return plan_err!("a subquery in the ON of LATERAL is not supported; write it in WHERE");
+            return not_impl_err!("a subquery in the ON of LATERAL is not supported; write it in WHERE");
         }
         let columns = join.schema.columns();
         let left = repeatable(Arc::unwrap_or_clone(join.left), self.names)?;
@@ -312,6 +340,16 @@ fn refreshed(part: Expr) -> Result<Transformed<Expr>> {
     }))
 }
 
+/// Whether a subquery in it is about a column that a select list leaves out.
+fn uses_unselected(expression: &Expr, list: &Projection) -> Result<bool> {
+    expression.exists(|part| {
+        let Some(subquery) = subquery_of(part) else { return Ok(false) };
+        let used = OuterColumns::of(&subquery.subquery)?.all();
+        let is_left_out = |column| !list.schema.has_column(column) && list.input.schema().has_column(column);
+        Ok(used.iter().any(is_left_out))
+    })
+}
+
 fn has_unsupported(expression: &Expr, position: Position, rows: &LogicalPlan) -> Result<bool> {
     expression.exists(|part| Ok(!is_supported(part, position, rows.schema())?))
 }
@@ -320,7 +358,7 @@ fn has_unsupported(expression: &Expr, position: Position, rows: &LogicalPlan) ->
 fn refuse_outer_aggregates(plan: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Aggregate(aggregate) = plan else { return Ok(()) };
     match aggregate.aggr_expr.iter().find(|of| of.contains_outer() && !of.any_column_refs()) {
-        Some(of) => plan_err!("{of} in a subquery, of columns from outside alone, is not supported"),
+        Some(of) => not_impl_err!("{of} in a subquery, of columns from outside alone, is not supported"),
         None => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::{
     common::{
-        Column, DFSchema, plan_err,
+        Column, DFSchema, not_impl_err,
         tree_node::{TreeNode, TreeNodeRecursion},
     },
     error::Result,
@@ -129,7 +129,7 @@ pub(super) fn is_lateral(join: &Join) -> Result<bool> {
     let beyond = OuterColumns::of_right(join)?;
     let uses_left = all.own.iter().any(|column| is_left(&column) && !beyond.own.contains(column));
     match beyond.own.iter().find(is_left) {
-        Some(column) if uses_left => plan_err!(
+        Some(column) if uses_left => not_impl_err!(
             "column {column} is of two tables here, of which LATERAL uses one; give them other names"
         ),
         _ => Ok(uses_left),

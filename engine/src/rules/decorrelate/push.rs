@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::{
-    common::{Column, JoinType, plan_err},
+    common::{Column, JoinType, not_impl_err, plan_err},
     error::Result,
     functions::expr_fn::coalesce,
     functions_window::expr_fn::row_number,
@@ -89,7 +89,7 @@ pub(super) fn with_domain(plan: &LogicalPlan, domain: &Domain<'_>) -> Result<Wit
 }
 
 fn refused(plan: &LogicalPlan) -> Result<WithDomain> {
-    plan_err!(
+    not_impl_err!(
         "a column from outside in {} is not supported; join with it instead",
         plan.display().to_string().split(':').next().unwrap_or_default()
     )
@@ -240,7 +240,7 @@ fn of_groups(aggregate: &Aggregate, domain: &Domain<'_>) -> Result<WithDomain> {
             let replaced = |expression: &Expr| domain.replaced(expression.clone(), &input.columns);
             let sets = sets_of(sets).into_iter().map(|set| {
                 if set.is_empty() {
-                    return plan_err!(
+                    return not_impl_err!(
                         "a correlated subquery over ROLLUP, CUBE or GROUPING SETS (()) is not supported; \
                          join with it instead"
                     );
@@ -280,19 +280,22 @@ fn of_window(window: &Window, domain: &Domain<'_>) -> Result<WithDomain> {
     };
     let expressions = window.window_expr.iter().map(within).collect::<Result<Vec<_>>>()?;
     let computed = Window::try_new(expressions, Arc::new(input.plan))?;
-    let count = window.window_expr.len();
-    let names = window.schema.columns();
-    let (kept, renamed) = names.split_at(names.len() - count);
-    let of_window = computed.schema.columns();
-    let of_window = &of_window[of_window.len() - count..];
-    let mut selected: Vec<_> = columns_of(kept).collect();
-    selected.extend(of_window.iter().zip(renamed).map(|(column, name)| {
-        Expr::Column(column.clone()).alias_qualified(name.relation.clone(), name.name.clone())
-    }));
+    let mut selected = as_in_window(window, &computed);
     selected.extend(columns_of(&input.columns));
     let plan =
         LogicalPlan::Projection(Projection::try_new(selected, Arc::new(LogicalPlan::Window(computed)))?);
     Ok(WithDomain { plan, columns: input.columns })
+}
+
+/// The columns of a window, of one that has other expressions for them.
+pub(super) fn as_in_window(window: &Window, computed: &Window) -> Vec<Expr> {
+    let count = window.window_expr.len();
+    let (wanted, found) = (window.schema.columns(), computed.schema.columns());
+    let (kept, renamed) = wanted.split_at(wanted.len() - count);
+    let values = found[found.len() - count..].iter().zip(renamed).map(|(column, name)| {
+        Expr::Column(column.clone()).alias_qualified(name.relation.clone(), name.name.clone())
+    });
+    columns_of(kept).chain(values).collect()
 }
 
 fn sort_keys(keys: &[SortExpr], domain: &Domain<'_>, columns: &[Column]) -> Result<Vec<SortExpr>> {
@@ -315,7 +318,7 @@ fn limited(limit: &Limit, domain: &Domain<'_>, number: &str) -> Result<WithDomai
     let (SkipType::Literal(skip), FetchType::Literal(fetch)) =
         (limit.get_skip_type()?, limit.get_fetch_type()?)
     else {
-        return plan_err!("LIMIT and OFFSET of a correlated subquery have to be numbers");
+        return not_impl_err!("LIMIT and OFFSET of a correlated subquery have to be numbers");
     };
     let numbered = numbered(&limit.input, domain, number)?;
     let (skip, fetch) = (of_count(skip)?, fetch.map(of_count).transpose()?);
@@ -363,8 +366,16 @@ fn numbered(plan: &LogicalPlan, domain: &Domain<'_>, number: &str) -> Result<Wit
             let key = Expr::Column(Column::new_unqualified(inner)).sort(true, false);
             number_rows(input, vec![key], number)
         }
+        LogicalPlan::Filter(filter) if is_sorted(&filter.input) => {
+            let before = domain.names().next("row");
+            let input = numbered(&filter.input, domain, &before)?;
+            let predicate = domain.replaced(filter.predicate.clone(), &input.columns)?;
+            let plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input.plan))?);
+            let key = Expr::Column(Column::new_unqualified(before)).sort(true, false);
+            number_rows(WithDomain { plan, columns: input.columns }, vec![key], number)
+        }
         LogicalPlan::Distinct(Distinct::On(_)) => {
-            plan_err!("LIMIT over DISTINCT ON in a correlated subquery is not supported")
+            not_impl_err!("LIMIT over DISTINCT ON in a correlated subquery is not supported")
         }
         other => number_rows(with_domain(other, domain)?, Vec::new(), number),
     }
@@ -376,6 +387,7 @@ fn is_sorted(plan: &LogicalPlan) -> bool {
         LogicalPlan::Sort(_) | LogicalPlan::Limit(_) | LogicalPlan::Distinct(Distinct::On(_)) => true,
         LogicalPlan::Projection(projection) => is_sorted(&projection.input),
         LogicalPlan::SubqueryAlias(alias) => is_sorted(&alias.input),
+        LogicalPlan::Filter(filter) => is_sorted(&filter.input),
         _ => false,
     }
 }
