@@ -66,6 +66,11 @@ impl Budget {
         Self { operators: bytes - answers - partition_pages * threads, partition_pages, answers }
     }
 
+    /// What a load may hold, instead of queries.
+    pub(crate) fn for_loads(self) -> usize {
+        self.operators
+    }
+
     /// The engine's options with this memory.
     pub(crate) fn options(self, global: &Global, file: &ClusterFile) -> Result<EngineOptions, Failure> {
         let folder = match &global.queries.spill_folder {

@@ -40,6 +40,7 @@ pub(crate) struct Session {
     nodes: Nodes,
     file: ClusterFile,
     data: PathBuf,
+    load_bytes: usize,
 }
 
 /// The nodes that were started for this command, if any, and the lock that commands on one data folder share.
@@ -92,7 +93,8 @@ impl Session {
     fn over(global: &Global, file: ClusterFile, nodes: Nodes, away_max: u8) -> Result<Self, Failure> {
         let runtime = runtime(global)?;
         let engine = runtime.block_on(engine(global, &file, away_max))?;
-        Ok(Self { engine, runtime, nodes, file, data: global.data.clone() })
+        let load_bytes = Budget::of(global, &file, threads(global))?.for_loads();
+        Ok(Self { engine, runtime, nodes, file, data: global.data.clone(), load_bytes })
     }
 
     /// Connects anew and lets another engine take the place of the session's.
@@ -136,6 +138,11 @@ impl Session {
     /// The data folder, which exists.
     pub(crate) fn data(&self) -> &Path {
         &self.data
+    }
+
+    /// Memory that a load may take.
+    pub(crate) fn load_bytes(&self) -> usize {
+        self.load_bytes
     }
 
     /// Where the measured constants of the price model are kept.

@@ -32,7 +32,7 @@ use crate::{
     LoadError, LoadOptions,
     deal::deal,
     encode::{EncodedSegment, encode},
-    limits::{MERGE_RUNS_MAX, SEGMENT_TEXT_BYTES_MAX, SPILLED_RUNS_MAX},
+    limits::{MERGE_RUNS_MAX, SPILLED_RUNS_MAX},
     segment::SegmentRows,
     sort::{SortPlan, Sorter},
     stored::StoredRows,
@@ -62,10 +62,12 @@ pub(crate) fn cut(
     options: &LoadOptions,
     out: Sender<Made>,
 ) -> Result<(), LoadError> {
+    let segment_bytes = options.segment_bytes(definition.nodes.len());
     let cutter = Cutter {
         definition,
         pieces: Mutex::new(pieces),
-        partitions: definition.nodes.iter().map(|_| partition(definition, options)).collect(),
+        partitions: definition.nodes.iter().map(|_| partition(definition, options, segment_bytes)).collect(),
+        segment_bytes,
         segments: AtomicU64::new(0),
         out,
         stopped: AtomicBool::new(false),
@@ -75,9 +77,9 @@ pub(crate) fn cut(
     cutter.on_threads(options.threads, |cutter, writer| cutter.finish_nodes(&next_node, writer))
 }
 
-fn partition(definition: &TableDefinition, options: &LoadOptions) -> Mutex<Partition> {
+fn partition(definition: &TableDefinition, options: &LoadOptions, segment_bytes: usize) -> Mutex<Partition> {
     let Some(column) = definition.sorted_by else {
-        return Mutex::new(Partition::Unsorted(new_segment(definition)));
+        return Mutex::new(Partition::Unsorted(new_segment(definition, segment_bytes)));
     };
     let nodes = definition.nodes.len().max(1);
     let sorter = Sorter::new(SortPlan {
@@ -90,8 +92,8 @@ fn partition(definition: &TableDefinition, options: &LoadOptions) -> Mutex<Parti
     Mutex::new(Partition::Sorted(sorter))
 }
 
-fn new_segment(definition: &TableDefinition) -> SegmentRows {
-    SegmentRows::new(&definition.columns, definition.segment_rows as usize, SEGMENT_TEXT_BYTES_MAX)
+fn new_segment(definition: &TableDefinition, bytes_max: usize) -> SegmentRows {
+    SegmentRows::new(&definition.columns, definition.segment_rows as usize, bytes_max)
 }
 
 /// The rows of one node that are not yet in a segment.
@@ -105,6 +107,8 @@ struct Cutter<'d> {
     pieces: Mutex<Pieces>,
     /// In the order of the definition's nodes.
     partitions: Vec<Mutex<Partition>>,
+    /// Bytes of the rows of a segment.
+    segment_bytes: usize,
     /// Segments begun.
     segments: AtomicU64,
     out: Sender<Made>,
@@ -135,6 +139,10 @@ impl Cutter<'_> {
             }
             worked
         })
+    }
+
+    fn new_segment(&self) -> SegmentRows {
+        new_segment(self.definition, self.segment_bytes)
     }
 
     fn stop(&self) {
@@ -183,7 +191,7 @@ impl Cutter<'_> {
                         continue;
                     }
                     // Numbered under the lock, so that a node's segments have the order of its rows.
-                    (self.next_segment()?, std::mem::replace(segment, new_segment(self.definition)))
+                    (self.next_segment()?, std::mem::replace(segment, self.new_segment()))
                 }
             };
             self.encode(position, full, writer)?;
@@ -195,7 +203,7 @@ impl Cutter<'_> {
         while !self.is_stopped() {
             let position = next_node.fetch_add(1, Ordering::Relaxed);
             let Some(partition) = self.partitions.get(position) else { break };
-            let left = Partition::Unsorted(new_segment(self.definition));
+            let left = Partition::Unsorted(self.new_segment());
             match std::mem::replace(&mut *lock(partition), left) {
                 Partition::Unsorted(segment) => self.finish_segment(position, segment, writer)?,
                 Partition::Sorted(sorter) => self.finish_sorted(position, sorter, writer)?,
@@ -210,7 +218,7 @@ impl Cutter<'_> {
         sorter: Sorter,
         writer: &mut ChunkWriter,
     ) -> Result<(), LoadError> {
-        let mut segment = new_segment(self.definition);
+        let mut segment = self.new_segment();
         for rows in sorter.finish()? {
             let rows = rows?;
             let chosen: Vec<u32> = (0..u32::try_from(rows.rows).unwrap_or(u32::MAX)).collect();
@@ -218,7 +226,7 @@ impl Cutter<'_> {
             while !chosen.is_empty() {
                 chosen = &chosen[segment.append(&rows, chosen)..];
                 if segment.is_full() {
-                    let full = std::mem::replace(&mut segment, new_segment(self.definition));
+                    let full = std::mem::replace(&mut segment, self.new_segment());
                     self.finish_segment(position, full, writer)?;
                 }
             }

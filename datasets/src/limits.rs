@@ -10,8 +10,8 @@ pub const THREADS_MAX: usize = 256;
 /// Rows of a piece: what a thread makes, deals and hands on at a time. Small, so that rows that are neighbours in the source
 /// stay neighbours in a segment although several threads deal them.
 pub const PIECE_ROWS: usize = 16 * 1024;
-/// Bytes of text of a piece of a CSV file, all columns together; a row may go beyond.
-pub const CSV_PIECE_BYTES: usize = 32 << 20;
+/// Bytes of a piece as it is in its file, all columns together; a row may go beyond.
+pub const PIECE_BYTES: usize = 8 << 20;
 /// Bytes of a row of a CSV file, as text: what is held while a quote is not closed.
 pub const CSV_RECORD_BYTES_MAX: usize = 16 << 20;
 /// Bytes read from a file at a time.
@@ -26,12 +26,18 @@ pub const SHOWN_CHARACTERS_MAX: usize = 200;
 pub const APPENDS_MAX: usize = 8;
 /// Encoded segments and reports of progress that wait for the task that awaits the load.
 pub const MADE_QUEUE_MAX: usize = 4;
-/// Bytes of text of a segment that is still filling, all columns together; a segment with more is closed early.
-pub const SEGMENT_TEXT_BYTES_MAX: usize = 256 << 20;
+/// Memory of a load unless it asks for another amount.
+pub const MEMORY_BYTES_DEFAULT: usize = 1 << 30;
+/// Bytes of the rows of a segment, decoded, all columns together; a segment with more is closed early.
+pub const SEGMENT_BYTES_MAX: usize = 64 << 20;
+/// The same where a load has little memory.
+pub const SEGMENT_BYTES_MIN: usize = 1 << 20;
 /// Bytes of one text: it must fit a page.
 pub const TEXT_BYTES_MAX: usize = PAGE_BYTES_MAX as usize - 4096;
 /// Memory for sorting unless the load asks for another amount.
 pub const SORT_MEMORY_BYTES_DEFAULT: usize = 256 << 20;
+/// The part of a load's memory that sorting takes at most.
+pub const SORT_MEMORY_PART: usize = 4;
 /// Rows of a batch that is spilled or merged.
 pub const MERGE_ROWS: usize = 4096;
 /// Sorted runs merged at once: each holds one batch in memory and perhaps an open file.
@@ -46,12 +52,14 @@ pub const TPCH_SCALE_MAX: f64 = 100_000.0;
 pub const REFRESH_STREAMS_MAX: u32 = 999;
 
 // Text offsets of a segment are 32 bits, also when the last text makes it full.
-const _: () = assert!(SEGMENT_TEXT_BYTES_MAX + TEXT_BYTES_MAX <= u32::MAX as usize);
-const _: () = assert!(TEXT_BYTES_MAX < SEGMENT_TEXT_BYTES_MAX);
+const _: () = assert!(SEGMENT_BYTES_MAX + TEXT_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(TEXT_BYTES_MAX < SEGMENT_BYTES_MAX && SEGMENT_BYTES_MIN <= SEGMENT_BYTES_MAX);
 // Text offsets of a piece are 32 bits, and signed; the fields of a row have at most its bytes.
-const _: () = assert!(CSV_PIECE_BYTES + CSV_RECORD_BYTES_MAX <= i32::MAX as usize);
+const _: () = assert!(PIECE_BYTES + CSV_RECORD_BYTES_MAX <= i32::MAX as usize);
 // A field that no page holds is told as one, not as a row that is too long.
 const _: () = assert!(CSV_RECORD_BYTES_MAX > TEXT_BYTES_MAX);
+// Clients have room for the pages of a segment, also if these are larger than its rows.
+const _: () = assert!(2 * SEGMENT_BYTES_MAX <= rackscan_client::limits::MEMORY_BYTES_DEFAULT);
 // Row numbers of a piece and of a segment are 32 bits.
 const _: () = assert!(PIECE_ROWS < SEGMENT_ROWS_MAX as usize);
 // Every node may have two runs, which is what a merge needs.

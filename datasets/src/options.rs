@@ -9,20 +9,23 @@ use rackscan_format::{
 
 use crate::{
     LoadError,
-    limits::{SORT_MEMORY_BYTES_DEFAULT, THREADS_MAX},
+    limits::{
+        APPENDS_MAX, MADE_QUEUE_MAX, MEMORY_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+        SORT_MEMORY_BYTES_DEFAULT, SORT_MEMORY_PART, THREADS_MAX,
+    },
 };
 
 /// How tables are cut and how much of the machine a load uses.
 ///
-/// A load of one table holds in memory, whatever the table's size
-/// - `nodes x segment_rows` rows that wait for their segment to fill, decoded (8 bytes per number, texts as they are; TPC-H's
-///   lineitem: about 160 bytes per row, so 80 MiB with four nodes and the default segment),
-/// - per thread a piece of 16,384 rows as it was read, a full segment that is being encoded, and its pages,
-/// - 12 encoded segments on their way (lineitem: 4 MiB each), and the client's own memory for transfers,
-/// - while a table is sorted `sort_memory_bytes` instead of the first.
+/// A load holds in memory, whatever the size of the table
+/// - for each node the rows that wait for their segment to fill, decoded (8 bytes for a number, texts
+///   as they are; about 160 bytes for a row of TPC-H's lineitem),
+/// - for each thread a piece as it was read, a full segment that is being encoded, and its pages,
+/// - 12 encoded segments on their way, and the client's own memory for transfers,
+/// - `sort_memory_bytes` instead of the first while a table is sorted.
 ///
-/// Measured for TPC-H at scale 4 with four nodes, two threads and no sorting: 0.5 GB more than before the load, the allocator's
-/// own share included; its generator keeps 0.3 GB of text besides.
+/// A segment is closed early where these would be more than `memory_bytes` together. The generator of
+/// TPC-H keeps 0.3 GB of text besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
     /// Target bytes of a page, a multiple of 4 KiB.
@@ -31,6 +34,8 @@ pub struct LoadOptions {
     pub segment_rows: u32,
     /// Threads that make, deal and encode rows.
     pub threads: usize,
+    /// Rows and pages held in memory, in bytes, for all nodes and threads together.
+    pub memory_bytes: usize,
     /// Rows held in memory while a table is sorted, in bytes, for all nodes together; more are spilled.
     pub sort_memory_bytes: usize,
     /// What gives back the part of a lost node; `None` if nothing does.
@@ -45,6 +50,7 @@ impl Default for LoadOptions {
             page_size: PAGE_SIZE_DEFAULT,
             segment_rows: SEGMENT_ROWS_DEFAULT,
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX),
+            memory_bytes: MEMORY_BYTES_DEFAULT,
             sort_memory_bytes: SORT_MEMORY_BYTES_DEFAULT,
             protection: None,
             spill_folder: std::env::temp_dir(),
@@ -53,6 +59,21 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
+    /// Those of a load that may hold so many bytes.
+    #[must_use]
+    pub fn with_memory(bytes: usize) -> Self {
+        let sort_memory_bytes = SORT_MEMORY_BYTES_DEFAULT.min(bytes / SORT_MEMORY_PART);
+        Self { memory_bytes: bytes, sort_memory_bytes, ..Self::default() }
+    }
+
+    /// Bytes of the rows of a segment, decoded, in a load into `nodes` nodes.
+    pub(crate) fn segment_bytes(&self, nodes: usize) -> usize {
+        // Rows take up to twice their bytes while their segment fills; those that a thread encodes
+        // have their pages beside them.
+        let segments = 2 * nodes + 3 * self.threads + MADE_QUEUE_MAX + APPENDS_MAX;
+        (self.memory_bytes / segments).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+    }
+
     /// Checks what the table's definition does not.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         if (1..=THREADS_MAX).contains(&self.threads) {

@@ -25,7 +25,7 @@ use crate::{
     LoadError, LoadOptions, LoadSummary, OnProgress, TableSpec,
     contained::contained,
     cut::Piece,
-    limits::PIECE_ROWS,
+    limits::{PIECE_BYTES, PIECE_ROWS},
     load::{NewTable, store},
     stored::Conversion,
 };
@@ -91,7 +91,8 @@ impl ParquetFile {
         let conversion = Conversion::of(table, fields.iter().map(AsRef::as_ref))?;
         let rows = builder.metadata().file_metadata().num_rows();
         let rows = u64::try_from(rows).map_err(|_| malformed(path, &format!("it has {rows} rows")))?;
-        let reader = read(path, || builder.with_batch_size(PIECE_ROWS).build())?;
+        let batch_rows = batch_rows(builder.metadata());
+        let reader = read(path, || builder.with_batch_size(batch_rows).build())?;
         let place = Arc::new((table.to_owned(), path.to_owned()));
         let pieces =
             ParquetPieces { place, conversion, reader, rows: 0, rows_total: rows, has_failed: false };
@@ -129,7 +130,7 @@ impl Iterator for ParquetPieces {
 
 fn reader(file: File) -> Result<ParquetRecordBatchReaderBuilder<File>, ParquetError> {
     let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
-    let schema = with_microseconds(metadata.schema(), metadata.metadata());
+    let schema = as_read(metadata.schema(), metadata.metadata());
     let metadata = ArrowReaderMetadata::try_new(
         Arc::clone(metadata.metadata()),
         ArrowReaderOptions::new().with_schema(schema),
@@ -137,8 +138,17 @@ fn reader(file: File) -> Result<ParquetRecordBatchReaderBuilder<File>, ParquetEr
     Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata))
 }
 
-/// The schema, with microseconds where the file has timestamps of 96 bits.
-fn with_microseconds(schema: &SchemaRef, metadata: &ParquetMetaData) -> SchemaRef {
+/// Rows of a piece, fewer where rows are wide.
+fn batch_rows(metadata: &ParquetMetaData) -> usize {
+    let row_bytes = metadata.row_groups().iter().map(|group| {
+        usize::try_from(group.total_byte_size() / group.num_rows().max(1)).unwrap_or(PIECE_BYTES)
+    });
+    (PIECE_BYTES / row_bytes.max().unwrap_or(0).max(1)).clamp(1, PIECE_ROWS)
+}
+
+/// The schema with microseconds where the file has timestamps of 96 bits, and with views of texts:
+/// rows that share one text do not copy it.
+fn as_read(schema: &SchemaRef, metadata: &ParquetMetaData) -> SchemaRef {
     let leaves = metadata.file_metadata().schema_descr().columns();
     let is_96 = |name: &str| {
         let mut of_name = leaves.iter().filter(|leaf| leaf.path().parts() == [name]);
@@ -148,6 +158,9 @@ fn with_microseconds(schema: &SchemaRef, metadata: &ParquetMetaData) -> SchemaRe
         DataType::Timestamp(_, zone) if is_96(field.name()) => {
             let micros = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
             Arc::new(field.as_ref().clone().with_data_type(micros))
+        }
+        DataType::Utf8 | DataType::LargeUtf8 => {
+            Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View))
         }
         _ => Arc::clone(field),
     };

@@ -1,7 +1,7 @@
 //! How do the rows of one node wait until they fill a segment?
 //!
 //! Invariants
-//! - A segment holds at most `segment_rows` rows and `SEGMENT_TEXT_BYTES_MAX` bytes of text, or one row with more.
+//! - A segment holds at most `rows_max` rows and `bytes_max` bytes, or one row with more.
 //! - Rows keep the order in which they were appended.
 
 use arrow::{
@@ -22,9 +22,9 @@ pub(crate) struct SegmentRows {
     columns: Vec<ColumnRows>,
     rows: usize,
     rows_max: usize,
-    text_bytes_max: usize,
-    /// No text that comes next has room.
-    out_of_text: bool,
+    bytes_max: usize,
+    /// The row that comes next has no room.
+    is_closed: bool,
 }
 
 /// One column of the rows.
@@ -42,8 +42,8 @@ enum Cells {
 }
 
 impl SegmentRows {
-    /// Room for a segment of `rows_max` rows and `text_bytes_max` bytes of text; memory is taken as rows come.
-    pub(crate) fn new(columns: &[ColumnDefinition], rows_max: usize, text_bytes_max: usize) -> Self {
+    /// Room for a segment of `rows_max` rows and `bytes_max` bytes; memory is taken as rows come.
+    pub(crate) fn new(columns: &[ColumnDefinition], rows_max: usize, bytes_max: usize) -> Self {
         let column = |column: &ColumnDefinition| ColumnRows {
             cells: match column.column_type {
                 ColumnType::Float64 => Cells::Floats(Vec::new()),
@@ -53,7 +53,7 @@ impl SegmentRows {
             nulls: NullBufferBuilder::new(rows_max),
         };
         let columns = columns.iter().map(column).collect();
-        Self { columns, rows: 0, rows_max, text_bytes_max, out_of_text: false }
+        Self { columns, rows: 0, rows_max, bytes_max, is_closed: false }
     }
 
     /// Rows so far.
@@ -63,7 +63,7 @@ impl SegmentRows {
 
     /// Whether the next row needs another segment.
     pub(crate) fn is_full(&self) -> bool {
-        self.rows == self.rows_max || self.out_of_text
+        self.rows == self.rows_max || self.is_closed
     }
 
     /// The columns, in the table's order.
@@ -74,15 +74,17 @@ impl SegmentRows {
     /// Appends the first of the `chosen` rows; returns how many had room. The segment is full if they were not all.
     pub(crate) fn append(&mut self, rows: &StoredRows, chosen: &[u32]) -> usize {
         let mut chosen = &chosen[..chosen.len().min(self.rows_max - self.rows)];
-        let held = self.text_bytes();
+        let (held, of_row) = (self.bytes(), self.row_bytes());
         // Nearly always all texts of the piece together have room, and those chosen need not be counted.
-        if held + rows.text_bytes > self.text_bytes_max {
-            let has_room = |chosen: &[u32]| held + chosen_text_bytes(rows, chosen) <= self.text_bytes_max;
+        if held + rows.text_bytes + chosen.len() * of_row > self.bytes_max {
+            let has_room = |chosen: &[u32]| {
+                held + chosen_text_bytes(rows, chosen) + chosen.len() * of_row <= self.bytes_max
+            };
             while chosen.len() > 1 && !has_room(chosen) {
                 chosen = &chosen[..chosen.len() / 2];
             }
-            self.out_of_text = !has_room(chosen);
-            if self.out_of_text && self.rows > 0 {
+            self.is_closed = !has_room(chosen);
+            if self.is_closed && self.rows > 0 {
                 return 0;
             }
         }
@@ -93,10 +95,20 @@ impl SegmentRows {
         chosen.len()
     }
 
-    fn text_bytes(&self) -> usize {
-        let bytes = |column: &ColumnRows| match &column.cells {
+    fn bytes(&self) -> usize {
+        let text_bytes = |column: &ColumnRows| match &column.cells {
             Cells::Text { bytes, .. } => bytes.len(),
             _ => 0,
+        };
+        self.columns.iter().map(text_bytes).sum::<usize>() + self.rows * self.row_bytes()
+    }
+
+    /// Bytes that a row has without its texts.
+    fn row_bytes(&self) -> usize {
+        let bytes = |column: &ColumnRows| match &column.cells {
+            Cells::Integers(_) => size_of::<i64>(),
+            Cells::Floats(_) => size_of::<f64>(),
+            Cells::Text { .. } => size_of::<u32>(),
         };
         self.columns.iter().map(bytes).sum()
     }
@@ -201,7 +213,7 @@ mod tests {
 
     #[test]
     fn chosen_rows_are_appended_in_order_with_their_nulls() {
-        let mut segment = SegmentRows::new(&columns(), 100, 1000);
+        let mut segment = SegmentRows::new(&columns(), 100, 4000);
         assert_eq!(segment.append(&rows(), &[0, 2, 5]), 3);
         assert_eq!(segment.columns()[0].validity(), None);
         assert_eq!(segment.append(&rows(), &[3, 9]), 2);
@@ -218,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_segment_takes_no_more_rows_than_it_has_room_for() {
-        let mut segment = SegmentRows::new(&columns(), 4, 1000);
+        let mut segment = SegmentRows::new(&columns(), 4, 4000);
         assert_eq!(segment.append(&rows(), &[0, 1, 2]), 3);
         assert!(!segment.is_full());
         assert_eq!(segment.append(&rows(), &[4, 5, 6]), 1);
@@ -226,8 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_closed_when_its_texts_have_no_room() {
-        let mut segment = SegmentRows::new(&columns(), 100, 40);
+    fn a_segment_is_closed_when_a_row_has_no_room() {
+        let mut segment = SegmentRows::new(&columns(), 100, 4 * (9 + 24) + 10);
         let chosen: Vec<u32> = vec![0, 1, 2, 4, 5, 6, 7];
         let mut left = &chosen[..];
         while !segment.is_full() {
@@ -237,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_whose_texts_alone_are_too_much_has_a_segment_of_its_own() {
+    fn a_row_that_alone_is_too_much_has_a_segment_of_its_own() {
         let mut segment = SegmentRows::new(&columns(), 100, 5);
         assert_eq!(segment.append(&rows(), &[0, 1]), 1);
         assert!(segment.is_full());

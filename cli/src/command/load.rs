@@ -141,7 +141,7 @@ fn with_bar<E: Into<Failure>>(
         segment_rows: shape.segment_rows,
         protection: shape.parity.unwrap_or(LoadParity::of(nodes)).protection(),
         spill_folder: session.data().to_owned(),
-        ..LoadOptions::default()
+        ..LoadOptions::with_memory(session.load_bytes())
     };
     let derived = derived(session);
     let cluster = session.cluster().with_relays(shape.schedule == ScheduleArgument::Relay);

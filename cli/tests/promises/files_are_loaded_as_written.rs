@@ -2,6 +2,12 @@
 //! read.
 
 use super::support::Data;
+use std::{
+    fmt::Write,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 #[test]
 fn a_csv_file_is_loaded_in_the_dialect_that_the_user_names_or_refused_with_the_line() {
@@ -40,4 +46,47 @@ fn a_csv_file_is_loaded_in_the_dialect_that_the_user_names_or_refused_with_the_l
     data.run_words(&[&load[..], &["--quote", "xy"]].concat(), "")
         .fails(2, &["expected one ASCII character, or none"]);
     data.run_words(&[&load[..], &["--encoding", "klingon"]].concat(), "").fails(2, &["windows-1252"]);
+}
+
+/// Loads a file with little memory; the most memory of its own that the process had, in bytes.
+fn peak_of_load(data: &Data, file: &Path) -> u64 {
+    let mut load = Command::new(env!("CARGO_BIN_EXE_rackscan"));
+    load.arg("--data").arg(data.path().join("data")).args(["--memory", "64MiB", "load", "csv"]).arg(file);
+    load.args(["--table", "wide", "--partition-by", "id"]).stderr(Stdio::null());
+    let mut load = load.spawn().expect("the program starts");
+    let status = format!("/proc/{}/status", load.id());
+    let mut peak = 0;
+    let ended = loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).map_or(Ok(0), str::parse::<u64>);
+        peak = peak.max(kib.expect("a number") << 10);
+        if let Some(ended) = load.try_wait().expect("it is waited for") {
+            break ended;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(ended.success(), "{ended}");
+    peak
+}
+
+#[test]
+fn a_load_of_wide_rows_holds_no_more_than_the_memory_it_was_given() {
+    let data = Data::new("wide-rows");
+    let (tiny, wide) = (data.path().join("tiny.csv"), data.path().join("wide.csv"));
+    std::fs::write(&tiny, "id,text\n1,a\n2,b\n").expect("a file");
+    // Digits that compress little: 128 MiB.
+    let (mut text, mut digits) = (String::from("id,text\n"), 1_u64);
+    for id in 0..32_768 {
+        write!(text, "{id},").expect("a text");
+        for _ in 0..256 {
+            digits = digits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            write!(text, "{digits:016x}").expect("a text");
+        }
+        text.push('\n');
+    }
+    std::fs::write(&wide, &text).expect("a file");
+    let (of_tiny, of_wide) = (peak_of_load(&data, &tiny), peak_of_load(&data, &wide));
+    println!("{} and {} MiB", of_tiny >> 20, of_wide >> 20);
+    assert!(of_wide < of_tiny + (100 << 20), "{of_wide} bytes, {of_tiny} for two rows");
 }

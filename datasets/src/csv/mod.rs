@@ -38,7 +38,7 @@ use rackscan_client::Cluster;
 use crate::{
     CsvFault, LoadError, LoadOptions, LoadSummary, OnProgress, TableSpec,
     cut::Piece,
-    limits::{CSV_PIECE_BYTES, PIECE_ROWS},
+    limits::{PIECE_BYTES, PIECE_ROWS},
     load::{NewTable, store},
     stored::{Conversion, ConversionFault},
 };
@@ -324,7 +324,7 @@ impl Rows {
 
     /// Adds the next rows of the file, as many as a piece has.
     fn read(&mut self, mut texts: TextsBuilder) -> Result<Texts, LoadError> {
-        while texts.lines.len() < PIECE_ROWS && texts.bytes < CSV_PIECE_BYTES {
+        while texts.lines.len() < PIECE_ROWS && texts.bytes < PIECE_BYTES {
             let Some(record) = self.next_record()? else { break };
             let (found, expected) = (self.records.len(), self.names.len());
             let record = record.and_then(|()| {

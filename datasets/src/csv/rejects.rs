@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     CsvFault, LoadError,
-    limits::{CSV_PIECE_BYTES, PIECE_ROWS},
+    limits::{PIECE_BYTES, PIECE_ROWS},
 };
 
 /// The file of the rows that are left out.
@@ -46,7 +46,7 @@ impl Rejects {
 
     /// Whether as many rows wait as a piece may have.
     pub(super) fn is_full(&self) -> bool {
-        self.pending.len() >= PIECE_ROWS || self.pending_bytes >= CSV_PIECE_BYTES
+        self.pending.len() >= PIECE_ROWS || self.pending_bytes >= PIECE_BYTES
     }
 
     /// Writes the rows that are not yet in the file.
