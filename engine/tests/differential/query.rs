@@ -65,13 +65,13 @@ impl Query {
         };
         let mut filter: Vec<_> =
             (0..random.weighted(&[14, 56, 20, 10])).map(|_| scope.predicate(random, 2)).collect();
-        if random.percent(4) {
+        if random.percent(8) {
             filter.extend(subquery(random, table, tables));
         }
         let mut query = if random.percent(45) {
             aggregation(random, &scope, from)
         } else {
-            projection(random, &scope, from)
+            projection(random, &scope, from, tables)
         };
         query.filter = filter;
         query
@@ -228,13 +228,18 @@ fn any_class(random: &mut Random, scope: &Scope<'_>) -> Class {
     scope.column(random).1.kind.class()
 }
 
-fn projection(random: &mut Random, scope: &Scope<'_>, from: String) -> Query {
+fn projection(random: &mut Random, scope: &Scope<'_>, from: String, tables: &[Table]) -> Query {
     let outputs = (0..1 + random.index(5)).map(|_| {
         let class = any_class(random, scope);
         let depth = *random.pick(&[0, 0, 1, 2]);
         Output { expression: scope.value(random, class, depth), scale: None }
     });
-    let outputs: Vec<_> = outputs.collect();
+    let mut outputs: Vec<_> = outputs.collect();
+    if random.percent(6)
+        && let Some(expression) = subquery(random, scope.tables[0].1, tables)
+    {
+        outputs.push(Output { expression, scale: None });
+    }
     let wanted = match random.weighted(&[60, 25, 15]) {
         0 => Wanted::All,
         1 => in_order(random, outputs.len()),
@@ -354,11 +359,23 @@ fn subquery(random: &mut Random, table: &Table, tables: &[Table]) -> Option<Expr
     let other = another(random, table, tables);
     let (left, right) = joinable(random, table, other)?;
     let inner = Scope { tables: vec![("x", other)] }.predicate(random, 1);
-    let name = &other.name;
-    let sql = match random.below(3) {
-        0 => format!("a.{left} IN (SELECT x.{right} FROM {name} AS x WHERE {{}})"),
-        1 => format!("EXISTS (SELECT 1 FROM {name} AS x WHERE x.{right} = a.{left} AND {{}})"),
-        _ => format!("NOT EXISTS (SELECT 1 FROM {name} AS x WHERE x.{right} = a.{left} AND {{}})"),
+    let rows = format!("FROM {} AS x WHERE", other.name);
+    let same = format!("x.{right} = a.{left}");
+    let comparison = *random.pick(&["=", "<>", "<", ">="]);
+    let sql = match random.below(9) {
+        0 => format!("a.{left} IN (SELECT x.{right} {rows} {{}})"),
+        1 => format!("a.{left} NOT IN (SELECT x.{right} {rows} {{}})"),
+        2 => format!("EXISTS (SELECT 1 {rows} {same} AND {{}})"),
+        3 => format!("NOT EXISTS (SELECT 1 {rows} {same} AND {{}})"),
+        4 => format!("(SELECT COUNT(*) {rows} {same} AND {{}}) {comparison} {}", random.below(3)),
+        5 => format!("(SELECT x.{right} {rows} {same} AND {{}} LIMIT 1) {comparison} a.{left}"),
+        6 => format!("a.{left} {comparison} ANY (SELECT x.{right} {rows} {{}})"),
+        7 => format!("(EXISTS (SELECT 1 {rows} {same} AND {{}})) IS NOT FALSE"),
+        _ => {
+            format!(
+                "(SELECT MAX(y.{right}) FROM (SELECT DISTINCT x.{right} {rows} {same} AND {{}}) AS y) {comparison} a.{left}"
+            )
+        }
     };
     Some(Expression::of(Class::Boolean, &sql, [inner]))
 }
