@@ -413,12 +413,12 @@ impl Engine {
     ) -> Result<(LogicalPlan, Vec<Arc<TableDefinition>>), EngineError> {
         rewrite(&mut statement)?;
         let references = state.resolve_table_references(&statement).map_err(EngineError::from_datafusion)?;
-        if !seen.is_fixed && references.iter().any(|reference| is_missing(reference, &seen.view)) {
+        if !seen.is_fixed && references.iter().any(|reference| is_missing(reference, &seen.view, state)) {
             // It may have been loaded since the catalog was read.
             self.refresh().await?;
             seen.view = self.now().await?.view;
         }
-        if let Some(missing) = references.iter().find(|reference| is_missing(reference, &seen.view)) {
+        if let Some(missing) = references.iter().find(|reference| is_missing(reference, &seen.view, state)) {
             return Err(self.unknown_table(missing.table()));
         }
         let views = views_among(&references, &seen)?;

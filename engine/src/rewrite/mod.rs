@@ -20,6 +20,7 @@ mod precedence;
 mod regexes;
 mod row_sets;
 mod rows;
+mod series;
 mod templates;
 mod times;
 mod using;
@@ -146,6 +147,7 @@ impl VisitorMut for Rewriter {
         if let TableFactor::Derived { lateral: true, subquery, .. } = factor {
             names::keep_column_names(&mut subquery.body);
         }
+        series::rewrite(factor);
         flow(left_out_of_table(factor))
     }
 

@@ -10,7 +10,7 @@ use crate::{
     functions,
 };
 use chrono::{DateTime, Utc};
-use datafusion::common::TableReference;
+use datafusion::{common::TableReference, execution::SessionState};
 use rackscan_format::ids::TableId;
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -68,9 +68,10 @@ pub(super) fn views_among(
     Ok(views)
 }
 
-/// Whether that is one of our tables, and is not there.
-pub(super) fn is_missing(reference: &TableReference, view: &View) -> bool {
+/// Whether that is one of our tables, and is not there; functions in FROM are none.
+pub(super) fn is_missing(reference: &TableReference, view: &View, state: &SessionState) -> bool {
     let ours = reference.schema().is_none_or(|schema| schema == SCHEMA)
         && reference.catalog().is_none_or(|catalog| catalog == CATALOG);
-    ours && !view.contains_key(reference.table())
+    let name = reference.table();
+    ours && !view.contains_key(name) && !state.table_functions().contains_key(name)
 }
