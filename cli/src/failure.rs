@@ -75,6 +75,15 @@ impl From<crate::output::PrintError> for Failure {
     }
 }
 
+impl From<rackscan_datasets::LoadError> for Failure {
+    fn from(error: rackscan_datasets::LoadError) -> Self {
+        match Self::of(&error) {
+            Self::Runtime(text) => Self::Runtime(format!("{text} (SQLSTATE {})", error.sqlstate())),
+            other => other,
+        }
+    }
+}
+
 from_error!(
     rackscan_bench::PeerError,
     rackscan_bench::calibrate::CalibrateError,
@@ -84,7 +93,6 @@ from_error!(
     rackscan_bench::refresh::RefreshError,
     rackscan_bench::tpch::TpchError,
     rackscan_client::ClientError,
-    rackscan_datasets::LoadError,
     rackscan_figures::FigureError,
     rackscan_lab::replay::ReplayError,
     rackscan_trace::TraceError,

@@ -1,6 +1,6 @@
 //! Why did a load fail? Whatever the reason, nothing of it has been published.
 
-use std::path::PathBuf;
+use std::{io::ErrorKind, path::PathBuf};
 
 use arrow::error::ArrowError;
 use rackscan_client::ClientError;
@@ -144,4 +144,27 @@ pub enum LoadError {
         /// What happened.
         problem: String,
     },
+}
+
+impl LoadError {
+    /// The SQLSTATE of the error: what a program tells errors apart by. The text may change, this
+    /// does not.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Option { .. } => "22023",
+            Self::UnknownColumn { .. } => "42703",
+            Self::UnsupportedType { .. } => "0A000",
+            Self::Value { .. } | Self::Rows { .. } => "22000",
+            Self::Csv { .. } | Self::Malformed { .. } => "22P04",
+            Self::Segments { .. } | Self::Chunk { .. } => "54000",
+            Self::File { source, .. } => match source.kind() {
+                ErrorKind::NotFound => "58P01",
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "53100",
+                _ => "58030",
+            },
+            Self::Cluster(_) | Self::Random { .. } => "58000",
+            Self::Defect { .. } => "XX000",
+        }
+    }
 }

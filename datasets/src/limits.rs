@@ -44,6 +44,10 @@ pub const MERGE_ROWS: usize = 4096;
 pub const MERGE_RUNS_MAX: usize = 64;
 /// Sorted runs in files, of all nodes together: each is an open file.
 pub const SPILLED_RUNS_MAX: usize = 512;
+/// The first day, counted from 1970 on, that can be printed: one of the year -262143.
+pub const DAY_MIN: i64 = -96_465_292;
+/// The last one, of the year 262142.
+pub const DAY_MAX: i64 = 95_026_236;
 /// The smallest scale factor of TPC-H: below, tables have fewer rows than the others' keys need.
 pub const TPCH_SCALE_MIN: f64 = 0.001;
 /// The largest scale factor of TPC-H: the specification's own.

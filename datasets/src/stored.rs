@@ -12,18 +12,18 @@
 //!   expect: timestamps with a zone become UTC without one, nanoseconds become the microsecond that they lie in, floats become
 //!   doubles.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, Decimal128Array, Int64Array, StringArray, cast::AsArray, new_empty_array},
     buffer::NullBuffer,
-    compute::{CastOptions, cast_with_options},
+    compute::{CastOptions, cast, cast_with_options},
     datatypes::{
         DECIMAL128_MAX_PRECISION, DataType, Date32Type, Date64Type, Decimal128Type, Field, Float64Type,
-        TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
+        Int64Type, TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
     },
     error::ArrowError,
-    util::display::array_value_to_string,
+    util::display::{ArrayFormatter, FormatOptions},
 };
 use rackscan_format::{
     limits::DECIMAL_DIGITS_MAX,
@@ -32,11 +32,12 @@ use rackscan_format::{
 
 use crate::{
     LoadError,
-    limits::{SHOWN_CHARACTERS_MAX, TEXT_BYTES_MAX},
+    limits::{DAY_MAX, DAY_MIN, SHOWN_CHARACTERS_MAX, TEXT_BYTES_MAX},
 };
 
 /// Milliseconds of a day: a date of 64 bits counts them.
 const DAY_MILLISECONDS: i64 = 86_400_000;
+const DAY_MICROSECONDS: i64 = 1000 * DAY_MILLISECONDS;
 
 /// Rows whose columns are in their stored form.
 #[derive(Clone, Debug)]
@@ -206,12 +207,35 @@ impl ColumnConversion {
                 let faults: Vec<_> = too_long.map(|(row, bytes)| self.text_fault(row, bytes)).collect();
                 if faults.is_empty() { Ok(cast) } else { Err(ConversionFault::Values(faults)) }
             }
+            ColumnType::Date32 => self.times(cast, DAY_MIN..=DAY_MAX),
+            ColumnType::TimestampMicros => {
+                let day = DAY_MICROSECONDS;
+                self.times(cast, DAY_MIN * day..=DAY_MAX * day + (day - 1))
+            }
             _ => Ok(cast),
         }
     }
 
+    /// The column, if all of its times can be printed.
+    fn times(&self, times: ArrayRef, known: RangeInclusive<i64>) -> Result<ArrayRef, ConversionFault> {
+        let values = times.as_primitive::<Int64Type>();
+        // What is beside NULL counts too, unless it is beyond.
+        if values.values().iter().all(|value| known.contains(value)) {
+            return Ok(times);
+        }
+        let beyond = values.iter().enumerate().filter_map(|(row, value)| Some((row, value?)));
+        let beyond = beyond.filter(|(_, value)| !known.contains(value));
+        let expected = "a time of the years -262143 to 262142";
+        let faults: Vec<_> = beyond
+            .map(|(row, value)| self.fault_of(row, format!("the number {value}"), expected.to_owned()))
+            .collect();
+        if faults.is_empty() { Ok(times) } else { Err(ConversionFault::Values(faults)) }
+    }
+
     fn fault(&self, array: &ArrayRef, row: usize) -> ValueFault {
-        let found = array_value_to_string(array, row).unwrap_or_else(|error| error.to_string());
+        let number = || cast(array, &DataType::Int64).and_then(|numbers| text_of(&numbers, row));
+        let found = text_of(array, row).or_else(|_| number().map(|number| format!("the number {number}")));
+        let found = found.unwrap_or_else(|error| error.to_string());
         let is_long = found.len() > SHOWN_CHARACTERS_MAX;
         let found = if is_long || array.data_type().is_string() { shown(&found) } else { found };
         self.fault_of(row, found, format!("a value of type {}", self.definition.column_type))
@@ -224,6 +248,12 @@ impl ColumnConversion {
     fn fault_of(&self, row: usize, found: String, expected: String) -> ValueFault {
         ValueFault { column: self.definition.name.clone(), row, found, expected }
     }
+}
+
+/// A value as people read it.
+fn text_of(array: &dyn Array, row: usize) -> Result<String, ArrowError> {
+    let options = FormatOptions::new().with_display_error(false);
+    ArrayFormatter::try_new(array, &options)?.value(row).try_to_string()
 }
 
 /// Our type for an arrow type, and the arrow types to cast through to its stored form. A decimal's last step, to its unscaled
@@ -340,7 +370,9 @@ pub(crate) fn text_lengths(array: &ArrayRef) -> Box<dyn Iterator<Item = usize> +
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{LargeStringArray, StringViewArray};
+    use arrow::array::{
+        Date32Array, LargeStringArray, StringViewArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    };
 
     fn fault_of(array: ArrayRef) -> ValueFault {
         let field = Field::new("c", array.data_type().clone(), true);
@@ -385,5 +417,32 @@ mod tests {
             let fault = fault_of(texts);
             assert_eq!((fault.row, fault.found), (1, format!("a text of {} bytes", TEXT_BYTES_MAX + 1)));
         }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_printed_is_a_fault() {
+        let (first, last) = (i32::try_from(DAY_MIN).unwrap(), i32::try_from(DAY_MAX).unwrap());
+        let days = |days: Vec<i32>| Arc::new(Date32Array::from(days)) as ArrayRef;
+        let column = |array: &ArrayRef| {
+            let field = Field::new("d", array.data_type().clone(), true);
+            Conversion::of("t", [&field]).unwrap().stored(std::slice::from_ref(array))
+        };
+        let known = days(vec![first, 0, last]);
+        column(&known).unwrap();
+        for row in 0..3 {
+            text_of(&known, row).unwrap();
+        }
+        for beyond in [first - 1, last + 1, i32::MIN, i32::MAX] {
+            let fault = fault_of(days(vec![0, beyond]));
+            assert_eq!((fault.row, fault.found), (1, format!("the number {beyond}")));
+        }
+        let micros = |micros: i64| Arc::new(TimestampMicrosecondArray::from(vec![micros])) as ArrayRef;
+        for known in [DAY_MIN * DAY_MICROSECONDS, DAY_MAX * DAY_MICROSECONDS + DAY_MICROSECONDS - 1] {
+            text_of(&micros(known), 0).unwrap();
+            column(&micros(known)).unwrap();
+        }
+        assert_eq!(fault_of(micros(i64::MAX)).found, format!("the number {}", i64::MAX));
+        let millis = Arc::new(TimestampMillisecondArray::from(vec![1 << 62]));
+        assert_eq!(fault_of(millis).found, "the number 4611686018427387904");
     }
 }

@@ -109,7 +109,7 @@ impl ClusterFile {
             return Err("it lists no node, expected one or more [[node]]".to_owned());
         }
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let mut members: Vec<Member> = Vec::with_capacity(text.node.len());
+        let mut members: Vec<(usize, Member)> = Vec::with_capacity(text.node.len());
         for (index, mut table) in text.node.into_iter().enumerate() {
             let at = |error: String| format!("[[node]] number {index}: {error}");
             let here = match table.remove("host") {
@@ -129,17 +129,23 @@ impl ClusterFile {
             table.insert("cluster".to_owned(), cluster);
             let key_file = text.key_file.display().to_string();
             table.insert("key_file".to_owned(), toml::Value::String(key_file));
-            let mut config = Config::from_str(&table.to_string()).map_err(|error| at(error.to_string()))?;
+            let config = toml::Value::Table(table).try_into::<Config>();
+            let mut config = config.map_err(|error| at(error.to_string().trim_end().to_owned()))?;
             config.make_relative_to(folder);
-            if members.iter().any(|member| member.config.node == config.node) {
+            if members.iter().any(|(_, member)| member.config.node == config.node) {
                 return Err(at(format!("node {} stands twice, expected each number once", config.node)));
             }
-            members.push(Member { config, here });
+            members.push((index, Member { config, here }));
         }
-        members.sort_by_key(|member| member.config.node);
+        members.sort_by_key(|(_, member)| member.config.node);
+        let (numbers, mut members): (Vec<usize>, Vec<Member>) = members.into_iter().unzip();
         introduce(&mut members);
         let ids: Vec<NodeId> = members.iter().map(|member| member.config.node).collect();
         members.iter_mut().for_each(|member| member.config.members.clone_from(&ids));
+        for (number, member) in numbers.into_iter().zip(&members) {
+            // Only now does a node know its peers.
+            member.config.check().map_err(|error| format!("[[node]] number {number}: {error}"))?;
+        }
         let key_file = folder.join(&text.key_file);
         Ok(Self { path: path.to_owned(), folder: folder.to_owned(), members, key_file })
     }
@@ -271,6 +277,15 @@ mod tests {
         let told = "data_dir = \"node1\"\npeers = [{ node = 0, addresses = [\"tcp:10.0.0.8:1\"] }]";
         let file = parse(&TEXT.replace("data_dir = \"node1\"", told)).unwrap();
         assert_eq!(peers(&file, 1), ["0 tcp:10.0.0.8:1"]);
+    }
+
+    #[test]
+    fn as_many_log_replicas_may_be_asked_for_as_there_are_other_nodes() {
+        let told = |replicas: u8| format!("data_dir = \"node1\"\nlog_replicas_min = {replicas}");
+        let file = parse(&TEXT.replace("data_dir = \"node1\"", &told(1))).unwrap();
+        assert_eq!(file.members[1].config.log_replicas_min(), 1);
+        let refused = parse(&TEXT.replace("data_dir = \"node1\"", &told(2))).unwrap_err();
+        assert!(refused.contains("number 0") && refused.contains("at most 1"), "{refused}");
     }
 
     #[test]

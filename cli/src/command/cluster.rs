@@ -11,8 +11,15 @@ use crate::{
     session::runtime,
 };
 use rackscan_client::{ClientError, ClusterOptions};
-use rackscan_format::message::NodeStatus;
-use std::fs::File;
+use rackscan_format::{ids::NodeId, message::NodeStatus};
+use std::{
+    fs::File,
+    time::{Duration, Instant},
+};
+
+/// How long nodes that were started may take until they take transactions.
+const TRANSACTIONS_TIME_MAX: Duration = Duration::from_secs(10);
+const TRANSACTIONS_POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Does what the subcommand says.
 pub(crate) fn run(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
@@ -44,7 +51,7 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
     let running = file.members_here().count() - started.len() - failed.len();
     eprintln!("started {} nodes, {running} ran already ({})", started.len(), file.path.display());
     if failed.is_empty() {
-        return Ok(());
+        return wait_for_transactions(global, &file);
     }
     failed.iter().for_each(|failure| eprintln!("{failure}"));
     Err(Failure::Runtime(format!(
@@ -52,6 +59,24 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
         failed.len(),
         file.members_here().count()
     )))
+}
+
+/// Waits until the nodes take transactions: after their start they tell each other which log
+/// replicas count. Nodes of other hosts may still be away; then nothing is waited for.
+fn wait_for_transactions(global: &Global, file: &ClusterFile) -> Result<(), Failure> {
+    let runtime = runtime(global)?;
+    let began = Instant::now();
+    loop {
+        let statuses = ask_all(file, &runtime, global)?;
+        let refusing = statuses.iter().flatten().find(|status| status.home_refuses.is_some());
+        let Some(refusing) = refusing.filter(|_| statuses.iter().all(Result::is_ok)) else { return Ok(()) };
+        if began.elapsed() > TRANSACTIONS_TIME_MAX {
+            let refusal = refusing.home_refuses.as_deref().unwrap_or_default();
+            eprintln!("node {}: transactions: {refusal}", refusing.node);
+            return Ok(());
+        }
+        std::thread::sleep(TRANSACTIONS_POLL_EVERY);
+    }
 }
 
 fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
@@ -92,6 +117,11 @@ pub(super) async fn connect_one(
     member: &Member,
     global: &Global,
 ) -> Result<rackscan_client::Cluster, Failure> {
+    Ok(rackscan_client::Cluster::connect(options_of_one(file, member, global)?).await?)
+}
+
+/// Those of a connection to one node.
+fn options_of_one(file: &ClusterFile, member: &Member, global: &Global) -> Result<ClusterOptions, Failure> {
     let endpoint =
         file.endpoints().into_iter().filter(|endpoint| endpoint.id == member.config.node).collect();
     let mut options = ClusterOptions::new(endpoint, file.key()?);
@@ -99,9 +129,8 @@ pub(super) async fn connect_one(
     options.memory_bytes = rackscan_client::limits::MEMORY_BYTES_MIN;
     // Nobody fetches pages over this connection.
     options.reads_caches = false;
-    // It is one of them.
-    options.members.clear();
-    Ok(rackscan_client::Cluster::connect(options).await?)
+    options.members = file.members.iter().map(|member| member.config.node).collect();
+    Ok(options)
 }
 
 fn status(global: &Global, format: Format) -> Result<(), Failure> {
@@ -111,7 +140,7 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
     let runtime = runtime(global)?;
     let mut table = TextTable::new(&COLUMNS);
     let mut down = 0;
-    for (member, asked) in file.members.iter().zip(ask_all(&file, &runtime, global)) {
+    for (member, asked) in file.members.iter().zip(ask_all(&file, &runtime, global)?) {
         let address = member.config.listen.first().map(ToString::to_string).unwrap_or_default();
         match asked {
             Ok(status) => {
@@ -142,22 +171,34 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
 
 /// The status of each node. All are asked at the same time, because a node that is stopped answers
 /// only when the time for its connection is over.
+///
+/// # Errors
+/// Nodes that record other members than the file lists.
 fn ask_all(
     file: &ClusterFile,
     runtime: &tokio::runtime::Runtime,
     global: &Global,
-) -> Vec<Result<NodeStatus, Failure>> {
-    let ask = |member: &Member| {
-        runtime.block_on(async {
-            let node = connect_one(file, member, global).await?;
-            node.status(member.config.node).await.map_err(|error: ClientError| error.into())
-        })
+) -> Result<Vec<Result<NodeStatus, ClientError>>, Failure> {
+    let ask = |options: ClusterOptions, node: NodeId| {
+        runtime.block_on(async { rackscan_client::Cluster::connect(options).await?.status(node).await })
     };
-    std::thread::scope(|scope| {
-        let asked: Vec<_> = file.members.iter().map(|member| scope.spawn(move || ask(member))).collect();
+    let options: Vec<_> = file
+        .members
+        .iter()
+        .map(|member| Ok((options_of_one(file, member, global)?, member.config.node)))
+        .collect::<Result<_, Failure>>()?;
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> =
+            options.into_iter().map(|(options, node)| scope.spawn(move || ask(options, node))).collect();
         let answers = asked.into_iter().map(|thread| thread.join());
         answers.map(|answer| answer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    })
+    });
+    let is_other =
+        |answer: &&Result<NodeStatus, ClientError>| matches!(answer, Err(ClientError::OtherMembers { .. }));
+    match answers.iter().find(is_other) {
+        Some(Err(error)) => Err(Failure::of(error)),
+        _ => Ok(answers),
+    }
 }
 
 /// What is said of each node.

@@ -23,6 +23,7 @@ mod rows;
 mod series;
 mod templates;
 mod times;
+mod unions;
 mod using;
 mod values;
 mod windows;
@@ -87,6 +88,7 @@ impl VisitorMut for Rewriter {
     type Break = Box<EngineError>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> Flow {
+        unions::rewrite(&mut query.body);
         let written = values::rewrite(&mut query.body)
             .and_then(|()| windows::rewrite(&mut query.body, query.order_by.as_mut()))
             .and_then(|()| merge_columns(&mut query.body, query.order_by.as_mut()));

@@ -45,6 +45,11 @@ impl SharedRows {
         LogicalPlan::Extension(Extension { node: Arc::new(Self { number, input }) })
     }
 
+    /// A number that no other rows have.
+    pub(crate) fn next_number() -> usize {
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The number and the input of an operator that is one.
     pub(crate) fn of(plan: &Extension) -> Option<(usize, &LogicalPlan)> {
         plan.node.as_any().downcast_ref::<Self>().map(|rows| (rows.number, &rows.input))
@@ -77,7 +82,7 @@ impl UserDefinedLogicalNodeCore for SharedRows {
     fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
         match inputs.pop() {
             Some(LogicalPlan::Filter(filter)) if *filter.input == self.input => {
-                let number = NEXT.fetch_add(1, Ordering::Relaxed);
+                let number = Self::next_number();
                 Ok(Self { number, input: LogicalPlan::Filter(filter) })
             }
             Some(input) => Ok(Self { number: self.number, input }),

@@ -11,10 +11,10 @@ use crate::{
     limits::{BATCH_ROW_SHARE, SEGMENTS_IN_FLIGHT_MAX, SORT_MERGE_SHARE},
     memory::MeteredWindows,
     rules::{
-        CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTypes, DecimalDivision,
-        Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule, LiteralLimits,
-        MergedColumns, PartialAggregateRule, Planner, RoundedCasts, ScalarSubqueries, SetOperation,
-        TextOperands, Texts, TotalOrderRule, WindowOffsets,
+        CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTables, CommonTypes,
+        DecimalDivision, Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule,
+        LiteralLimits, MergedColumns, PartialAggregateRule, Planner, RoundedCasts, ScalarSubqueries,
+        SetOperation, TextOperands, Texts, TotalOrderRule, WindowOffsets,
     },
 };
 use datafusion::{
@@ -78,6 +78,7 @@ pub(crate) fn session_state(
 /// Functions that cannot be registered.
 pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, EngineError> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(CommonTables),
         Arc::new(LiteralLimits),
         Arc::new(Decorrelate::default()),
         Arc::new(ScalarSubqueries::default()),

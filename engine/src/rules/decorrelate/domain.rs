@@ -255,12 +255,17 @@ fn is_side(left: &Expr, right: &Expr, by: &[(Column, Column)]) -> bool {
 /// Too many operators.
 pub(super) fn repeatable(rows: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
     refuse_many(&rows)?;
+    Ok(if is_always_same(&rows)? { rows } else { SharedRows::plan(names.number(), rows) })
+}
+
+/// Whether a plan gives the same rows whenever it is computed, in whatever order.
+pub(in crate::rules) fn is_always_same(plan: &LogicalPlan) -> Result<bool> {
     let mut is_same = true;
-    rows.apply_with_subqueries(|plan| {
+    plan.apply_with_subqueries(|plan| {
         is_same &= is_repeatable(plan)?;
-        Ok(TreeNodeRecursion::Continue)
+        Ok(if is_same { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
-    Ok(if is_same { rows } else { SharedRows::plan(names.number(), rows) })
+    Ok(is_same)
 }
 
 /// Refuses plans that have become too large: domains within domains double them.

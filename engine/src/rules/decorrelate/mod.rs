@@ -50,6 +50,8 @@ use self::{
     push::{as_in_window, with_domain},
     supported::{Position, has_subquery, is_supported, is_supported_lateral},
 };
+pub(super) use domain::is_always_same;
+
 use super::in_subquery::as_in;
 use crate::functions::single_row;
 
