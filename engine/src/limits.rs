@@ -163,8 +163,8 @@ pub(crate) const CHAIN_LENGTH_MAX: usize = 400;
 pub(crate) const SUBQUERY_COPIES_MAX: usize = 100;
 /// Operators of the rows outside, which a correlated subquery computes a second time.
 pub(crate) const DOMAIN_OPERATORS_MAX: usize = 2_000;
-/// Operators of a statement that uses queries of WITH several times, with all of their uses.
-pub(crate) const COMMON_TABLE_OPERATORS_MAX: usize = 5_000;
+/// Uses of queries of WITH, those within each other multiplied.
+pub(crate) const COMMON_TABLE_USES_MAX: usize = 1_000;
 /// SELECT and JOIN in one statement.
 pub(crate) const QUERIES_MAX: usize = 10_000;
 /// Brackets, and INTERVAL, right after each other.

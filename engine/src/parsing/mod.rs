@@ -15,6 +15,7 @@
 mod chains;
 mod depth;
 mod dialect;
+mod with_queries;
 
 use std::collections::VecDeque;
 
@@ -83,6 +84,7 @@ pub(crate) fn parse(text: &str) -> Result<VecDeque<Statement>, EngineError> {
         statements.iter_mut().try_for_each(chains::balance)?;
         // What is too deep is dropped here, where there is room.
         statements.iter().try_for_each(depth::check)?;
+        statements.iter().try_for_each(with_queries::check)?;
         Ok(statements)
     };
     if text.len() <= SHALLOW_TEXT_BYTES_MAX && depth.deepest <= SHALLOW_DEPTH_MAX {

@@ -2,15 +2,12 @@
 //!
 //! Once where it might give other rows the second time (LIMIT, windows, sums of doubles,
 //! `random()`); else at each use, which then reads only what it needs.
-//!
-//! Invariant: uses within uses do not multiply beyond a limit.
 
 use std::{collections::HashMap, sync::Arc};
 
 use datafusion::{
     common::{
         config::ConfigOptions,
-        not_impl_err,
         tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
     },
     error::Result,
@@ -19,7 +16,6 @@ use datafusion::{
 };
 
 use super::{decorrelate::is_always_same, shared_rows::SharedRows};
-use crate::limits::COMMON_TABLE_OPERATORS_MAX;
 
 /// Has queries of WITH computed once.
 #[derive(Debug)]
@@ -28,15 +24,9 @@ pub(crate) struct CommonTables;
 impl AnalyzerRule for CommonTables {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let mut uses = Uses::default();
-        let operators = uses.visit(&plan)?;
+        uses.visit(&plan)?;
         if uses.several().next().is_none() {
             return Ok(plan);
-        }
-        if operators > COMMON_TABLE_OPERATORS_MAX {
-            return not_impl_err!(
-                "queries of WITH that are used several times become {operators} operators, which is not \
-                 supported; expected at most {COMMON_TABLE_OPERATORS_MAX}: store one of them in a table"
-            );
         }
         let mut numbers = HashMap::new();
         for common in uses.several() {
@@ -79,33 +69,25 @@ struct Uses {
 
 struct Named {
     plan: Arc<LogicalPlan>,
-    /// Operators of one use.
-    operators: usize,
     uses: usize,
 }
 
 impl Uses {
-    /// Counts the operators of a plan, those of a query of WITH at each use.
-    fn visit(&mut self, plan: &LogicalPlan) -> Result<usize> {
+    /// Counts the uses of named plans, within each of them once.
+    fn visit(&mut self, plan: &LogicalPlan) -> Result<()> {
         if let LogicalPlan::SubqueryAlias(alias) = plan {
             if let Some(named) = self.named.get_mut(&address(&alias.input)) {
                 named.uses += 1;
-                return Ok(named.operators.saturating_add(1));
+                return Ok(());
             }
-            let operators = self.visit(&alias.input)?;
-            let named = Named { plan: Arc::clone(&alias.input), operators, uses: 1 };
+            let named = Named { plan: Arc::clone(&alias.input), uses: 1 };
             self.named.insert(address(&alias.input), named);
-            return Ok(operators.saturating_add(1));
         }
-        let mut operators: usize = 1;
         plan.apply_subqueries(|subquery| {
-            operators = operators.saturating_add(self.visit(subquery)?);
+            self.visit(subquery)?;
             Ok(TreeNodeRecursion::Jump)
         })?;
-        for input in plan.inputs() {
-            operators = operators.saturating_add(self.visit(input)?);
-        }
-        Ok(operators)
+        plan.inputs().into_iter().try_for_each(|input| self.visit(input))
     }
 
     fn several(&self) -> impl Iterator<Item = &Arc<LogicalPlan>> {

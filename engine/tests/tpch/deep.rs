@@ -29,6 +29,17 @@ async fn statements_of_every_shape_are_answered_up_to_a_limit_and_refused_beyond
     assert_eq!(ended(&engine, &keys("and", 20_000)).await, Ok(0));
     let unions = format!("select 1{}", " union all select 2".repeat(2999));
     assert_eq!(ended(&engine, &unions).await, Ok(3000));
+    let distinct = format!("select 1{}", " union select 2".repeat(2999));
+    assert_eq!(ended(&engine, &distinct).await, Ok(2));
+    let common = |times: usize| {
+        let doubled: String = (1..=times)
+            .map(|at| format!(", c{at} as (select a.x from c{} a, c{} b)", at - 1, at - 1))
+            .collect();
+        format!("with c0 as (select 1 x){doubled} select count(*) from c{times}")
+    };
+    assert_eq!(ended(&engine, &common(8)).await, Ok(1));
+    let refused = ended(&engine, &common(60)).await.unwrap_err();
+    assert!(refused.contains("at most 1000"), "{refused}");
     for (link, limit, beyond) in
         [(" + n_nationkey", 380, 5000), (" || 'a'", 380, 5000), ("::bigint", 380, 5000)]
     {
