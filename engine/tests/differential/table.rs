@@ -1,13 +1,15 @@
 //! Which tables are worth scanning?
 //!
-//! Sorted, constant, few, unique and arbitrary values, the ends of each type, nulls alone, in runs and everywhere; no rows, one
-//! row, and just as many as a block or a segment has.
+//! Sorted, constant, few, unique and arbitrary values, the ends of each type (of times those that
+//! can be printed), nulls alone, in runs and everywhere; no rows, one row, and just as many as a
+//! block or a segment has.
 //!
 //! Invariants
 //! - The same draws make the same table.
 //! - A decimal of `DECIMAL(18, s)` has the widest type that is stored; wider ones are computed.
 
 use crate::draw::Draw;
+use rackscan_datasets::limits::{DAY_MAX, DAY_MIN};
 use rackscan_engine::arrow::{
     array::{
         ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array,
@@ -17,6 +19,9 @@ use rackscan_engine::arrow::{
 };
 use rackscan_fabric::sim::Random;
 use std::{collections::HashMap, sync::Arc};
+
+/// A timestamp counts microseconds.
+const DAY_MICROSECONDS: i64 = 86_400_000_000;
 
 /// What a value is, however wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +65,9 @@ impl Kind {
     fn ends(self) -> (i64, i64) {
         match self {
             Self::Boolean => (0, 1),
-            Self::Int32 | Self::Date => (i64::from(i32::MIN), i64::from(i32::MAX)),
+            Self::Int32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+            Self::Date => (DAY_MIN, DAY_MAX),
+            Self::Timestamp => (DAY_MIN * DAY_MICROSECONDS, DAY_MAX * DAY_MICROSECONDS),
             Self::Decimal { precision, .. } => {
                 let most = 10_i64.pow(u32::from(precision)) - 1;
                 (-most, most)
