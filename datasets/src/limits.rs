@@ -28,7 +28,7 @@ pub const APPENDS_MAX: usize = 8;
 pub const MADE_QUEUE_MAX: usize = 4;
 /// Memory of a load unless it asks for another amount.
 pub const MEMORY_BYTES_DEFAULT: usize = 1 << 30;
-/// Bytes of the rows of a segment, decoded, all columns together; a segment with more is closed early.
+/// Bytes of the rows of a segment, decoded, all columns together; a segment is closed early beyond.
 pub const SEGMENT_BYTES_MAX: usize = 64 << 20;
 /// The same where a load has little memory.
 pub const SEGMENT_BYTES_MIN: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! How many tables does a statement read, if each use of a query of WITH is planned by itself?
 //!
-//! Queries of WITH that use others several times double that with each step, and every later look at
-//! the plan would take as long.
+//! Queries of WITH that use others several times double that with each step, and every later look
+//! at the plan would take as long.
 
 use std::{collections::HashMap, ops::ControlFlow};
 

@@ -4,7 +4,7 @@
 //! neighbours, so that every share of the rows is selected by some predicate.
 //!
 //! A double and a decimal are never compared with each other: the engine compares them as doubles and DataFusion by itself as
-//! decimals, on purpose (`rules/float_comparison`).
+//! decimals, on purpose (`rules/common_types`).
 
 use crate::{
     draw::Draw,
