@@ -17,8 +17,10 @@ fn a_csv_file_is_loaded_in_the_dialect_that_the_user_names_or_refused_with_the_l
     std::fs::write(&films, text).expect("a file");
     let file = films.to_str().expect("a path of text");
     let load = ["load", "csv", file, "--table", "films", "--partition-by", "id", "--delimiter", "tab"];
-    data.run_words(&load, "")
-        .fails(1, &["line 3, column \"title\"", "the quote that opens here", "--quote none"]);
+    data.run_words(&load, "").fails(
+        1,
+        &["line 3, column \"title\"", "the quote that opens here", "--quote none", "SQLSTATE 22P04"],
+    );
 
     let as_written = [&load[..], &["--quote", "none", "--null", "NA"]].concat();
     let loaded = data.run_words(&as_written, "");
