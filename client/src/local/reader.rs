@@ -222,8 +222,10 @@ impl Reader {
     /// Waits for reads or callers; false when waiting itself fails.
     fn reap(&mut self) -> bool {
         self.bell.fall_asleep();
-        // A batch that was sent before that did not ring; see the doorbell's invariants.
-        let wait = if self.received.is_empty() { Wait::ForOne } else { Wait::Now };
+        // A batch that was sent before that did not ring, nor did the last caller when it left; see the doorbell's
+        // invariants.
+        let may_sleep = self.received.is_empty() && !self.received.is_closed();
+        let wait = if may_sleep { Wait::ForOne } else { Wait::Now };
         let mut completions = Vec::new();
         let reaped = self.ring.reap(wait, &mut |completion| completions.push(completion));
         self.bell.wake_up();
@@ -294,5 +296,30 @@ fn own(copies: &Arc<PagePool>, buffer: Buffer, length: usize, source: Source) ->
     match copies.filled(length, copy) {
         Ok(page) => page,
         Err(never) => match never {},
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackscan_device::RingConfig;
+
+    #[test]
+    fn a_reader_ends_although_its_last_caller_left_just_before_it_fell_asleep() {
+        let (ended, waited) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let ring = Ring::new(RingConfig { depth: 4, ..RingConfig::default() }).expect("a ring");
+            let bell = Arc::new(Doorbell::new().expect("a bell"));
+            let (batches, received) = mpsc::channel(1);
+            let mut reader = Reader::new(ring, received, Arc::clone(&bell)).expect("a reader");
+            assert!(reader.receive(), "a caller is there");
+            drop(batches);
+            bell.ring();
+            assert!(reader.reap(), "nothing failed");
+            assert!(!reader.receive(), "nobody can ask any more");
+            ended.send(()).expect("the test waits");
+        });
+        let ended = waited.recv_timeout(std::time::Duration::from_secs(20));
+        assert!(ended.is_ok(), "the reader sleeps although nobody can ask it any more");
     }
 }
