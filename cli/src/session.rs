@@ -19,7 +19,7 @@ use crate::{
 };
 use rackscan_bench::refresh::be_nice;
 use rackscan_client::{Cluster, ClusterOptions};
-use rackscan_engine::{Engine, EngineOptions};
+use rackscan_engine::{Engine, EngineOptions, THREAD_STACK_BYTES};
 use rackscan_format::ids::NodeId;
 use rackscan_planner::{Calibration, Policy};
 use std::{
@@ -28,9 +28,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use tokio::runtime::Runtime;
-
-/// Threads that run queries get this much stack: plans of nested queries recurse.
-const STACK_BYTES: usize = 16 << 20;
 
 /// A command's cluster, engine and threads.
 pub(crate) struct Session {
@@ -290,7 +287,7 @@ fn cluster_options(
 pub(crate) fn runtime(global: &Global) -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads(global))
-        .thread_stack_size(STACK_BYTES)
+        .thread_stack_size(THREAD_STACK_BYTES)
         .thread_name("engine")
         .enable_all()
         .build()

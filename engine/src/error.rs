@@ -1,5 +1,7 @@
 //! What can go wrong with a query, and what may a user do about it?
 
+mod planning;
+
 use crate::{
     exec::ScanError,
     limits::{TRANSACTION_BYTES_MAX, TRANSACTION_ITEMS_MAX, TRANSACTION_ROWS_MAX},
@@ -39,6 +41,14 @@ pub enum EngineError {
     /// The query names things that are not there, or does with them what cannot be done.
     #[error("{0}")]
     Plan(String),
+    /// The same, of a kind with an SQLSTATE of its own.
+    #[error("{message}")]
+    Invalid {
+        /// Its SQLSTATE.
+        sqlstate: &'static str,
+        /// What is wrong.
+        message: String,
+    },
     /// A part of the statement is SQL, and is not answered.
     #[error("{0}")]
     NotSupported(String),
@@ -170,6 +180,7 @@ impl EngineError {
             Self::TooDeep(_) => "54001",
             Self::Statement { .. } | Self::NotSupported(_) => "0A000",
             Self::Plan(_) => "42000",
+            Self::Invalid { sqlstate, .. } => sqlstate,
             Self::UnknownTable { .. } | Self::Dropped { .. } => "42P01",
             Self::Sealed | Self::Replaced { .. } | Self::Conflict { .. } => "40001",
             Self::Memory(_) => "53200",
@@ -207,6 +218,9 @@ impl EngineError {
     }
 
     fn not_supported(message: &str) -> Self {
+        if message.contains("array literal") {
+            return Self::NotSupported("arrays are not supported; use rows of VALUES, or IN".to_owned());
+        }
         if message.contains("not supported") {
             return Self::NotSupported(message.to_owned());
         }
@@ -228,18 +242,18 @@ impl EngineError {
         }
         match error.find_root() {
             DataFusionError::SQL(error, _) => Self::Syntax(error.to_string()),
-            DataFusionError::Plan(message) => Self::Plan(without_report(message)),
-            DataFusionError::SchemaError(error, _) => Self::Plan(error.to_string()),
+            DataFusionError::Plan(message) => planning::of_message(&without_report(message)),
+            DataFusionError::SchemaError(error, _) => planning::of_schema(error),
             DataFusionError::NotImplemented(message) => Self::not_supported(message),
             DataFusionError::ResourcesExhausted(message) => Self::Memory(message.clone()),
             DataFusionError::ArrowError(error, _) => match error.as_ref() {
                 ArrowError::ArithmeticOverflow(what) => Self::OutOfRange(what.clone()),
                 ArrowError::DivideByZero => Self::DivisionByZero,
                 ArrowError::CastError(what) if what.starts_with("Cannot cast string") => {
-                    Self::InvalidText(what.clone())
+                    Self::InvalidText(planning::in_words_of_users(what))
                 }
                 ArrowError::CastError(what) if OUT_OF_RANGE.iter().any(|words| what.contains(words)) => {
-                    Self::OutOfRange(what.clone())
+                    Self::OutOfRange(planning::in_words_of_users(what))
                 }
                 ArrowError::IoError(_, error) => Self::of_spilling(error),
                 other => Self::Execution(other.to_string()),
@@ -304,6 +318,7 @@ pub(crate) fn near_names(wanted: &str, names: &[String]) -> String {
     }
     match names {
         [] => "no table is loaded yet: load one with `rackscan load`".to_owned(),
+        [name] => format!("there is {name}"),
         names => format!("there are {}", names.join(", ")),
     }
 }

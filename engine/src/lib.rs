@@ -45,6 +45,7 @@ pub use changes::{FoundRow, Isolation, RowChange, RowWriter};
 pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};
+pub use limits::THREAD_STACK_BYTES;
 pub use memory::{MemoryFigures, SpillOptions};
 pub use report::{
     Bounce, ConjunctZones, Figures, NarrowingConjunct, NarrowingReport, NodeLoss, PlacementPrice,

@@ -151,6 +151,9 @@ pub(crate) const PLANNED_DEPTH_MAX: usize = 30;
 pub(crate) const PARSER_DEPTH_MAX: usize = 5 * STATEMENT_DEPTH_MAX;
 /// How deep a function may be whose name is also a column's: the parser tries both at each level.
 pub(crate) const WORDS_DEPTH_MAX: usize = 12;
+/// Bytes of the stack that threads need which run queries: expressions are computed within each
+/// other.
+pub const THREAD_STACK_BYTES: usize = 16 << 20;
 /// Bytes of the stack on which deep statements are parsed and planned.
 pub(crate) const STACK_BYTES: usize = 256 << 20;
 /// Bytes of stack for each byte of a text: the shortest link of a chain has two, and dropping one
@@ -178,6 +181,8 @@ pub(crate) const RELATIONS_MAX: usize = 250;
 // A tree of as many operands as a text may have is no chain.
 const _: () = assert!(1_usize << (BALANCED_CHAIN_MIN - 2) > STATEMENT_BYTES_MAX);
 const _: () = assert!(SHALLOW_DEPTH_MAX < PLANNED_DEPTH_MAX && PLANNED_DEPTH_MAX < STATEMENT_DEPTH_MAX);
+// A level of an expression that is computed takes less than half of that.
+const _: () = assert!(THREAD_STACK_BYTES >= CHAIN_LENGTH_MAX * (32 << 10));
 
 #[cfg(test)]
 mod tests {

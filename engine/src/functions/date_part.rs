@@ -1,7 +1,8 @@
 //! `date_part()` and `extract()` with the fraction of seconds, and of differences of times.
 //!
 //! DataFusion's leaves out the fraction of seconds and milliseconds, and of a difference of 5 hours
-//! says that it has 300 minutes. Other parts and types are left to it.
+//! says that it has 300 minutes. It has no decades, centuries and millennia. Other parts and types
+//! are left to it.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use datafusion::{
         array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray},
         compute::cast,
         datatypes::{
-            DataType, DurationNanosecondType, Field, FieldRef, IntervalMonthDayNano,
+            DataType, DurationNanosecondType, Field, FieldRef, Int32Type, IntervalMonthDayNano,
             IntervalMonthDayNanoType, IntervalUnit, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
         },
     },
@@ -66,6 +67,34 @@ fn fine(part: Option<&ScalarValue>, times: &DataType) -> Option<Fine> {
             | DataType::Interval(IntervalUnit::MonthDayNano)
     );
     Fine::of(part?.try_as_str()??).filter(|_| is_ours)
+}
+
+/// Parts that are made of years. Year 0 is the one before year 1, and in a century before the first.
+#[derive(Clone, Copy)]
+enum Long {
+    Decade,
+    Century,
+    Millennium,
+}
+
+impl Long {
+    fn of(part: &ScalarValue) -> Option<Self> {
+        match part.try_as_str()??.to_lowercase().as_str() {
+            "decade" | "decades" => Some(Self::Decade),
+            "century" | "centuries" => Some(Self::Century),
+            "millennium" | "millennia" => Some(Self::Millennium),
+            _ => None,
+        }
+    }
+
+    fn of_year(self, year: i32) -> i32 {
+        let years = match self {
+            Self::Decade => return year.div_euclid(10),
+            Self::Century => 100,
+            Self::Millennium => 1000,
+        };
+        if year > 0 { (year - 1) / years + 1 } else { year / years - 1 }
+    }
 }
 
 /// Microseconds of the minute that each time is in; of a negative difference they are negative.
@@ -149,6 +178,13 @@ impl ScalarUDFImpl for DatePart {
             let micros = micros_of_minute(&times.to_array(arguments.number_rows)?)?;
             return Ok(ColumnarValue::Array(Arc::new(micros.with_data_type(fine.data_type()))));
         }
+        if let Some(long) = Long::of(part) {
+            arguments.args[0] = ColumnarValue::Scalar(ScalarValue::from("year"));
+            let rows = arguments.number_rows;
+            let years = self.0.invoke_with_args(arguments)?.to_array(rows)?;
+            let parts = years.as_primitive::<Int32Type>().unary::<_, Int32Type>(|year| long.of_year(year));
+            return Ok(ColumnarValue::Array(Arc::new(parts)));
+        }
         let is_epoch = part.try_as_str().flatten().is_some_and(|part| part.eq_ignore_ascii_case("epoch"));
         if matches!(times.data_type(), DataType::Duration(_)) && !is_epoch {
             let parts = as_interval(&times.to_array(arguments.number_rows)?)?;
@@ -170,6 +206,22 @@ mod tests {
         assert_eq!(found.values(), &[7_250_000, 59_999_999, 0]);
         let differences: ArrayRef = Arc::new(DurationMicrosecondArray::from(vec![-61_500_000, 61_500_000]));
         assert_eq!(micros_of_minute(&differences).unwrap().values(), &[-1_500_000, 1_500_000]);
+    }
+
+    #[test]
+    fn decades_begin_with_zero_and_centuries_with_one() {
+        for (year, decade, century, millennium) in [
+            (2024, 202, 21, 3),
+            (2000, 200, 20, 2),
+            (2001, 200, 21, 3),
+            (1, 0, 1, 1),
+            (0, 0, -1, -1),
+            (-99, -10, -1, -1),
+            (-100, -10, -2, -1),
+        ] {
+            let found = [Long::Decade, Long::Century, Long::Millennium].map(|part| part.of_year(year));
+            assert_eq!(found, [decade, century, millennium], "{year}");
+        }
     }
 
     #[test]

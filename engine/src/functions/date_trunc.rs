@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Datelike, NaiveDate};
 use datafusion::{
-    arrow::datatypes::{DataType, FieldRef, TimeUnit, TimestampMicrosecondType},
+    arrow::{
+        compute::cast,
+        datatypes::{DataType, FieldRef, TimeUnit, TimestampMicrosecondType},
+    },
     common::{Result, cast::as_timestamp_microsecond_array, exec_err},
     error::DataFusionError,
     functions::datetime::date_trunc::DateTruncFunc,
@@ -54,16 +57,27 @@ impl ScalarUDFImpl for DateTrunc {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_ours = |value: &ColumnarValue| {
-            matches!(value.data_type(), DataType::Timestamp(TimeUnit::Microsecond, None))
-        };
         let [ColumnarValue::Scalar(unit), time] = arguments.args.as_slice() else {
             return self.0.invoke_with_args(arguments);
         };
-        let Some(Some(unit)) = unit.try_as_str().filter(|_| is_ours(time)) else {
+        let Some(unit) = unit.try_as_str().flatten().map(str::to_lowercase) else {
             return self.0.invoke_with_args(arguments);
         };
-        let unit = unit.to_lowercase();
+        let is_long = ["decade", "century", "millennium"].contains(&unit.as_str());
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+        match time.data_type() {
+            found if found == micros => {}
+            DataType::Timestamp(_, None) if is_long => {
+                let time = cast(&*time.to_array(arguments.number_rows)?, &micros)?;
+                let micros = as_timestamp_microsecond_array(&time)?;
+                let begins = micros.try_unary::<_, TimestampMicrosecondType, DataFusionError>(|micros| {
+                    truncated(&unit, micros)
+                })?;
+                let begins = cast(&begins, arguments.return_field.data_type())?;
+                return Ok(ColumnarValue::Array(begins));
+            }
+            _ => return self.0.invoke_with_args(arguments),
+        }
         let truncated = |micros: i64| truncated(&unit, micros);
         Ok(match time {
             ColumnarValue::Scalar(ScalarValue::TimestampMicrosecond(micros, zone)) => {
@@ -94,19 +108,25 @@ fn truncated(unit: &str, micros: i64) -> Result<i64> {
         "day" => floor(DAY),
         // The first day was a Thursday, and weeks begin on Monday.
         "week" => ((days + 3).div_euclid(7) * 7 - 3).checked_mul(DAY),
-        "month" | "quarter" | "year" => {
+        "month" | "quarter" | "year" | "decade" | "century" | "millennium" => {
             let date = DateTime::from_timestamp_micros(micros).map(|time| time.date_naive());
             let month = |date: NaiveDate| match unit {
                 "month" => date.month(),
                 "quarter" => (date.month() - 1) / 3 * 3 + 1,
                 _ => 1,
             };
-            let first = date.and_then(|date| NaiveDate::from_ymd_opt(date.year(), month(date), 1));
+            let year = |date: NaiveDate| match unit {
+                "decade" => date.year().div_euclid(10) * 10,
+                "century" => (date.year() - 1).div_euclid(100) * 100 + 1,
+                "millennium" => (date.year() - 1).div_euclid(1000) * 1000 + 1,
+                _ => date.year(),
+            };
+            let first = date.and_then(|date| NaiveDate::from_ymd_opt(year(date), month(date), 1));
             first.map(|first| first.and_time(chrono::NaiveTime::MIN).and_utc().timestamp_micros())
         }
         other => {
             return exec_err!(
-                "date_trunc to {other:?}, expected microsecond, millisecond, second, minute, hour, day, week, month, quarter or year"
+                "date_trunc to {other:?}, expected microsecond, millisecond, second, minute, hour, day, week, month, quarter, year, decade, century or millennium"
             );
         }
     };
@@ -127,6 +147,9 @@ mod tests {
         let micros = |text: &str| text.parse::<DateTime<chrono::Utc>>().unwrap().timestamp_micros();
         for (unit, time, begin) in [
             ("year", "9999-12-31T01:02:03Z", "9999-01-01T00:00:00Z"),
+            ("decade", "2026-11-26T18:00:00Z", "2020-01-01T00:00:00Z"),
+            ("century", "2000-11-26T18:00:00Z", "1901-01-01T00:00:00Z"),
+            ("millennium", "2001-01-01T00:00:00Z", "2001-01-01T00:00:00Z"),
             ("quarter", "0001-12-31T01:02:03Z", "0001-10-01T00:00:00Z"),
             ("month", "1969-12-31T23:59:59.999999Z", "1969-12-01T00:00:00Z"),
             ("week", "1969-12-31T23:59:59Z", "1969-12-29T00:00:00Z"),

@@ -8,6 +8,7 @@ mod date_trunc;
 mod extreme;
 mod float_window;
 mod interval;
+mod named_cast;
 mod now;
 mod nullable;
 mod nullif;
@@ -30,6 +31,7 @@ use datafusion::{
 pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 pub(crate) use checked::{Checked, checked_functions};
 pub(crate) use interval::interval_length;
+pub(crate) use named_cast::NAMED_CAST;
 pub(crate) use nullable::nullable;
 pub(crate) use rounding::rounded;
 pub(crate) use single_row::single_row;
@@ -45,6 +47,7 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
         date_part(),
         Arc::new(ScalarUDF::from(rounding::Round::default())),
         Arc::new(ScalarUDF::from(nullif::NullIf::default())),
+        Arc::new(ScalarUDF::from(named_cast::NamedCast::default())),
     ]
 }
 

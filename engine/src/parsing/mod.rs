@@ -72,7 +72,8 @@ pub(crate) fn parse(text: &str) -> Result<VecDeque<Statement>, EngineError> {
         )));
     }
     let tokens = Tokenizer::new(&Sql { no_names: Vec::new() }, text).tokenize_with_location();
-    let tokens = tokens.map_err(|error| EngineError::Syntax(error.to_string()))?;
+    let mut tokens = tokens.map_err(|error| EngineError::Syntax(error.to_string()))?;
+    with_queries::leave_hints_out(&mut tokens);
     let depth = Depth::of(&tokens);
     depth.check()?;
     let work = || -> Result<VecDeque<Statement>, EngineError> {

@@ -1,16 +1,49 @@
-//! How many tables does a statement read, if each use of a query of WITH is planned by itself?
+//! How many tables does a statement read, if each use of a query of WITH is planned by itself? And
+//! which hints about such queries are left out?
 //!
 //! Queries of WITH that use others several times double that with each step, and every later look
 //! at the plan would take as long.
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::ControlFlow,
+};
 
 use datafusion::sql::{
     parser::Statement,
-    sqlparser::ast::{Ident, ObjectNamePart, Query, Visit, Visitor, visit_relations},
+    sqlparser::{
+        ast::{Ident, ObjectNamePart, Query, Visit, Visitor, visit_relations},
+        keywords::Keyword,
+        tokenizer::{Token, TokenWithSpan},
+    },
 };
 
 use crate::{error::EngineError, limits::COMMON_TABLE_USES_MAX};
+
+/// Leaves out `[NOT] MATERIALIZED` after AS: sqlparser knows it in another dialect, and it changes no
+/// answer.
+pub(super) fn leave_hints_out(tokens: &mut Vec<TokenWithSpan>) {
+    let words: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    let is = |at: usize, keyword| super::is_word(&tokens[words[at]].token, &[keyword]);
+    let mut hints = BTreeSet::new();
+    for at in 1..words.len().saturating_sub(1) {
+        let opens = tokens[words[at + 1]].token == Token::LParen;
+        if !opens || !is(at, Keyword::MATERIALIZED) {
+            continue;
+        }
+        if is(at - 1, Keyword::AS) {
+            hints.insert(words[at]);
+        } else if at > 1 && is(at - 1, Keyword::NOT) && is(at - 2, Keyword::AS) {
+            hints.extend([words[at - 1], words[at]]);
+        }
+    }
+    let mut at = 0;
+    tokens.retain(|_| {
+        at += 1;
+        !hints.contains(&(at - 1))
+    });
+}
 
 /// Refuses statements that would read too many.
 pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
@@ -62,5 +95,20 @@ fn name_of(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
         None => name.value.to_ascii_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parsing::parse;
+
+    #[test]
+    fn hints_about_queries_of_with_are_left_out() {
+        for hint in ["materialized", "NOT  MATERIALIZED"] {
+            let parsed = parse(&format!("with a as {hint} (select 1) select * from a")).unwrap();
+            assert_eq!(parsed[0].to_string(), "WITH a AS (SELECT 1) SELECT * FROM a");
+        }
+        assert_eq!(parse("select 1 as materialized").unwrap()[0].to_string(), "SELECT 1 AS materialized");
+        assert!(parse("select not materialized (1)").is_ok());
     }
 }

@@ -1,11 +1,35 @@
-//! Which functions are operators?
+//! Which functions are operators, or have another name in DataFusion?
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
 };
 
-/// Writes `mod(a, b)` as `a % b`.
+use super::call;
+
+/// PostgreSQL's names, and DataFusion's.
+const NAMES: [(&str, &str); 4] =
+    [("every", "bool_and"), ("gen_random_uuid", "uuid"), ("sign", "signum"), ("variance", "var_samp")];
+
+/// Likewise of functions without parentheses.
+const TIMES: [(&str, &str); 2] = [("localtime", "current_time"), ("localtimestamp", "now")];
+
+/// Writes `mod(a, b)` as `a % b`, and functions with the names that DataFusion has for them.
 pub(super) fn rewrite(expression: &mut Expr) {
+    let known = |names: &[(&str, &'static str)], name: &str| {
+        names.iter().find(|(ours, _)| name.eq_ignore_ascii_case(ours)).map(|(_, theirs)| *theirs)
+    };
+    if let Expr::Function(function) = expression {
+        let name = function.name.to_string();
+        if let Some(name) = known(&NAMES, &name) {
+            function.name = ObjectName::from(vec![Ident::new(name)]);
+        } else if let Some(name) = known(&TIMES, &name).filter(|_| function.args == FunctionArguments::None) {
+            *expression = call(name, Vec::new());
+        }
+    }
+    modulo(expression);
+}
+
+fn modulo(expression: &mut Expr) {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = &*expression else {
         return;
     };
@@ -20,5 +44,25 @@ pub(super) fn rewrite(expression: &mut Expr) {
         let nested = |operand: &Expr| Box::new(Expr::Nested(Box::new(operand.clone())));
         let (left, op, right) = (nested(left), BinaryOperator::Modulo, nested(right));
         *expression = Expr::Nested(Box::new(Expr::BinaryOp { left, op, right }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rewrite::tests::rewritten;
+
+    #[test]
+    fn functions_have_the_names_that_they_are_planned_by() {
+        for (written, expected) in [
+            ("Every(a)", "bool_and(a)"),
+            ("variance(DISTINCT a) FILTER (WHERE b)", "var_samp(DISTINCT a) FILTER (WHERE b)"),
+            ("localtimestamp", "now()"),
+            ("mod(a, b)", "((a) % (b))"),
+        ] {
+            let within = |text: &str| format!("SELECT x FROM t HAVING {text} > 1");
+            assert_eq!(rewritten(&within(written)).unwrap(), within(expected));
+        }
+        let quoted = "SELECT \"localtime\" FROM t";
+        assert_eq!(rewritten(quoted).unwrap(), quoted);
     }
 }

@@ -9,7 +9,9 @@
 //!   does not have it.
 //! - Columns that come out keep the names that they would have without this.
 
+mod cast_names;
 mod casts;
+mod fetch;
 mod functions;
 mod names;
 mod numbers;
@@ -89,9 +91,11 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> Flow {
         unions::rewrite(&mut query.body);
-        let written = values::rewrite(&mut query.body)
+        let written = fetch::rewrite(query)
+            .and_then(|()| values::rewrite(&mut query.body))
             .and_then(|()| windows::rewrite(&mut query.body, query.order_by.as_mut()))
             .and_then(|()| merge_columns(&mut query.body, query.order_by.as_mut()));
+        cast_names::rewrite(&mut query.body, query.order_by.as_mut());
         let is_outermost = self.is_query && self.depth == 0;
         ordering::rewrite(&mut query.body, query.order_by.as_mut(), is_outermost);
         if is_outermost {
@@ -122,6 +126,7 @@ impl VisitorMut for Rewriter {
                 *group = Expr::GroupingSets(vec![Vec::new()]);
             }
         }
+        flow(windows::check_places(select).err())?;
         for condition in [&mut select.selection, &mut select.having].into_iter().flatten() {
             flow(row_sets::rewrite_condition(condition, &mut self.row_sets).err())?;
         }
@@ -133,7 +138,7 @@ impl VisitorMut for Rewriter {
         let is_answer = self.is_query && self.depth == 1;
         for (at, (item, text)) in select.projection.iter_mut().zip(columns).enumerate() {
             let (SelectItem::UnnamedExpr(expression), Some(text)) = (&mut *item, text) else { continue };
-            let alias = if is_answer && names::has_constant(expression) {
+            let alias = if is_answer && names::is_called_otherwise(expression) {
                 names::of_text(&text, at)
             } else if expression.to_string() != text {
                 Ident::with_quote('"', text)
@@ -344,7 +349,7 @@ mod tests {
 
     #[test]
     fn what_needs_no_other_words_stays_as_it_is() {
-        for sql in ["SELECT a + b, b AS c FROM t WHERE x LIKE 'a%'", "INSERT INTO t VALUES (1, 'a')"] {
+        for sql in ["SELECT a + b AS d, b AS c FROM t WHERE x LIKE 'a%'", "INSERT INTO t VALUES (1, 'a')"] {
             assert_eq!(rewritten(sql).unwrap(), sql);
         }
     }

@@ -229,7 +229,7 @@ mod tests {
             let expected = format!("SELECT DISTINCT (a + 1) AS x, b AS c FROM t {expected}");
             assert_eq!(rewritten(&sql).unwrap(), expected);
         }
-        let sql = "SELECT DISTINCT *, a + b FROM t ORDER BY a + b";
+        let sql = "SELECT DISTINCT *, a + b AS c FROM t ORDER BY a + b";
         assert_eq!(rewritten(sql).unwrap(), sql);
     }
 }

@@ -205,7 +205,7 @@ mod tests {
         }
         assert_eq!(
             rewritten("SELECT (a, b) = (c, d)").unwrap(),
-            "SELECT ((a = c) AND (b = d)) AS \"(a, b) = (c, d)\""
+            "SELECT ((a = c) AND (b = d)) AS \"(a, b) = (c, d)\u{1}0\""
         );
     }
 

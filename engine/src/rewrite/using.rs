@@ -377,8 +377,8 @@ mod tests {
                  \"join that merges columns\" (\"id of a\", \"id of b\")",
             ),
             (
-                "SELECT a.*, b.x + b.y FROM a JOIN b USING (id)",
-                "SELECT a.*, b.x + b.y FROM a JOIN b USING(id)",
+                "SELECT a.*, b.x + b.y AS z FROM a JOIN b USING (id)",
+                "SELECT a.*, b.x + b.y AS \"z\u{1}a1\" FROM a JOIN b USING(id)",
             ),
             ("SELECT a.id FROM a JOIN b ON a.id = b.id", "SELECT a.id FROM a JOIN b ON a.id = b.id"),
         ] {

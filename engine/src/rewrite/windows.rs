@@ -6,8 +6,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, SetExpr, VisitMut,
-    VisitorMut, WindowSpec, WindowType,
+    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, SetExpr, Visit, VisitMut,
+    Visitor, VisitorMut, WindowSpec, WindowType,
 };
 
 use super::{Flow, normal};
@@ -36,6 +36,48 @@ fn of_select(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<(), 
     match order_by.map(|order_by| order_by.visit(&mut resolver)) {
         Some(ControlFlow::Break(error)) => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Refuses windows where rows are chosen or grouped: they are computed after that.
+pub(super) fn check_places(select: &Select) -> Result<(), Box<EngineError>> {
+    let within = |clause: &str, found: bool| {
+        let message =
+            format!("window functions are not allowed in {clause}: compute them in a query within FROM");
+        if found { Err(Box::new(EngineError::Invalid { sqlstate: "42P20", message })) } else { Ok(()) }
+    };
+    let is_there = |condition: &Option<Expr>| {
+        condition.as_ref().is_some_and(|condition| condition.visit(&mut Finder::default()).is_break())
+    };
+    within("WHERE", is_there(&select.selection))?;
+    within("HAVING", is_there(&select.having))?;
+    within("GROUP BY", Visit::visit(&select.group_by, &mut Finder::default()).is_break())
+}
+
+/// Breaks at a window that is in no query within.
+#[derive(Default)]
+struct Finder {
+    depth: usize,
+}
+
+impl Visitor for Finder {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        match expression {
+            Expr::Function(function) if function.over.is_some() && self.depth == 0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 
@@ -164,6 +206,19 @@ mod tests {
                    WINDOW w AS (ORDER BY x)";
         let expected = "SELECT x FROM (SELECT sum(v) OVER (ORDER BY id) AS x FROM t) AS u";
         assert_eq!(rewritten(sql).unwrap(), expected);
+    }
+
+    #[test]
+    fn windows_are_refused_where_rows_are_chosen() {
+        for (sql, clause) in [
+            ("SELECT v FROM t WHERE row_number() OVER (ORDER BY v) = 1", "WHERE"),
+            ("SELECT g FROM t GROUP BY g HAVING rank() OVER (ORDER BY g) > 1", "HAVING"),
+            ("SELECT 1 FROM t GROUP BY sum(v) OVER ()", "GROUP BY"),
+        ] {
+            assert!(rewritten(sql).unwrap_err().contains(&format!("not allowed in {clause}")), "{sql}");
+        }
+        let within = "SELECT v FROM t WHERE v IN (SELECT max(v) OVER () FROM t)";
+        assert!(rewritten(within).is_ok());
     }
 
     #[test]

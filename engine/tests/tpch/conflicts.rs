@@ -8,9 +8,12 @@ use crate::{
 use rackscan_engine::{Engine, EngineError, Isolation, SqlSession};
 use rackscan_fabric::Wire;
 use rackscan_planner::Policy;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
 };
 
 const WRITERS: i64 = 4;
@@ -54,8 +57,11 @@ async fn increments(write: Write, before: &[&str], flushes: bool) -> Outcome<()>
     let flushing = tokio::spawn(async move {
         let mut done = 0;
         while flushes && !over.load(Ordering::Relaxed) {
+            let begun = Instant::now();
             flusher.seal("t").await?;
             done += 1;
+            // A statement that takes longer than the time between two flushes is never written.
+            tokio::time::sleep(begun.elapsed()).await;
         }
         Ok::<u32, EngineError>(done)
     });

@@ -24,10 +24,10 @@ async fn explained(engine: &Engine, query: &str) -> Outcome<(String, u64, u64)> 
 /// Queries that ask an index on `o_custkey` or `o_clerk`, and what they ask beside.
 const LOOKUPS: [&str; 8] = [
     "select * from orders where o_custkey = 37 order by 1",
-    "select count(*), sum(o_totalprice) from orders where o_custkey in (1, 2, 4, 5, 7, 8, 61, 700) and o_orderdate < date '1996-01-01'",
+    "select count(*), sum(o_totalprice) as total from orders where o_custkey in (1, 2, 4, 5, 7, 8, 61, 700) and o_orderdate < date '1996-01-01'",
     "select o_orderstatus, count(*) from orders where o_custkey = 61 or o_custkey = 37 or 100 = o_custkey group by 1 order by 1",
     "select count(*) from orders where o_custkey = 3",
-    "select max(o_orderkey) from orders where o_clerk = 'Clerk#000000005' and o_custkey > 700",
+    "select max(o_orderkey) as last from orders where o_clerk = 'Clerk#000000005' and o_custkey > 700",
     "select count(*) from orders, customer where o_custkey = c_custkey and c_custkey = 64",
     "select o_orderkey from orders where o_custkey = 64 order by o_totalprice desc limit 3",
     "select count(*) from orders where o_clerk = 'nobody' or o_clerk = 'Clerk#1'",

@@ -1,0 +1,179 @@
+//! What are groups and aggregates called that differ by a cast alone?
+//!
+//! DataFusion 55.2 leaves casts out of names, and refuses `GROUP BY v, v::TEXT` and
+//! `SELECT avg(v), avg(v::NUMERIC)`: two columns of one name. In a SELECT with such expressions,
+//! each cast becomes the argument of a function here, whose name stays.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
+};
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, GroupByExpr, Ident, OrderBy, Query, Select, SelectItem, SetExpr, Visit, VisitMut, Visitor,
+    VisitorMut,
+};
+
+use super::{call, names::name_in_plan, normal, text};
+use crate::functions::NAMED_CAST;
+
+/// Names the casts of a SELECT whose groups, aggregates or windows have the same name otherwise.
+pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>) {
+    match body {
+        SetExpr::Select(select) => of_select(select, order_by),
+        SetExpr::SetOperation { left, right, .. } => {
+            rewrite(left, None);
+            rewrite(right, None);
+        }
+        _ => {}
+    }
+}
+
+fn of_select(select: &mut Select, order_by: Option<&mut OrderBy>) {
+    let mut names = Names::default();
+    if let GroupByExpr::Expressions(groups, _) = &select.group_by {
+        groups.iter().for_each(|group| names.note_group(group, &select.projection));
+    }
+    let _ = Visit::visit(&*select, &mut names);
+    let _ = order_by.as_ref().map(|order_by| Visit::visit(*order_by, &mut names));
+    if names.written.values().all(|written| written.len() < 2) {
+        return;
+    }
+    let columns = select.projection.clone();
+    let _ = VisitMut::visit(select, &mut Namer::default());
+    for (item, column) in select.projection.iter_mut().zip(columns) {
+        if let SelectItem::UnnamedExpr(expr) = &mut *item
+            && column != SelectItem::UnnamedExpr(expr.clone())
+        {
+            let alias = Ident::with_quote('"', column.to_string());
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
+    }
+    let _ = order_by.map(|order_by| VisitMut::visit(order_by, &mut Namer::default()));
+}
+
+/// By its name in a plan, how each group and call of a function is written.
+#[derive(Default)]
+struct Names {
+    written: BTreeMap<String, BTreeSet<String>>,
+    depth: usize,
+}
+
+impl Names {
+    fn note(&mut self, expression: &Expr) {
+        let written = expression.to_string().to_ascii_lowercase();
+        self.written.entry(name_in_plan(expression)).or_default().insert(written);
+    }
+
+    fn note_group(&mut self, group: &Expr, columns: &[SelectItem]) {
+        match group {
+            Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
+                sets.iter().flatten().for_each(|group| self.note_group(group, columns));
+            }
+            Expr::Tuple(groups) => groups.iter().for_each(|group| self.note_group(group, columns)),
+            _ => self.note(column_of(group, columns).unwrap_or(group)),
+        }
+    }
+}
+
+/// The column that comes out which a group names, by its position or its name.
+fn column_of<'a>(group: &Expr, columns: &'a [SelectItem]) -> Option<&'a Expr> {
+    let position = match group {
+        Expr::Value(value) => value.to_string().parse::<usize>().ok()?.checked_sub(1)?,
+        Expr::Identifier(name) => columns.iter().position(
+            |item| matches!(item, SelectItem::ExprWithAlias { alias, .. } if normal(alias) == normal(name)),
+        )?,
+        _ => return None,
+    };
+    match columns.get(position)? {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+        _ => None,
+    }
+}
+
+impl Visitor for Names {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        if self.depth == 0 && matches!(expression, Expr::Function(_)) {
+            self.note(expression);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Makes each cast the argument of the function.
+#[derive(Default)]
+struct Namer {
+    depth: usize,
+}
+
+impl VisitorMut for Namer {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0
+            && let Expr::Cast { data_type, .. } = expression
+        {
+            let name = text(data_type.to_string().to_ascii_lowercase());
+            *expression = call(NAMED_CAST, vec![expression.clone(), name]);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rewrite::tests::rewritten;
+
+    #[test]
+    fn casts_have_names_where_groups_and_aggregates_have_one_name_without() {
+        for (sql, expected) in [
+            (
+                "SELECT v::TEXT FROM t GROUP BY v, v::TEXT",
+                "SELECT named_cast(v::TEXT, 'text') AS \"v::TEXT\" FROM t GROUP BY v, named_cast(v::TEXT, 'text')",
+            ),
+            (
+                "SELECT v::TEXT AS a, v::INT AS b FROM t GROUP BY 1, b",
+                "SELECT named_cast(v::TEXT, 'text') AS a, named_cast(v::INT, 'int') AS b FROM t GROUP BY 1, b",
+            ),
+            (
+                "SELECT avg(v) AS a, avg(CAST(v AS INT)) AS b FROM t",
+                "SELECT avg(v) AS a, avg(named_cast(CAST(v AS INT), 'int')) AS b FROM t",
+            ),
+            (
+                "SELECT 1 AS x FROM t GROUP BY g HAVING max(v) > 1 ORDER BY max(v::INT)",
+                "SELECT 1 AS x FROM t GROUP BY g HAVING max(v) > 1 ORDER BY max(named_cast(v::INT, 'int'))",
+            ),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+        for sql in [
+            "SELECT v::TEXT AS x FROM t GROUP BY v::TEXT",
+            "SELECT sum(v::INT) AS a, avg(v::INT) AS b, v::TEXT AS c FROM t",
+            "SELECT max(v) AS a, (SELECT max(v::INT) FROM t) AS b FROM t",
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), sql);
+        }
+    }
+}
