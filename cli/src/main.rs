@@ -6,6 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod note;
+
 mod args;
 mod cluster;
 mod command;
@@ -40,12 +43,12 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Err(failure @ Failure::Runtime(_)) => {
-            eprintln!("error: {failure}");
+            note!("error: {failure}");
             ExitCode::FAILURE
         }
         Err(Failure::Said) => ExitCode::FAILURE,
         Err(failure @ Failure::Usage(_)) => {
-            eprintln!("error: {failure}");
+            note!("error: {failure}");
             ExitCode::from(2)
         }
     }

@@ -21,7 +21,7 @@ pub(super) fn write_lines<L: Serialize>(
         .join("\n");
     let Some(path) = file else {
         print_text(&text)?;
-        eprint!("{table}");
+        note!("{}", table.to_string().trim_end());
         return Ok(());
     };
     let mut file = File::options().create(true).append(true).open(path).map_err(at_path(path))?;
@@ -41,7 +41,7 @@ pub(super) fn publish<L: Serialize>(
     }
     write_lines(lines, json, &table())?;
     if let Some(folder) = folder {
-        eprintln!("figures: {}", page().write(folder)?.display());
+        note!("figures: {}", page().write(folder)?.display());
     }
     Ok(())
 }

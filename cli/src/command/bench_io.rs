@@ -43,7 +43,7 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
     if asked.sweep {
         let page = sweep_report(&outcome, &experiment.provenance).write(&asked.report)?;
-        eprintln!("figures: {}", page.display());
+        note!("figures: {}", page.display());
     }
     ended(outcome)
 }

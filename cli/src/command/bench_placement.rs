@@ -37,14 +37,14 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
     // May start this command anew: nothing that lasts may be done before.
     let (shaped, left_out) = shaped(&mut options, asked.nodes)?;
     for text in &left_out {
-        eprintln!("{text}");
+        note!("{text}");
     }
     let outcome = measure(global, asked, &options, shaped, &stop)?;
     if !outcome.lines.is_empty() {
         write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines, &options, &left_out))?;
         if let Some(folder) = &asked.report {
             let page = report(&outcome.lines).write(folder)?;
-            eprintln!("figures: {}", page.display());
+            note!("figures: {}", page.display());
         }
     }
     ended(&outcome, &options)
@@ -134,7 +134,7 @@ fn ended(outcome: &PlacementOutcome, options: &PlacementOptions) -> Result<(), F
     match &outcome.ended {
         None => Ok(()),
         Some(Ended::NoTime) => {
-            eprintln!("{done} of {all} points were measured, then --minutes were over");
+            note!("{done} of {all} points were measured, then --minutes were over");
             Ok(())
         }
         Some(Ended::Stopped) => Err(Failure::Runtime(format!(

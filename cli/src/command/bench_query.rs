@@ -25,7 +25,7 @@ pub(crate) fn run(global: &Global, asked: &BenchQuery) -> Result<(), Failure> {
         write_lines(&outcome.lines, asked.json.as_deref(), &figures(&outcome.lines))?;
         if let Some(folder) = &asked.report {
             let page = report(&outcome.lines, &simulation.provenance).write(folder)?;
-            eprintln!("figures: {}", page.display());
+            note!("figures: {}", page.display());
         }
     }
     ended(outcome)

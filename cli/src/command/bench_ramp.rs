@@ -305,7 +305,7 @@ fn print_stress(asked: &BenchRampStress, outcome: &StressOutcome) -> Result<(), 
     let failures: Vec<String> =
         outcome.failures.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let checked = &outcome.checked;
-    eprintln!(
+    note!(
         "{} transactions in {:.1} s, {} nodes killed and {} started again; failed: {}; {} operations checked, {} violations",
         outcome.transactions,
         outcome.seconds,

@@ -45,7 +45,7 @@ pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
         write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines))?;
         if let Some(folder) = &asked.report {
             let page = report(&outcome.lines, &kernels.provenance).write(folder)?;
-            eprintln!("figures: {}", page.display());
+            note!("figures: {}", page.display());
         }
     }
     ended(outcome)

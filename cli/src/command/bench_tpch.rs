@@ -61,7 +61,7 @@ pub(crate) fn run(global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
     write_lines(&lines, asked.json.as_deref(), &shown(&lines, &options))?;
     if let Some(folder) = &asked.report {
         let page = tpch::report(&lines).write(folder)?;
-        eprintln!("figures: {}", page.display());
+        note!("figures: {}", page.display());
     }
     Ok(())
 }

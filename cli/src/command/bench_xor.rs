@@ -30,7 +30,7 @@ pub(crate) fn run(asked: &BenchXor) -> Result<(), Failure> {
     write_lines(&lines, asked.json.as_deref(), &shown(&lines))?;
     if let Some(folder) = &asked.report {
         let page = report(&lines, &speed.provenance).write(folder)?;
-        eprintln!("figures: {}", page.display());
+        note!("figures: {}", page.display());
     }
     Ok(())
 }

@@ -44,6 +44,6 @@ pub(crate) fn run(session: &Session, asked: &Calibrate) -> Result<(), Failure> {
         table.push(vec![Cell::from(name), value, Cell::from(measured), Cell::from(constant.how.as_str())]);
     }
     print_text(&table.render(crate::args::Format::Table))?;
-    eprintln!("stored in {}; queries with --placement auto use it from now on", path.display());
+    note!("stored in {}; queries with --placement auto use it from now on", path.display());
     Ok(())
 }

@@ -49,11 +49,11 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
     check_members(&file, None)?;
     let (started, failed) = start_to_stay(&file);
     let running = file.members_here().count() - started.len() - failed.len();
-    eprintln!("started {} nodes, {running} ran already ({})", started.len(), file.path.display());
+    note!("started {} nodes, {running} ran already ({})", started.len(), file.path.display());
     if failed.is_empty() {
         return wait_for_transactions(global, &file);
     }
-    failed.iter().for_each(|failure| eprintln!("{failure}"));
+    failed.iter().for_each(|failure| note!("{failure}"));
     Err(Failure::Runtime(format!(
         "{} of {} nodes did not start, see above: one whose disk is full starts when some space is free there; one whose devices are lost gets others, and its tables back, by `rackscan rebuild NODE --onto FOLDER`",
         failed.len(),
@@ -72,7 +72,7 @@ fn wait_for_transactions(global: &Global, file: &ClusterFile) -> Result<(), Fail
         let Some(refusing) = refusing.filter(|_| statuses.iter().all(Result::is_ok)) else { return Ok(()) };
         if began.elapsed() > TRANSACTIONS_TIME_MAX {
             let refusal = refusing.home_refuses.as_deref().unwrap_or_default();
-            eprintln!("node {}: transactions: {refusal}", refusing.node);
+            note!("node {}: transactions: {refusal}", refusing.node);
             return Ok(());
         }
         std::thread::sleep(TRANSACTIONS_POLL_EVERY);
@@ -104,11 +104,11 @@ fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
             Err(failure) => failed.push(format!("node {id} was not stopped: {failure}{end}")),
         }
     }
-    eprintln!("stopped {stopped} of {} nodes", asked.len());
+    note!("stopped {stopped} of {} nodes", asked.len());
     if failed.is_empty() {
         return Ok(());
     }
-    failed.iter().for_each(|failure| eprintln!("{failure}"));
+    failed.iter().for_each(|failure| note!("{failure}"));
     Err(Failure::Runtime(format!("{} of {} nodes run still; see above", failed.len(), asked.len())))
 }
 
@@ -145,7 +145,7 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
         match asked {
             Ok(status) => {
                 if let Some(refuses) = &status.home_refuses {
-                    eprintln!("node {}: transactions: {refuses}", member.config.node);
+                    note!("node {}: transactions: {refuses}", member.config.node);
                 }
                 table.push(row(&status, address));
             }
@@ -155,7 +155,7 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
                     vec![Cell::from(usize::from(member.config.node.0)), Cell::from("down"), address.into()];
                 cells.resize_with(table.columns(), || Cell::from(""));
                 table.push(cells);
-                eprintln!("node {}: {failure}", member.config.node);
+                note!("node {}: {failure}", member.config.node);
             }
         }
     }

@@ -110,10 +110,10 @@ fn write(session: &mut Session, items: Vec<(Key, Value)>, verb: &str) -> Result<
     let count = items.len();
     let written = session.write(items).map_err(|error| Failure::of(&error))?;
     for home in &written.untold {
-        eprintln!("{home} does not know of it yet and will be told when it is back");
+        note!("{home} does not know of it yet and will be told when it is back");
     }
     session.rest();
-    eprintln!("{count} {} {verb} by transaction {}", if count == 1 { "key" } else { "keys" }, written.stamp);
+    note!("{count} {} {verb} by transaction {}", if count == 1 { "key" } else { "keys" }, written.stamp);
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn print_range(global: &Global, scan: &KvScan) -> Result<(), Failure> {
         found.items.into_iter().filter(|(key, _)| !key.bytes().starts_with(&[0])).collect();
     print(&of_users, scan.format)?;
     if let Some(last) = found.goes_on {
-        eprintln!("there may be more: --after {last}");
+        note!("there may be more: --after {last}");
     }
     Ok(())
 }

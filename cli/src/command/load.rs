@@ -54,10 +54,7 @@ pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
         let reason = broken.broken.as_deref().unwrap_or_default();
         return Err(Failure::Runtime(format!("table {} cannot be queried: {reason}", broken.name)));
     }
-    eprintln!(
-        "TPC-H is not there yet; loading it at scale {SCALE_DEFAULT} into {}",
-        session.data().display()
-    );
+    note!("TPC-H is not there yet; loading it at scale {SCALE_DEFAULT} into {}", session.data().display());
     load_tpch(session, SCALE_DEFAULT, &shape(None), &[])
 }
 
@@ -157,7 +154,7 @@ fn with_bar<E: Into<Failure>>(
     report(&summary, sent);
     for (table, names) in derived {
         if summary.tables.iter().any(|loaded| loaded.name == table) {
-            eprintln!("gone with the {table} of before: {}", names.join(", "));
+            note!("gone with the {table} of before: {}", names.join(", "));
         }
     }
     Ok(())
@@ -205,7 +202,7 @@ fn report(summary: &LoadSummary, sent: Option<u64>) {
         0 => String::new(),
         rejected => format!(", {} rejected", grouped(rejected)),
     };
-    eprintln!(
+    note!(
         "loaded {}: {read} rows read, {} stored{rejected}; {} raw, {} stored{}, {seconds:.1} s ({:.0} MB/s of raw data)",
         tables.join(", "),
         grouped(summary.rows),

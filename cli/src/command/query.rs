@@ -92,7 +92,7 @@ fn answer_one(
                 printer.write(batch)?;
             }
             printer.finish()?;
-            eprintln!("{}", outcome.report.summary());
+            note!("{}", outcome.report.summary());
         }
         Ok::<_, Failure>(outcome.report.elapsed)
     })?;
@@ -106,11 +106,11 @@ fn report_times(name: &str, times: &mut [Duration]) {
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     match times {
         [] => {}
-        [only] => eprintln!("{name}: {:.1} ms", ms(*only)),
+        [only] => note!("{name}: {:.1} ms", ms(*only)),
         [best, .., worst] => {
             let (best, worst) = (ms(*best), ms(*worst));
             let median = ms(times[times.len() / 2]);
-            eprintln!(
+            note!(
                 "{name}: best {best:.1} ms, median {median:.1} ms, worst {worst:.1} ms of {} runs",
                 times.len()
             );

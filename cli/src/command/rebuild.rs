@@ -28,7 +28,7 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     }
     if let Some(folder) = &asked.onto {
         let moved = move_node(&file, node, folder)?;
-        eprintln!("node {node} has its folder in {} from now on ({})", moved.display(), file.path.display());
+        note!("node {node} has its folder in {} from now on ({})", moved.display(), file.path.display());
     }
     let file = ClusterFile::read(&file.path)?;
     check_members(&file, Some(node))?;
@@ -55,7 +55,7 @@ fn renew(file: &ClusterFile, node: NodeId) -> Result<(), Failure> {
     for member in file.members_here().filter(|member| member.config.node == node) {
         if renew_outdated(&member.config).map_err(|error| Failure::of(&error))? {
             let folder = member.config.data_dir.display();
-            eprintln!(
+            note!(
                 "node {node}: {folder} is outdated; its log of transactions is put aside, and comes back from the copies of other nodes"
             );
         }
@@ -89,13 +89,13 @@ fn print(report: &RebuildReport, asked: &Rebuild, elapsed: Duration) -> Result<(
     }
     print_text(&shown.render(asked.format))?;
     for table in &report.dropped {
-        eprintln!(
+        note!(
             "{table}: node {} had a version that others have dropped or replaced; it was dropped there, too",
             asked.node
         );
     }
     let (rebuilt, seconds) = (report.rebuilt_bytes(), elapsed.as_secs_f64());
-    eprintln!(
+    note!(
         "rebuilt {} in {seconds:.1} s ({:.0} MB/s), {:.3} bytes read of other nodes for each",
         crate::output::bytes(rebuilt),
         rebuilt as f64 / 1e6 / seconds.max(1e-9),
@@ -124,6 +124,6 @@ fn judge(report: &RebuildReport, node: NodeId) -> Result<(), Failure> {
     if problems.is_empty() {
         return Ok(());
     }
-    problems.iter().for_each(|problem| eprintln!("{problem}"));
+    problems.iter().for_each(|problem| note!("{problem}"));
     Err(Failure::Runtime(format!("node {node} does not have all of its tables again; see above")))
 }

@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, asked: &Recover) -> Result<(), Failure> {
         let before = line.status(node).await?.home_refuses;
         line.accept_loss(node).await?;
         if let Some(before) = before {
-            eprintln!("node {node} {before}");
+            note!("node {node} {before}");
         }
         let deadline = Instant::now() + PATIENCE;
         while let Some(refuses) = line.status(node).await?.home_refuses {
@@ -44,7 +44,7 @@ pub(crate) fn run(global: &Global, asked: &Recover) -> Result<(), Failure> {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        eprintln!("node {node} goes on with what was found; what may be missing is lost");
+        note!("node {node} goes on with what was found; what may be missing is lost");
         Ok(())
     })
 }

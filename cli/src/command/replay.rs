@@ -144,7 +144,7 @@ impl Iterator for Watched<'_> {
 
 fn note_defects(reader: &TraceReader) {
     if reader.defects().count() > 0 {
-        eprintln!("{}", reader.defects());
+        note!("{}", reader.defects());
     }
 }
 
@@ -243,7 +243,7 @@ fn publish(asked: &Asked, report: &ReplayReport, earlier: Option<&ReplayReport>)
         ];
         let provenance = provenance.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let page = report.page(earlier, provenance).write(folder)?;
-        eprintln!("{}: the report", page.display());
+        note!("{}: the report", page.display());
     }
     Ok(())
 }

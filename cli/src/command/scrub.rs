@@ -47,7 +47,7 @@ fn tables(reach: &Reach, asked: &[String]) -> Result<(Vec<Protected>, Vec<String
         match definition.protection {
             _ if !is_asked(&definition.name) => {}
             Some(_) => protected.push(Protected { name: definition.name.clone(), id: definition.id }),
-            None => eprintln!("{}: not protected, so it is not looked at", definition.name),
+            None => note!("{}: not protected, so it is not looked at", definition.name),
         }
     }
     for table in catalog.broken.iter().filter(|table| is_asked(&table.name)) {
@@ -116,7 +116,7 @@ fn look(
     if problems.is_empty() {
         return Ok(());
     }
-    problems.iter().for_each(|problem| eprintln!("{problem}"));
+    problems.iter().for_each(|problem| note!("{problem}"));
     Err(Failure::Runtime(
         "not everything is whole, see above: `rackscan scrub` mends what is rotten, `rackscan rebuild NODE` gives a node back what it has lost"
             .to_owned(),
@@ -125,10 +125,10 @@ fn look(
 
 /// What was found, one by one as far as the report has it.
 fn name_first(table: &str, findings: &Findings) {
-    findings.first.iter().for_each(|found| eprintln!("{table}: {found}"));
+    findings.first.iter().for_each(|found| note!("{table}: {found}"));
     let more = findings.count - findings.first.len() as u64;
     if more > 0 {
-        eprintln!("{table}: and {more} more like these");
+        note!("{table}: and {more} more like these");
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn run(session: &Session, asked: &Seal) -> Result<(), Failure> {
     print_text(&shown.render(asked.format))?;
     match swept? {
         0 => {}
-        tables => eprintln!("nodes have forgotten changed rows of {tables} tables that are gone"),
+        tables => note!("nodes have forgotten changed rows of {tables} tables that are gone"),
     }
     Ok(())
 }

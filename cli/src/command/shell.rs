@@ -25,7 +25,7 @@ pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
     let mut running = shell.running.clone();
     let mut prompt = Prompt::open(&session.data().join("shell-history"))?;
     if prompt.is_interactive() {
-        eprintln!("rackscan {}: \\? for help, \\q to leave", env!("CARGO_PKG_VERSION"));
+        note!("rackscan {}: \\? for help, \\q to leave", env!("CARGO_PKG_VERSION"));
     }
     let mut sql_session = SqlSession::with_isolation(shell.isolation.into());
     while let Some(typed) = prompt.read()? {
@@ -34,7 +34,7 @@ pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
             Ok(ControlFlow::Break(())) => break,
             Err(Failure::ClosedPipe) => return Err(Failure::ClosedPipe),
             // A script must not go on as if the statement had worked; a person tries again.
-            Err(failure) if prompt.is_interactive() => eprintln!("error: {failure}"),
+            Err(failure) if prompt.is_interactive() => note!("error: {failure}"),
             Err(failure) => return Err(failure),
         }
     }
@@ -53,7 +53,7 @@ fn act(
         Typed::Sql(sql) => {
             let elapsed = answer(session, sql_session, &sql, running, true)?;
             if running.timing {
-                eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
+                note!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
             }
         }
         Typed::Describe(None) => {
@@ -66,13 +66,13 @@ fn act(
         }
         Typed::Timing(wanted) => {
             running.timing = wanted.unwrap_or(!running.timing);
-            eprintln!("timing is {}", if running.timing { "on" } else { "off" });
+            note!("timing is {}", if running.timing { "on" } else { "off" });
         }
         Typed::Placement(wanted) => {
             running.placement = wanted.unwrap_or(running.placement);
-            eprintln!("placement is {}", name_of(running.placement));
+            note!("placement is {}", name_of(running.placement));
         }
-        Typed::Help => eprintln!("{HELP}"),
+        Typed::Help => note!("{HELP}"),
         Typed::Quit => return Ok(ControlFlow::Break(())),
         Typed::Unknown(message) => return Err(Failure::Usage(message)),
     }

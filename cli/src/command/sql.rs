@@ -24,7 +24,7 @@ pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
         let mut sql_session = SqlSession::with_isolation(sql.isolation.into());
         let elapsed = answer(session, &mut sql_session, text, &sql.running, true)?;
         if sql.running.timing {
-            eprintln!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
+            note!("{:.1} ms", elapsed.as_secs_f64() * 1000.0);
         }
         session.rest();
         given_up(&sql_session)

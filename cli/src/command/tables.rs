@@ -78,7 +78,7 @@ fn derivation(derived: &DerivedDefinition) -> String {
 /// Drops one table.
 pub(crate) fn drop(session: &Session, table: &DropTable) -> Result<(), Failure> {
     session.block_on(session.engine().cluster().drop_table(&table.table))?;
-    eprintln!("dropped {}", table.table);
+    note!("dropped {}", table.table);
     session.sweep();
     Ok(())
 }

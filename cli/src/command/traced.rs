@@ -34,6 +34,6 @@ pub(crate) fn traced(
 
 fn finish(session: &Session, trace: TraceFile, path: &Path) -> Result<(), Failure> {
     let records = session.block_on(trace.finish())?;
-    eprintln!("{}: {records} page reads recorded", path.display());
+    note!("{}: {records} page reads recorded", path.display());
     Ok(())
 }

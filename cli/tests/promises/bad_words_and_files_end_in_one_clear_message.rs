@@ -102,3 +102,22 @@ fn a_stripe_is_shown_with_one_parity_or_two_and_without_the_nodes_that_are_named
     data.run("stripe --nodes 2").fails(2, &["3"]);
     data.run("stripe --nodes 2 --parity xor").succeeds();
 }
+
+#[test]
+fn commands_end_as_ever_where_nobody_reads_standard_error() {
+    let data = Data::new("unread");
+    let ended = |words: &[&str]| {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rackscan"));
+        command.arg("--data").arg(data.path().join("data")).args(words).stderr(writer);
+        let output = command.output().expect("the program runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, _) = ended(&["load", "tpch", "--scale", "0.001"]);
+    assert_eq!(code, Some(0));
+    let (code, rows) = ended(&["sql", "select count(*) from nation"]);
+    assert!(code == Some(0) && rows.contains("25"), "{code:?}: {rows}");
+    assert_eq!(ended(&["sql", "select 1 / 0"]).0, Some(1));
+    assert_eq!(ended(&["frobnicate"]).0, Some(2));
+}
