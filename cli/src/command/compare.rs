@@ -15,7 +15,7 @@ use arrow::{
     array::RecordBatch,
     datatypes::DataType,
     error::ArrowError,
-    util::display::{ArrayFormatter, FormatOptions},
+    util::display::{ArrayFormatter, DurationFormat, FormatOptions},
 };
 use rackscan_engine::{EngineError, QueryOutcome, ScanFigures};
 use rackscan_planner::{Placement, Policy};
@@ -135,7 +135,7 @@ impl Runs {
 impl Answer {
     fn of(batches: &[RecordBatch]) -> Result<Self, ArrowError> {
         let mut answer = Self::default();
-        let options = FormatOptions::default().with_null("NULL");
+        let options = FormatOptions::default().with_null("NULL").with_duration_format(DurationFormat::Pretty);
         for batch in batches {
             let columns = batch.columns().iter().map(|column| {
                 let floats = matches!(column.data_type(), DataType::Float32 | DataType::Float64);

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use arrow::{
     array::{Array, RecordBatch, cast::AsArray},
     datatypes::{DataType, Float64Type, SchemaRef},
-    util::display::{ArrayFormatter, FormatOptions},
+    util::display::{ArrayFormatter, DurationFormat, FormatOptions},
 };
 
 use super::PrintError;
@@ -25,7 +25,7 @@ impl<W: Write> CsvWriter<W> {
 
     pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<(), PrintError> {
         self.write_names()?;
-        let options = FormatOptions::default();
+        let options = FormatOptions::default().with_duration_format(DurationFormat::Pretty);
         let formatters = batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
         let formatters = formatters.collect::<Result<Vec<_>, _>>()?;
         let mut text = String::new();

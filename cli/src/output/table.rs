@@ -8,7 +8,7 @@ use arrow::{
     array::RecordBatch,
     datatypes::SchemaRef,
     error::ArrowError,
-    util::display::{ArrayFormatter, FormatOptions},
+    util::display::{ArrayFormatter, DurationFormat, FormatOptions},
 };
 use serde_json::Value;
 use std::{borrow::Cow, fmt};
@@ -138,7 +138,7 @@ impl TextTable {
     }
 
     pub(crate) fn push_batch(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        let options = FormatOptions::default().with_null("NULL");
+        let options = FormatOptions::default().with_null("NULL").with_duration_format(DurationFormat::Pretty);
         let formatters =
             batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
         let formatters = formatters.collect::<Result<Vec<_>, _>>()?;
@@ -225,5 +225,18 @@ mod tests {
         assert!(table.render(Format::Table).contains("2.00 KiB"));
         assert_eq!(table.render(Format::Csv), "name,stored\n\"a,b\",2048\n");
         assert_eq!(table.render(Format::Ndjson), "{\"name\":\"a,b\",\"stored\":2048}\n");
+    }
+
+    #[test]
+    fn a_difference_of_times_has_days_and_hours() {
+        use arrow::array::{ArrayRef, DurationMicrosecondArray};
+        let days_28: ArrayRef =
+            std::sync::Arc::new(DurationMicrosecondArray::from(vec![2_462_400_000_000, -250_000]));
+        let batch = RecordBatch::try_from_iter([("d", days_28)]).unwrap();
+        let mut table = TextTable::of_schema(&batch.schema());
+        table.push_batch(&batch).unwrap();
+        let text = table.render(Format::Csv);
+        assert!(text.contains("28 days 12 hours 0 mins 0.000000 secs"), "{text}");
+        assert!(text.contains("-0.250000 secs"), "{text}");
     }
 }
