@@ -108,7 +108,7 @@ impl Nearby {
         }
         drop(inner);
         let (told, settled) = (vec![Epoch::default(); leases.len()], Vec::new());
-        Session { nearby: self, clock: Clock::after(client, heard), leases, told, settled }
+        Session { nearby: self, client, clock: Clock::after(client, heard), leases, told, settled }
     }
 }
 
@@ -137,6 +137,19 @@ impl Inner {
         match self.ask(0, home, Request::Lease { client }).pop() {
             Some((_, Reply::Leased { lease, newest, .. })) => Some((lease, newest)),
             _ => None,
+        }
+    }
+
+    /// A client has gone: what it has locked is free, and what it has left in doubt is ended.
+    fn client_lost(&mut self, client: ClientId) {
+        for at in 0..self.nodes.len() {
+            let Some(home) = &mut self.nodes[at].home else { continue };
+            home.client_lost(client);
+            let replies = home.take_replies().into_iter().map(|(peer, reply)| (peer.0, reply)).collect();
+            self.deliver(HomeId(u16::try_from(at).unwrap()), replies);
+        }
+        if self.nodes.iter().all(|node| node.home.is_some()) {
+            self.terminate();
         }
     }
 
@@ -169,10 +182,18 @@ impl Inner {
 
 pub(super) struct Session<'n> {
     nearby: &'n Nearby,
+    client: ClientId,
     clock: Clock,
     leases: Vec<LeaseId>,
     told: Vec<Epoch>,
     settled: Vec<Stamp>,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.nearby.lock().client_lost(self.client);
+        self.nearby.arrived.notify_all();
+    }
 }
 
 impl Cluster for Session<'_> {
@@ -216,8 +237,9 @@ impl Session<'_> {
             }
             let events = |inner: &mut Inner| std::mem::take(&mut inner.mail.entry(peer).or_default().events);
             let mut arrived = events(&mut inner);
+            // Who is woken in vain wakes nobody else: they would wake each other for ever.
+            self.nearby.arrived.notify_all();
             while arrived.is_empty() {
-                self.nearby.arrived.notify_all();
                 inner = self.nearby.arrived.wait(inner).unwrap();
                 arrived = events(&mut inner);
             }
