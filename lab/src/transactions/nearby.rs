@@ -90,7 +90,7 @@ impl Nearby {
         };
         at.home = Some(Home::new(store, LogWriter::after(tail)));
         if inner.nodes.iter().all(|node| node.home.is_some()) {
-            inner.terminate();
+            inner.terminate(|_| true);
         }
         self.arrived.notify_all();
     }
@@ -149,15 +149,16 @@ impl Inner {
             self.deliver(HomeId(u16::try_from(at).unwrap()), replies);
         }
         if self.nodes.iter().all(|node| node.home.is_some()) {
-            self.terminate();
+            self.terminate(|stamp| stamp.client == client);
         }
     }
 
-    /// Ends everything that somebody has in doubt or has not been told to forget.
-    fn terminate(&mut self) {
+    /// Ends what somebody has in doubt or has not been told to forget, of these transactions.
+    fn terminate(&mut self, these: impl Fn(Stamp) -> bool) {
         let homes = self.nodes.iter().filter_map(|node| node.home.as_ref());
         let open: Vec<(Stamp, Vec<HomeId>, bool)> = homes
             .flat_map(|home| home.store().unsettled())
+            .filter(|(stamp, _)| these(*stamp))
             .map(|(stamp, transaction)| (stamp, transaction.homes.clone(), transaction.committed))
             .collect();
         for (stamp, homes, committed) in open {
