@@ -9,12 +9,9 @@ use std::{
     ops::ControlFlow,
 };
 
-use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, Ident, OrderBy, Query, Select, SelectItem, SetExpr, Visit, VisitMut, Visitor,
-    VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Ident, OrderBy, Select, SelectItem, SetExpr};
 
-use super::{call, names::name_in_plan, normal, text};
+use super::{call, names::name_in_plan, normal, own_expressions, text};
 use crate::functions::NAMED_CAST;
 
 /// Names the casts of a SELECT whose groups, aggregates or windows have the same name otherwise.
@@ -34,13 +31,19 @@ fn of_select(select: &mut Select, order_by: Option<&mut OrderBy>) {
     if let GroupByExpr::Expressions(groups, _) = &select.group_by {
         groups.iter().for_each(|group| names.note_group(group, &select.projection));
     }
-    let _ = Visit::visit(&*select, &mut names);
-    let _ = order_by.as_ref().map(|order_by| Visit::visit(*order_by, &mut names));
+    let mut note_call = |expression: &Expr| {
+        if matches!(expression, Expr::Function(_)) {
+            names.note(expression);
+        }
+        ControlFlow::Continue(())
+    };
+    let _ = own_expressions::visit(select, &mut note_call);
+    let _ = order_by.as_ref().map(|order_by| own_expressions::visit(*order_by, &mut note_call));
     if names.written.values().all(|written| written.len() < 2) {
         return;
     }
     let columns = select.projection.clone();
-    let _ = VisitMut::visit(select, &mut Namer::default());
+    own_expressions::visit_mut(select, name_cast);
     for (item, column) in select.projection.iter_mut().zip(columns) {
         if let SelectItem::UnnamedExpr(expr) = &mut *item
             && column != SelectItem::UnnamedExpr(expr.clone())
@@ -49,14 +52,15 @@ fn of_select(select: &mut Select, order_by: Option<&mut OrderBy>) {
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
         }
     }
-    let _ = order_by.map(|order_by| VisitMut::visit(order_by, &mut Namer::default()));
+    if let Some(order_by) = order_by {
+        own_expressions::visit_mut(order_by, name_cast);
+    }
 }
 
 /// By its name in a plan, how each group and call of a function is written.
 #[derive(Default)]
 struct Names {
     written: BTreeMap<String, BTreeSet<String>>,
-    depth: usize,
 }
 
 impl Names {
@@ -91,54 +95,11 @@ fn column_of<'a>(group: &Expr, columns: &'a [SelectItem]) -> Option<&'a Expr> {
     }
 }
 
-impl Visitor for Names {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        if self.depth == 0 && matches!(expression, Expr::Function(_)) {
-            self.note(expression);
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-/// Makes each cast the argument of the function.
-#[derive(Default)]
-struct Namer {
-    depth: usize,
-}
-
-impl VisitorMut for Namer {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if self.depth == 0
-            && let Expr::Cast { data_type, .. } = expression
-        {
-            let name = text(data_type.to_string().to_ascii_lowercase());
-            *expression = call(NAMED_CAST, vec![expression.clone(), name]);
-        }
-        ControlFlow::Continue(())
+/// Makes a cast the argument of the function.
+fn name_cast(expression: &mut Expr) {
+    if let Expr::Cast { data_type, .. } = expression {
+        let name = text(data_type.to_string().to_ascii_lowercase());
+        *expression = call(NAMED_CAST, vec![expression.clone(), name]);
     }
 }
 

@@ -17,6 +17,7 @@ mod names;
 mod numbers;
 mod operators;
 mod ordering;
+mod own_expressions;
 mod patterns;
 mod precedence;
 mod regexes;

@@ -7,11 +7,11 @@
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use datafusion::sql::sqlparser::ast::{
-    Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr,
-    TableFactor, VisitMut, VisitorMut,
+    Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Select, SelectItem, SetExpr, TableFactor,
+    VisitMut, VisitorMut,
 };
 
-use super::{bare, names::marked, normal, number};
+use super::{bare, names::marked, normal, number, own_expressions};
 
 /// Writes what DataFusion would take for another column. In the outermost query a column whose name
 /// a column that comes in has, too, gets a mark: DataFusion cannot have both.
@@ -27,14 +27,24 @@ pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>, is_out
         }
     }
     let Some(table) = only_table(select) else { return };
-    let mut qualifier = Qualifier { table, aliases: aliases(select), depth: 0, found: BTreeSet::new() };
+    let (aliases, mut found) = (aliases(select), BTreeSet::new());
+    // Puts the table before names that columns which come out have, too.
+    let mut qualify = |expression: &mut Expr| {
+        if let Expr::Identifier(name) = &*expression
+            && aliases.contains(&normal(name))
+        {
+            let qualified = table.iter().chain([name]).cloned().collect();
+            found.insert(normal(name));
+            *expression = Expr::CompoundIdentifier(qualified);
+        }
+    };
     for key in &mut keys {
         if !matches!(bare(key), Expr::Identifier(_)) {
-            let _ = key.visit(&mut qualifier);
+            own_expressions::visit_mut(*key, &mut qualify);
         }
     }
     if is_outermost {
-        mark(select, &mut keys, &qualifier.found);
+        mark(select, &mut keys, &found);
     }
 }
 
@@ -149,42 +159,6 @@ fn aliases(select: &Select) -> Vec<String> {
         _ => None,
     };
     select.projection.iter().filter_map(alias).collect()
-}
-
-/// Puts the table before names that columns which come out have, too.
-struct Qualifier {
-    table: Vec<Ident>,
-    aliases: Vec<String>,
-    /// How many queries within the expression are being visited: they have tables of their own.
-    depth: usize,
-    /// Those that have been found.
-    found: BTreeSet<String>,
-}
-
-impl VisitorMut for Qualifier {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if self.depth == 0
-            && let Expr::Identifier(name) = &*expression
-            && self.aliases.contains(&normal(name))
-        {
-            let qualified = self.table.iter().chain([name]).cloned().collect();
-            self.found.insert(normal(name));
-            *expression = Expr::CompoundIdentifier(qualified);
-        }
-        ControlFlow::Continue(())
-    }
 }
 
 #[cfg(test)]

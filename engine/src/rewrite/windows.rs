@@ -6,11 +6,11 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, SetExpr, Visit, VisitMut,
-    Visitor, VisitorMut, WindowSpec, WindowType,
+    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, SetExpr, VisitMut,
+    VisitorMut, WindowSpec, WindowType,
 };
 
-use super::{Flow, normal};
+use super::{Flow, normal, own_expressions};
 use crate::error::EngineError;
 
 /// Writes the windows of a query's SELECTs, but not of queries within them, where they are used.
@@ -46,39 +46,13 @@ pub(super) fn check_places(select: &Select) -> Result<(), Box<EngineError>> {
             format!("window functions are not allowed in {clause}: compute them in a query within FROM");
         if found { Err(Box::new(EngineError::Invalid { sqlstate: "42P20", message })) } else { Ok(()) }
     };
-    let is_there = |condition: &Option<Expr>| {
-        condition.as_ref().is_some_and(|condition| condition.visit(&mut Finder::default()).is_break())
+    let window = |expression: &Expr| match expression {
+        Expr::Function(function) if function.over.is_some() => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
     };
-    within("WHERE", is_there(&select.selection))?;
-    within("HAVING", is_there(&select.having))?;
-    within("GROUP BY", Visit::visit(&select.group_by, &mut Finder::default()).is_break())
-}
-
-/// Breaks at a window that is in no query within.
-#[derive(Default)]
-struct Finder {
-    depth: usize,
-}
-
-impl Visitor for Finder {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        match expression {
-            Expr::Function(function) if function.over.is_some() && self.depth == 0 => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        }
-    }
+    within("WHERE", own_expressions::visit(&select.selection, window).is_break())?;
+    within("HAVING", own_expressions::visit(&select.having, window).is_break())?;
+    within("GROUP BY", own_expressions::visit(&select.group_by, window).is_break())
 }
 
 #[derive(Default)]

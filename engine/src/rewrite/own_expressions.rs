@@ -1,0 +1,61 @@
+//! Which expressions of a clause are its own? Those that are not in a query within it, which has
+//! tables, groups and windows of its own.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Expr, Query, Visit, VisitMut, Visitor, VisitorMut};
+
+/// Looks at each expression, those within each other from the outside, until one breaks.
+pub(super) fn visit(clause: &impl Visit, look: impl FnMut(&Expr) -> ControlFlow<()>) -> ControlFlow<()> {
+    Visit::visit(clause, &mut Own { each: look, depth: 0 })
+}
+
+/// Changes each expression, those within each other from the inside.
+pub(super) fn visit_mut(clause: &mut impl VisitMut, change: impl FnMut(&mut Expr)) {
+    let _ = VisitMut::visit(clause, &mut Own { each: change, depth: 0 });
+}
+
+struct Own<F> {
+    each: F,
+    /// How many queries within the clause are being visited.
+    depth: usize,
+}
+
+impl<F: FnMut(&Expr) -> ControlFlow<()>> Visitor for Own<F> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        if self.depth == 0 { (self.each)(expression) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl<F: FnMut(&mut Expr)> VisitorMut for Own<F> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0 {
+            (self.each)(expression);
+        }
+        ControlFlow::Continue(())
+    }
+}
