@@ -222,8 +222,8 @@ impl Reader {
     /// Waits for reads or callers; false when waiting itself fails.
     fn reap(&mut self) -> bool {
         self.bell.fall_asleep();
-        // A batch that was sent before that did not ring, nor did the last caller when it left; see the doorbell's
-        // invariants.
+        // Who sent a batch before that did not ring, nor did the last caller when it left: see the
+        // doorbell's invariants.
         let may_sleep = self.received.is_empty() && !self.received.is_closed();
         let wait = if may_sleep { Wait::ForOne } else { Wait::Now };
         let mut completions = Vec::new();

@@ -69,7 +69,7 @@ fn fine(part: Option<&ScalarValue>, times: &DataType) -> Option<Fine> {
     Fine::of(part?.try_as_str()??).filter(|_| is_ours)
 }
 
-/// Parts that are made of years. Year 0 is the one before year 1, and in a century before the first.
+/// Parts that are made of years. Year 0 is the one before year 1. No century has the number 0.
 #[derive(Clone, Copy)]
 enum Long {
     Decade,

@@ -20,8 +20,8 @@ use datafusion::sql::{
 
 use crate::{error::EngineError, limits::COMMON_TABLE_USES_MAX};
 
-/// Leaves out `[NOT] MATERIALIZED` after AS: sqlparser knows it in another dialect, and it changes no
-/// answer.
+/// Leaves out `[NOT] MATERIALIZED` after AS. sqlparser knows it in another dialect, and it changes
+/// no answer.
 pub(super) fn leave_hints_out(tokens: &mut Vec<TokenWithSpan>) {
     let words: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
