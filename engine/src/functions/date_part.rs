@@ -95,6 +95,15 @@ impl Long {
         };
         if year > 0 { (year - 1) / years + 1 } else { year / years - 1 }
     }
+
+    /// Whole ones, not the one in which a year lies.
+    fn of_years(self, years: i32) -> i32 {
+        match self {
+            Self::Decade => years / 10,
+            Self::Century => years / 100,
+            Self::Millennium => years / 1000,
+        }
+    }
 }
 
 /// Microseconds of the minute that each time is in; of a negative difference they are negative.
@@ -179,10 +188,12 @@ impl ScalarUDFImpl for DatePart {
             return Ok(ColumnarValue::Array(Arc::new(micros.with_data_type(fine.data_type()))));
         }
         if let Some(long) = Long::of(part) {
+            let is_difference = matches!(times.data_type(), DataType::Interval(_));
             arguments.args[0] = ColumnarValue::Scalar(ScalarValue::from("year"));
             let rows = arguments.number_rows;
             let years = self.0.invoke_with_args(arguments)?.to_array(rows)?;
-            let parts = years.as_primitive::<Int32Type>().unary::<_, Int32Type>(|year| long.of_year(year));
+            let part = |year| if is_difference { long.of_years(year) } else { long.of_year(year) };
+            let parts = years.as_primitive::<Int32Type>().unary::<_, Int32Type>(part);
             return Ok(ColumnarValue::Array(Arc::new(parts)));
         }
         let is_epoch = part.try_as_str().flatten().is_some_and(|part| part.eq_ignore_ascii_case("epoch"));
@@ -222,6 +233,9 @@ mod tests {
             let found = [Long::Decade, Long::Century, Long::Millennium].map(|part| part.of_year(year));
             assert_eq!(found, [decade, century, millennium], "{year}");
         }
+        let parts = [Long::Decade, Long::Century, Long::Millennium];
+        assert_eq!(parts.map(|part| part.of_years(2500)), [250, 25, 2]);
+        assert_eq!(parts.map(|part| part.of_years(-99)), [-9, 0, 0]);
     }
 
     #[test]
