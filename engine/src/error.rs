@@ -1,6 +1,9 @@
 //! What can go wrong with a query, and what may a user do about it?
 
-mod planning;
+mod kinds;
+mod wording;
+
+pub(crate) use wording::in_words_of_users;
 
 use crate::{
     exec::ScanError,
@@ -12,9 +15,6 @@ use rackscan_client::{ClientError, TransactionError};
 use rackscan_format::message::RefusalCode;
 use rackscan_planner::{CalibrationError, PlacementError};
 use std::{error::Error, io::ErrorKind};
-
-/// What arrow says of a number that a cast cannot hold.
-const OUT_OF_RANGE: [&str; 3] = ["out of range", "Can't cast value", "Overflowing"];
 
 /// What DataFusion, and `functions/single_row.rs`, say of a scalar subquery.
 const MANY_ROWS: &str = "more than one row";
@@ -41,7 +41,7 @@ pub enum EngineError {
     /// The query names things that are not there, or does with them what cannot be done.
     #[error("{0}")]
     Plan(String),
-    /// The same, of a kind with an SQLSTATE of its own.
+    /// Something is wrong with a query, or went wrong while it ran, of a kind with an SQLSTATE of its own.
     #[error("{message}")]
     Invalid {
         /// Its SQLSTATE.
@@ -145,9 +145,6 @@ pub enum EngineError {
     /// A number is beyond its type.
     #[error("the query failed: {0}")]
     OutOfRange(String),
-    /// A text does not say a value of the type that it is to become.
-    #[error("the query failed: {0}")]
-    InvalidText(String),
     /// A subquery that stands for one value has more rows.
     #[error("the query failed: more than one row returned by a subquery used as an expression")]
     ManyRows,
@@ -190,7 +187,6 @@ impl EngineError {
             Self::InTransaction => "25001",
             Self::NoTransaction => "25P01",
             Self::OutOfRange(_) => "22003",
-            Self::InvalidText(_) => "22P02",
             Self::ManyRows => "21000",
             Self::DivisionByZero => "22012",
             Self::Execution(_) => "22000",
@@ -242,28 +238,53 @@ impl EngineError {
         }
         match error.find_root() {
             DataFusionError::SQL(error, _) => Self::Syntax(error.to_string()),
-            DataFusionError::Plan(message) => planning::of_message(&without_report(message)),
-            DataFusionError::SchemaError(error, _) => planning::of_schema(error),
-            DataFusionError::NotImplemented(message) => Self::not_supported(message),
+            DataFusionError::Plan(message) => {
+                wording::of_message(&without_report(message)).unwrap_or_else(Self::Plan)
+            }
+            DataFusionError::SchemaError(error, _) => wording::of_schema(error),
+            DataFusionError::NotImplemented(message) => {
+                wording::of_message(message).unwrap_or_else(|worded| Self::not_supported(&worded))
+            }
             DataFusionError::ResourcesExhausted(message) => Self::Memory(message.clone()),
-            DataFusionError::ArrowError(error, _) => match error.as_ref() {
-                ArrowError::ArithmeticOverflow(what) => Self::OutOfRange(what.clone()),
-                ArrowError::DivideByZero => Self::DivisionByZero,
-                ArrowError::CastError(what) if what.starts_with("Cannot cast string") => {
-                    Self::InvalidText(planning::in_words_of_users(what))
-                }
-                ArrowError::CastError(what) if OUT_OF_RANGE.iter().any(|words| what.contains(words)) => {
-                    Self::OutOfRange(planning::in_words_of_users(what))
-                }
-                ArrowError::IoError(_, error) => Self::of_spilling(error),
-                other => Self::Execution(other.to_string()),
-            },
+            DataFusionError::ArrowError(error, _) => Self::from_arrow(error),
             DataFusionError::IoError(error) => Self::of_spilling(error),
-            DataFusionError::Internal(message) => Self::not_supported(&without_report(message)),
+            DataFusionError::Internal(message) => {
+                let message = without_report(message);
+                wording::of_message(&message).unwrap_or_else(|worded| Self::not_supported(&worded))
+            }
             DataFusionError::Execution(message) if message.contains(MANY_ROWS) => Self::ManyRows,
-            DataFusionError::Execution(message) => Self::Execution(message.clone()),
-            other => Self::Execution(without_report(&other.strip_backtrace())),
+            DataFusionError::Execution(message) => Self::failed(message),
+            other => Self::failed(&without_report(&other.strip_backtrace())),
         }
+    }
+
+    pub(crate) fn invalid(sqlstate: &'static str, message: impl Into<String>) -> Self {
+        Self::Invalid { sqlstate, message: message.into() }
+    }
+
+    /// The same about values of a column.
+    pub(crate) fn of_column(self, column: &str) -> Self {
+        match self {
+            Self::Invalid { sqlstate, message } => {
+                Self::Invalid { sqlstate, message: format!("column {column:?}: {message}") }
+            }
+            Self::Execution(message) => Self::Execution(format!("column {column:?}: {message}")),
+            other => other,
+        }
+    }
+
+    /// Of a computation over values.
+    pub(crate) fn from_arrow(error: &ArrowError) -> Self {
+        match error {
+            ArrowError::ArithmeticOverflow(what) => Self::OutOfRange(what.clone()),
+            ArrowError::DivideByZero => Self::DivisionByZero,
+            ArrowError::IoError(_, error) => Self::of_spilling(error),
+            other => Self::failed(&other.to_string()),
+        }
+    }
+
+    fn failed(message: &str) -> Self {
+        wording::of_message(message).unwrap_or_else(Self::Execution)
     }
 }
 

@@ -29,6 +29,11 @@ pub(crate) fn segment_page_bytes(partition_bytes: usize, in_flight: usize) -> us
     (partition_bytes / in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX)).min(MEMORY_BYTES_DEFAULT)
 }
 
+/// Bytes of texts that one call of a function makes of a batch: they are outside of the memory that queries share.
+pub(crate) const TEXTS_BYTES_MAX: u64 = 256 << 20;
+// Arrow counts the bytes of a batch's texts in 31 bits.
+const _: () = assert!(TEXTS_BYTES_MAX < 1 << 31, "texts fit an array");
+
 /// Keys of one column that a join's sketch collects, 8 bytes each: beyond them a Bloom filter of the largest size lets too much pass.
 pub(crate) const SKETCH_KEYS_MAX: usize = 1 << 20;
 /// Keys that are sent one by one, so that pages without any of them are not read.

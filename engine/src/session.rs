@@ -35,7 +35,7 @@ use crate::{
     parsing::{OnLargeStack, is_deep, parse},
     report::{QueryReport, ScanReport},
     rewrite::rewrite,
-    rules::AggregatePushdown,
+    rules::{AggregatePushdown, check_inserted},
     sealing::Sealer,
     table::{TableDescription, TableInfo},
     trace::TraceSink,
@@ -367,7 +367,10 @@ impl Engine {
             held = (!is_fixed).then(|| HeldLater::of(&self.cluster, tables));
             // An INSERT is planned as the rows that it is about.
             let logical = match logical {
-                LogicalPlan::Dml(insert) => Arc::unwrap_or_clone(insert.input),
+                LogicalPlan::Dml(insert) => {
+                    check_inserted(&insert)?;
+                    Arc::unwrap_or_clone(insert.input)
+                }
                 query => query,
             };
             if let Ok(plan) = told.create_physical_plan(&logical).await {

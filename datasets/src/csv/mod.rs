@@ -114,8 +114,9 @@ impl CsvOptions {
             } else {
                 return Ok(Dialect { delimiter: self.delimiter, quote, escape: escape.unwrap_or(0) });
             };
-        let found =
-            format!("{:?}", [Some(self.delimiter), quote, self.escape].map(|byte| byte.map(char::from)));
+        let shown =
+            |byte: Option<u8>| byte.map_or("none".to_owned(), |byte| format!("{:?}", char::from(byte)));
+        let found = [Some(self.delimiter), quote, self.escape].map(shown).join(", ");
         Err(LoadError::Option { what: "delimiter, quote and escape", found, expected: problem.to_owned() })
     }
 }

@@ -11,9 +11,9 @@ use crate::{error::EngineError, table::PLACE_COLUMN};
 use datafusion::sql::{
     parser::Statement,
     sqlparser::ast::{
-        Assignment, AssignmentTarget, Delete, FromTable, Ident, Insert, ObjectName, ObjectNamePart,
+        Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, Insert, ObjectName, ObjectNamePart,
         Statement as SqlStatement, TableAlias, TableFactor, TableObject, TableWithJoins, Update,
-        UpdateTableFromKind, visit_relations,
+        UpdateTableFromKind, Value, ValueWithSpan, visit_relations,
     },
 };
 use rackscan_format::schema::TableDefinition;
@@ -219,15 +219,22 @@ fn new_columns(
         };
         let column = last(column)?;
         let at = definition.columns.iter().position(|known| known.name == column);
-        let Some(slot) = at.and_then(|at| values.get_mut(at)) else {
+        let Some((slot, known)) = at.map(|at| (&mut values[at], &definition.columns[at])) else {
             let names: Vec<&str> = definition.columns.iter().map(|column| column.name.as_str()).collect();
             let (table, names) = (&definition.name, names.join(", "));
-            return Err(EngineError::Plan(format!(
-                "table {table} has no column {column:?}; there are {names}"
-            )));
+            let message = format!("table {table} has no column {column:?}; there are {names}");
+            return Err(EngineError::invalid("42703", message));
         };
-        if slot.replace(format!("({value})")).is_some() {
-            return Err(EngineError::Plan(format!("column {column:?} is set twice, expected each once")));
+        let value = match value {
+            // A text constant has the type of its column.
+            Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) => {
+                format!("CAST({value} AS {})", known.column_type)
+            }
+            value => format!("({value})"),
+        };
+        if slot.replace(value).is_some() {
+            let message = format!("column {column:?} is set twice, expected each once");
+            return Err(EngineError::invalid("42601", message));
         }
     }
     let columns = definition.columns.iter().zip(values);

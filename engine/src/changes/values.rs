@@ -1,6 +1,9 @@
 //! Which values do the columns of a batch have, as rows beside segments keep them?
 
-use crate::error::EngineError;
+use crate::{
+    error::EngineError,
+    rules::{cannot_be_assigned, is_assignable},
+};
 use datafusion::arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch},
     compute::{CastOptions, cast_with_options},
@@ -48,8 +51,12 @@ pub(crate) fn rows_of(
 fn cast(column: &ColumnDefinition, to: &DataType, array: &ArrayRef) -> Result<ArrayRef, EngineError> {
     // What does not fit is an error, not a missing value.
     let options = CastOptions { safe: false, ..CastOptions::default() };
+    let found = array.data_type();
+    if !is_assignable(found, to) {
+        return Err(cannot_be_assigned(&column.name, to, found));
+    }
     cast_with_options(array, to, &options)
-        .map_err(|error| EngineError::Execution(format!("column {:?}: {error}", column.name)))
+        .map_err(|error| EngineError::from_arrow(&error).of_column(&column.name))
 }
 
 fn datum(column: &ColumnDefinition, array: &ArrayRef, row: usize) -> Result<Datum, EngineError> {

@@ -149,7 +149,8 @@ pub(super) fn known<'d>(
     definition.column(name).ok_or_else(|| {
         let names: Vec<&str> = definition.columns.iter().map(|column| column.name.as_str()).collect();
         let (table, names) = (&definition.name, names.join(", "));
-        EngineError::Plan(format!("table {table} has no column {name:?}; there are {names}"))
+        let message = format!("table {table} has no column {name:?}; there are {names}");
+        EngineError::invalid("42703", message)
     })
 }
 

@@ -3,11 +3,13 @@
 mod average;
 mod canonical;
 mod checked;
+mod coalesce;
 mod date_part;
 mod date_trunc;
 mod extreme;
 mod float_window;
 mod interval;
+mod long_text;
 mod named_cast;
 mod now;
 mod nullable;
@@ -39,16 +41,18 @@ pub(crate) use text::{short_text, text};
 
 /// They take the places of DataFusion's functions of the same names.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
-    vec![
+    let ours = [
         Arc::new(ScalarUDF::from(now::Now::default())),
         canonical(),
         one_nan(),
         Arc::new(ScalarUDF::from(date_trunc::DateTrunc::default())),
         date_part(),
         Arc::new(ScalarUDF::from(rounding::Round::default())),
+        Arc::new(ScalarUDF::from(coalesce::Coalesce::default())),
         Arc::new(ScalarUDF::from(nullif::NullIf::default())),
         Arc::new(ScalarUDF::from(named_cast::NamedCast::default())),
-    ]
+    ];
+    ours.into_iter().chain(long_text::long_texts()).collect()
 }
 
 /// Likewise.

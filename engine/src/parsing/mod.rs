@@ -15,6 +15,7 @@
 mod chains;
 mod depth;
 mod dialect;
+mod fetch;
 mod with_queries;
 
 use std::collections::VecDeque;
@@ -74,6 +75,7 @@ pub(crate) fn parse(text: &str) -> Result<VecDeque<Statement>, EngineError> {
     let tokens = Tokenizer::new(&Sql { no_names: Vec::new() }, text).tokenize_with_location();
     let mut tokens = tokens.map_err(|error| EngineError::Syntax(error.to_string()))?;
     with_queries::leave_hints_out(&mut tokens);
+    fetch::as_limit(&mut tokens);
     let depth = Depth::of(&tokens);
     depth.check()?;
     let work = || -> Result<VecDeque<Statement>, EngineError> {

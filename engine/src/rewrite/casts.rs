@@ -24,7 +24,8 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     *data_type = DataType::Varchar(None);
     let Some(CharacterLength::IntegerLength { length, .. }) = length else { return Ok(()) };
     if length == 0 {
-        return Err(Box::new(EngineError::Plan(format!("length for type {name} must be at least 1"))));
+        let message = format!("length for type {name} must be at least 1");
+        return Err(Box::new(EngineError::invalid("22023", message)));
     }
     *expression = call("left", vec![expression.clone(), number(&length.to_string())]);
     Ok(())

@@ -1,10 +1,12 @@
 //! Which functions are operators, or have another name in DataFusion?
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
+    BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, ObjectName,
 };
 
 use super::call;
+use crate::error::EngineError;
 
 /// PostgreSQL's names, and DataFusion's.
 const NAMES: [(&str, &str); 4] =
@@ -14,7 +16,10 @@ const NAMES: [(&str, &str); 4] =
 const TIMES: [(&str, &str); 2] = [("localtime", "current_time"), ("localtimestamp", "now")];
 
 /// Writes `mod(a, b)` as `a % b`, and functions with the names that DataFusion has for them.
-pub(super) fn rewrite(expression: &mut Expr) {
+///
+/// # Errors
+/// DISTINCT of whole rows: DataFusion counts a constant.
+pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     let known = |names: &[(&str, &'static str)], name: &str| {
         names.iter().find(|(ours, _)| name.eq_ignore_ascii_case(ours)).map(|(_, theirs)| *theirs)
     };
@@ -27,6 +32,14 @@ pub(super) fn rewrite(expression: &mut Expr) {
         }
     }
     modulo(expression);
+    if let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = &*expression
+        && list.duplicate_treatment == Some(DuplicateTreatment::Distinct)
+        && list.args == [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]
+    {
+        let message = format!("{name}(DISTINCT *), expected columns: count rows of SELECT DISTINCT");
+        return Err(Box::new(EngineError::Syntax(message)));
+    }
+    Ok(())
 }
 
 fn modulo(expression: &mut Expr) {

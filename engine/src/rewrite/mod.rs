@@ -11,7 +11,6 @@
 
 mod cast_names;
 mod casts;
-mod fetch;
 mod functions;
 mod names;
 mod numbers;
@@ -37,8 +36,8 @@ use datafusion::sql::{
     parser::Statement,
     sqlparser::ast::{
         self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-        GroupByExpr, Ident, ObjectName, OrderBy, Query, Select, SelectFlavor, SelectItem, SetExpr,
-        TableFactor, Value, VisitMut, VisitorMut, WildcardAdditionalOptions,
+        GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query, Select, SelectFlavor,
+        SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut, WildcardAdditionalOptions,
     },
 };
 
@@ -92,8 +91,7 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> Flow {
         unions::rewrite(&mut query.body);
-        let written = fetch::rewrite(query)
-            .and_then(|()| values::rewrite(&mut query.body))
+        let written = values::rewrite(&mut query.body)
             .and_then(|()| windows::rewrite(&mut query.body, query.order_by.as_mut()))
             .and_then(|()| merge_columns(&mut query.body, query.order_by.as_mut()));
         cast_names::rewrite(&mut query.body, query.order_by.as_mut());
@@ -128,6 +126,7 @@ impl VisitorMut for Rewriter {
             }
         }
         flow(windows::check_places(select).err())?;
+        flow(joined_by_nothing(select))?;
         for condition in [&mut select.selection, &mut select.having].into_iter().flatten() {
             flow(row_sets::rewrite_condition(condition, &mut self.row_sets).err())?;
         }
@@ -173,7 +172,7 @@ impl VisitorMut for Rewriter {
             Ok(None) => {}
             Err(refused) => return ControlFlow::Break(refused),
         }
-        functions::rewrite(expression);
+        flow(functions::rewrite(expression).err())?;
         operators::rewrite(expression);
         let rewrites = [casts::rewrite, templates::rewrite, rows::rewrite, patterns::rewrite];
         flow(rewrites.iter().find_map(|rewrite| rewrite(expression).err()))
@@ -199,6 +198,12 @@ fn left_out_of_query(query: &Query) -> Option<Box<EngineError>> {
         (query.format_clause.is_some(), "FORMAT"),
         (query.for_clause.is_some(), "FOR XML, FOR JSON and FOR BROWSE"),
     ];
+    if let Some(lock) = query.locks.first() {
+        return Some(refuse(&lock.to_string(), "update the rows: no change of theirs is lost then"));
+    }
+    if query.fetch.is_some() {
+        return Some(refuse("FETCH ... WITH TIES or PERCENT", "compare rank() in a query around it"));
+    }
     left_out(&clauses)
 }
 
@@ -223,6 +228,25 @@ fn left_out_of_select(select: &Select) -> Option<Box<EngineError>> {
         (select.into.is_some(), "SELECT ... INTO"),
     ];
     left_out(&clauses)
+}
+
+/// A join, but for CROSS JOIN, needs what it joins by: without that, DataFusion makes a product.
+fn joined_by_nothing(select: &Select) -> Option<Box<EngineError>> {
+    let mut joins = select.from.iter().flat_map(|table| &table.joins);
+    let join = joins.find(|join| {
+        matches!(
+            join.join_operator,
+            JoinOperator::Join(JoinConstraint::None)
+                | JoinOperator::Inner(JoinConstraint::None)
+                | JoinOperator::Left(JoinConstraint::None)
+                | JoinOperator::LeftOuter(JoinConstraint::None)
+                | JoinOperator::Right(JoinConstraint::None)
+                | JoinOperator::RightOuter(JoinConstraint::None)
+                | JoinOperator::FullOuter(JoinConstraint::None)
+        )
+    })?;
+    let what = format!("JOIN {} has no ON or USING, expected one: or write CROSS JOIN", join.relation);
+    Some(Box::new(EngineError::Syntax(what)))
 }
 
 fn left_out_of_table(factor: &TableFactor) -> Option<Box<EngineError>> {

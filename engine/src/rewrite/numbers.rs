@@ -98,9 +98,8 @@ fn check_held(text: &str, largest: f64) -> Result<(), Box<EngineError>> {
     if is_held {
         return Ok(());
     }
-    Err(Box::new(EngineError::Plan(format!(
-        "the number {text} is out of range, expected one that a double holds"
-    ))))
+    let message = format!("the number {text} is out of range, expected one that a double holds");
+    Err(Box::new(EngineError::invalid("22003", message)))
 }
 
 fn cast(number: String, data_type: DataType) -> Expr {

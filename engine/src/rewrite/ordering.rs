@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Select, SelectItem, SetExpr, TableFactor,
-    VisitMut, VisitorMut,
+    Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::{bare, names::marked, normal, number, own_expressions};
@@ -25,6 +25,9 @@ pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>, is_out
         {
             **key = number(&position.to_string());
         }
+    }
+    if !is_outermost {
+        name_positions(select, &keys);
     }
     let Some(table) = only_table(select) else { return };
     let (aliases, mut found) = (aliases(select), BTreeSet::new());
@@ -45,6 +48,24 @@ pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>, is_out
     }
     if is_outermost {
         mark(select, &mut keys, &found);
+    }
+}
+
+/// Names the columns that are ordered by as they were written: DataFusion sorts what comes out of a
+/// grouping by names.
+fn name_positions(select: &mut Select, keys: &[&mut Expr]) {
+    for key in keys {
+        let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = bare(key) else { continue };
+        let Some(at) = digits.parse::<usize>().ok().and_then(|position| position.checked_sub(1)) else {
+            continue;
+        };
+        let Some(item) = select.projection.get_mut(at) else { continue };
+        if let SelectItem::UnnamedExpr(expr) = item
+            && !matches!(bare(expr), Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+        {
+            let alias = Ident::with_quote('"', expr.to_string());
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
     }
 }
 

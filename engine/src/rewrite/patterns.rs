@@ -19,7 +19,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     let escape = match escape_char.as_ref().map(|escape| &escape.value) {
         None => Some('\\'),
         Some(Value::SingleQuotedString(text)) if text.chars().count() <= 1 => text.chars().next(),
-        Some(other) => return Err(refuse(&format!("ESCAPE {other}"), "write one character, or ''")),
+        Some(other) => return Err(no_escape(other)),
     };
     let pattern = match bare(pattern) {
         Expr::Value(value) => match &value.value {
@@ -36,12 +36,17 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     Ok(())
 }
 
+fn no_escape(found: &Value) -> Box<EngineError> {
+    let message = format!("invalid escape {found}, expected one character, or ''");
+    Box::new(EngineError::invalid("22025", message))
+}
+
 fn escape_like(pattern: &mut Expr, escape_char: &mut Option<ValueWithSpan>) -> Result<(), Box<EngineError>> {
     let escape = match escape_char.take().map(|escape| escape.value) {
         None => return Ok(()),
         Some(Value::SingleQuotedString(text)) if text == "\\" => return Ok(()),
         Some(Value::SingleQuotedString(text)) if text.chars().count() <= 1 => text.chars().next(),
-        Some(other) => return Err(refuse(&format!("ESCAPE {other}"), "write one character, or ''")),
+        Some(other) => return Err(no_escape(&other)),
     };
     let text = match bare(pattern) {
         Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => text.clone(),

@@ -160,8 +160,9 @@ fn pairs<'e>(left: &'e [Expr], right: &'e [Expr]) -> Result<Vec<(&'e Expr, &'e E
     if left.len() == right.len() {
         return Ok(left.iter().zip(right).collect());
     }
-    let found = format!("comparing a row of {} columns with one of {}", left.len(), right.len());
-    Err(refuse(&found, "compare rows of as many columns"))
+    let (left, right) = (left.len(), right.len());
+    let message = format!("a row of {left} columns is compared with one of {right}, expected as many");
+    Err(Box::new(EngineError::invalid("42601", message)))
 }
 
 fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {

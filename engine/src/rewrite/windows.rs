@@ -82,7 +82,8 @@ impl Resolver {
     fn named(&self, name: &Ident) -> Result<&WindowSpec, Box<EngineError>> {
         let found = self.windows.iter().find(|(defined, _)| *defined == normal(name));
         found.map(|(_, window)| window).ok_or_else(|| {
-            wrong(&format!("window {name} does not exist, expected one that WINDOW defines before its use"))
+            let expected = "expected one that WINDOW defines before its use";
+            Box::new(EngineError::invalid("42704", format!("window {name} does not exist, {expected}")))
         })
     }
 
@@ -141,7 +142,7 @@ impl VisitorMut for Resolver {
 }
 
 fn wrong(message: &str) -> Box<EngineError> {
-    Box::new(EngineError::Plan(message.to_owned()))
+    Box::new(EngineError::invalid("42P20", message))
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //!   0.01` is `0.07`), and DataFusion would make decimals of 15 digits before the point of both:
 //!   1e20 would fail the query, and no zone map could help.
 //! - A timestamp and a date, or a constant text, are timestamps of microseconds. DataFusion would
-//!   go through nanoseconds, in which only the years 1677 to 2262 fit.
+//!   go through nanoseconds, in which only the years 1677 to 2262 fit. A constant text needs no
+//!   seconds.
 //!
 //! An expression whose type cannot be told yet is left to DataFusion.
 
@@ -18,7 +19,7 @@ use datafusion::{
     error::Result,
     logical_expr::{
         Between, BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
-        Union, expr::InList,
+        Union, expr::InList, lit,
     },
     optimizer::AnalyzerRule,
     scalar::ScalarValue,
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 /// Functions whose value is one of their arguments.
-const CHOICES: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
+pub(super) const CHOICES: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
 
 /// Gives values of different types a common one.
 #[derive(Debug)]
@@ -67,11 +68,14 @@ fn rewrite(mut expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
                 unify(expr.iter_mut().map(|expr| expr.as_mut()).chain(whens), schema)
             };
             let thens = when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
-            unify(thens.chain(else_expr.iter_mut().map(|expr| expr.as_mut())), schema) || compared
+            let values: Vec<&mut Expr> =
+                thens.chain(else_expr.iter_mut().map(|expr| expr.as_mut())).collect();
+            constants_as_others(values, schema) || compared
         }
         Expr::ScalarFunction(function) if CHOICES.contains(&function.name()) => {
-            unify(function.args.iter_mut(), schema)
+            constants_as_others(function.args.iter_mut().collect(), schema)
         }
+        Expr::Cast(Cast { expr, field }) if *field.data_type() == TIMESTAMP => add_seconds(expr),
         _ => false,
     };
     if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
@@ -89,6 +93,23 @@ pub(super) fn is_comparison(op: Operator) -> bool {
             | Operator::IsDistinctFrom
             | Operator::IsNotDistinctFrom
     )
+}
+
+/// As [`unify`]. Text constants get the type of a value beside them that is none.
+fn constants_as_others(mut values: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    let types = values.iter().filter(|value| !is_text_constant(value)).map(|value| value.get_type(schema));
+    let mut others = types.flatten().filter(|found| *found != DataType::Null && !found.is_decimal());
+    if let Some(to) = others.next()
+        && !matches!(to, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+    {
+        for value in values.iter_mut().filter(|value| is_text_constant(value)) {
+            if to == TIMESTAMP {
+                add_seconds(value);
+            }
+            **value = Expr::Cast(Cast::new(Box::new(std::mem::take(*value)), to.clone()));
+        }
+    }
+    unify(values, schema)
 }
 
 /// Gives expressions their common type, where that is ours to say; whether that changes one.
@@ -114,6 +135,7 @@ fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -
             _ => *data_type == DataType::Date32 || is_text_constant(part),
         };
         if is_changed {
+            add_seconds(part);
             **part = Expr::Cast(Cast::new(Box::new(std::mem::take(*part)), to.clone()));
             changed = true;
         }
@@ -162,6 +184,24 @@ fn common_type(types: &[DataType]) -> Option<DataType> {
     let is_date = |data_type: &DataType| *data_type == DataType::Date32;
     (any(&is_time) && any(&is_date) && types.iter().all(|found| is_time(found) || is_date(found)))
         .then_some(TIMESTAMP)
+}
+
+/// Makes `2024-01-31 05:00:00` of the constant `2024-01-31 5:00`; whether it is one. Arrow's parser
+/// wants all of it.
+fn add_seconds(constant: &mut Expr) -> bool {
+    let Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) = constant else {
+        return false;
+    };
+    let Some((date, time)) = text.trim().split_once([' ', 'T']) else { return false };
+    let Some((hours, minutes)) = time.trim().split_once(':') else { return false };
+    let are_digits = |part: &str, lengths: &[usize]| {
+        lengths.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if !are_digits(hours, &[1, 2]) || !are_digits(minutes, &[2]) {
+        return false;
+    }
+    *constant = lit(format!("{date} {hours:0>2}:{minutes}:00"));
+    true
 }
 
 fn is_text_constant(part: &Expr) -> bool {

@@ -17,7 +17,11 @@ use crate::{
     sealing::{Derivations, SealOutcome},
 };
 use datafusion::{
-    arrow::{array::AsArray, datatypes::Int64Type},
+    arrow::{
+        array::AsArray,
+        compute::cast,
+        datatypes::{DataType, Decimal128Type, Int64Type},
+    },
     sql::sqlparser::ast::Expr,
 };
 use rackscan_format::{
@@ -146,29 +150,26 @@ impl Engine {
 
     /// A constant as a value that columns of a type store as an integer.
     async fn constant(&self, constant: &Expr, column_type: ColumnType) -> Result<i64, EngineError> {
-        let (sql, scale) = match column_type {
-            ColumnType::Boolean => ("BOOLEAN".to_owned(), 0),
-            ColumnType::Int32 => ("INT".to_owned(), 0),
-            ColumnType::Date32 => ("DATE".to_owned(), 0),
-            ColumnType::TimestampMicros => ("TIMESTAMP(6)".to_owned(), 0),
-            ColumnType::Decimal { precision, scale } => (format!("DECIMAL({precision},{scale})"), scale),
-            _ => ("BIGINT".to_owned(), 0),
+        let sql = match column_type {
+            ColumnType::Boolean => "BOOLEAN".to_owned(),
+            ColumnType::Int32 => "INT".to_owned(),
+            ColumnType::Date32 => "DATE".to_owned(),
+            ColumnType::TimestampMicros => "TIMESTAMP(6)".to_owned(),
+            ColumnType::Decimal { precision, scale } => format!("DECIMAL({precision},{scale})"),
+            _ => "BIGINT".to_owned(),
         };
         let typed = format!("CAST(({constant}) AS {sql})");
-        let number = match column_type {
-            ColumnType::Date32 => format!("CAST(CAST({typed} AS INT) AS BIGINT)"),
-            ColumnType::Decimal { .. } => {
-                format!("CAST({typed} * CAST(1{} AS DECIMAL(38,0)) AS BIGINT)", "0".repeat(scale.into()))
-            }
-            _ => format!("CAST({typed} AS BIGINT)"),
-        };
         // A value that the type cannot have would be another bound.
-        let text = format!("SELECT {number}, CAST({typed} = ({constant}) AS BIGINT)");
+        let text = format!("SELECT {typed}, CAST({typed} = ({constant}) AS INT)");
         let outcome = self.collect(Self::parse(&text)?, Instant::now(), self.now().await?).await?;
         let batch = outcome.batches.iter().find(|batch| batch.num_rows() == 1);
         let number = |column: usize| {
-            let column = batch?.column(column).as_primitive_opt::<Int64Type>()?;
-            column.iter().next().flatten()
+            let column = batch?.column(column);
+            if let Some(decimal) = column.as_primitive_opt::<Decimal128Type>() {
+                return decimal.iter().next().flatten().and_then(|digits| i64::try_from(digits).ok());
+            }
+            let column = cast(column, &DataType::Int64).ok()?;
+            column.as_primitive::<Int64Type>().iter().next().flatten()
         };
         match (number(0), number(1)) {
             (Some(value), Some(1)) => Ok(value),
@@ -303,7 +304,8 @@ fn column_of(definition: &TableDefinition, name: &str) -> Result<(ColumnId, Colu
     column.map(|(id, column)| (id, column.column_type)).ok_or_else(|| {
         let names: Vec<&str> = definition.columns.iter().map(|column| column.name.as_str()).collect();
         let (table, names) = (&definition.name, names.join(", "));
-        EngineError::Plan(format!("table {table} has no column {name:?}; there are {names}"))
+        let message = format!("table {table} has no column {name:?}; there are {names}");
+        EngineError::invalid("42703", message)
     })
 }
 

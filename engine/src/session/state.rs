@@ -13,8 +13,8 @@ use crate::{
     rules::{
         CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTables, CommonTypes,
         DecimalDivision, Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule,
-        LiteralLimits, MergedColumns, PartialAggregateRule, Planner, RoundedCasts, ScalarSubqueries,
-        SetOperation, TextOperands, Texts, TotalOrderRule, WindowOffsets,
+        LiteralLimits, MergedColumns, OperandTypes, PartialAggregateRule, Planner, RoundedCasts,
+        ScalarSubqueries, SetOperation, TextOperands, Texts, TotalOrderRule, WindowOffsets,
     },
 };
 use datafusion::{
@@ -79,6 +79,7 @@ pub(crate) fn session_state(
 pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, EngineError> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         Arc::new(CommonTables),
+        Arc::new(OperandTypes),
         Arc::new(LiteralLimits),
         Arc::new(Decorrelate::default()),
         Arc::new(ScalarSubqueries::default()),

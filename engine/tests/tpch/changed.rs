@@ -257,6 +257,8 @@ async fn what_cannot_be_changed_is_said_and_nothing_is() {
         ("update nation set n_moon = 1", "no column \"n_moon\""),
         ("update nation set n_name = 'a', n_name = 'b'", "set twice"),
         ("update nation set n_regionkey = 'many'", "many"),
+        ("update nation set n_regionkey = n_name", "is of type bigint, and its new value of type text"),
+        ("insert into nation select 1, 'x', n_name, 'x' from nation", "is of type bigint"),
         ("update nation set n_regionkey = null where n_nationkey = 3", "n_regionkey"),
         ("update orders set o_shippriority = 3000000000 where o_orderkey = 3", "o_shippriority"),
         ("update orders set o_totalprice = 99999999999999999.5 where o_orderkey = 1", "o_totalprice"),

@@ -1,0 +1,200 @@
+//! Functions that make long texts of short ones: how long these become is looked at before.
+//!
+//! DataFusion's build them first, outside of the memory that queries share: `lpad('x', 2000000000)`
+//! took a minute, and a column of such texts all memory of the host.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::{
+        array::{Array, AsArray},
+        compute::cast,
+        datatypes::{DataType, FieldRef, Int64Type},
+    },
+    common::{Result, exec_err},
+    functions::{regex::regexp_replace, string, unicode},
+    logical_expr::{
+        ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+        Signature,
+        simplify::{ExprSimplifyResult, SimplifyContext},
+    },
+};
+
+use crate::limits::TEXTS_BYTES_MAX;
+
+/// One of these functions.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LongText {
+    inner: Arc<ScalarUDF>,
+    growth: Growth,
+}
+
+/// How long the result is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Growth {
+    /// The first argument as often as the second says.
+    Repeated,
+    /// As many characters as the second argument says.
+    Padded,
+    /// The first argument, with the third one in place of each second one.
+    Replaced,
+    /// The same with a pattern, which may fit everywhere.
+    Matched,
+    /// All arguments.
+    Joined,
+    /// All arguments, with the first one between them.
+    Separated,
+}
+
+/// All of them, under DataFusion's names.
+pub(super) fn long_texts() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    let functions = [
+        (string::repeat(), Growth::Repeated),
+        (unicode::lpad(), Growth::Padded),
+        (unicode::rpad(), Growth::Padded),
+        (string::replace(), Growth::Replaced),
+        (regexp_replace(), Growth::Matched),
+        (string::concat(), Growth::Joined),
+        (string::concat_ws(), Growth::Separated),
+    ];
+    functions
+        .into_iter()
+        .map(|(inner, growth)| Arc::new(ScalarUDF::new_from_impl(LongText { inner, growth })))
+}
+
+impl ScalarUDFImpl for LongText {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(arguments)
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arguments)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        self.inner.return_field_from_args(arguments)
+    }
+
+    fn simplify(&self, arguments: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        self.inner.simplify(arguments, context)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let bytes = self.growth.bytes(&arguments.args)?;
+        if bytes > TEXTS_BYTES_MAX {
+            let (name, rows) = (self.name(), rows(&arguments.args));
+            return exec_err!(
+                "requested length too large: {name}() makes {bytes} bytes of text of {rows} rows, expected \
+                 at most {TEXTS_BYTES_MAX}"
+            );
+        }
+        self.inner.invoke_with_args(arguments)
+    }
+}
+
+/// Rows of what is not the same for all rows.
+fn rows(arguments: &[ColumnarValue]) -> usize {
+    let rows = arguments.iter().map(|argument| match argument {
+        ColumnarValue::Array(array) => array.len(),
+        ColumnarValue::Scalar(_) => 1,
+    });
+    rows.max().unwrap_or(1)
+}
+
+impl Growth {
+    /// At least the bytes of all results; those of NULL are not told apart.
+    fn bytes(self, arguments: &[ColumnarValue]) -> Result<u64> {
+        let rows = rows(arguments);
+        let lengths = arguments.iter().enumerate();
+        let lengths = lengths.map(|(at, argument)| Lengths::of(argument, self.is_count(at)));
+        let lengths = lengths.collect::<Result<Vec<_>>>()?;
+        let of = |at: usize, row: usize| lengths.get(at).map_or(0, |lengths| lengths.at(row));
+        let together = |row: usize| (0..lengths.len()).map(|at| of(at, row)).fold(0, u64::saturating_add);
+        let bytes = (0..rows).map(|row| match self {
+            Self::Repeated => of(0, row).saturating_mul(of(1, row)),
+            Self::Padded => of(1, row),
+            Self::Replaced => {
+                let replaced = of(0, row) / of(1, row).max(1);
+                replaced.saturating_mul(of(2, row)).saturating_add(of(0, row))
+            }
+            Self::Matched => {
+                let replaced = of(0, row).saturating_add(1).saturating_mul(of(2, row));
+                replaced.saturating_add(of(0, row))
+            }
+            Self::Joined => together(row),
+            Self::Separated => of(0, row).saturating_mul(lengths.len() as u64).saturating_add(together(row)),
+        });
+        Ok(bytes.fold(0, u64::saturating_add))
+    }
+
+    /// Whether an argument says how many.
+    fn is_count(self, at: usize) -> bool {
+        at == 1 && matches!(self, Self::Repeated | Self::Padded)
+    }
+}
+
+/// Lengths of texts in bytes, or numbers; one for all rows, or one for each.
+struct Lengths(Vec<u64>);
+
+impl Lengths {
+    fn of(argument: &ColumnarValue, is_count: bool) -> Result<Self> {
+        let array = match argument {
+            ColumnarValue::Scalar(scalar) => scalar.to_array()?,
+            ColumnarValue::Array(array) => Arc::clone(array),
+        };
+        if is_count {
+            let counts = cast(&array, &DataType::Int64)?;
+            let counts = counts.as_primitive::<Int64Type>().iter();
+            return Ok(Self(counts.map(|count| u64::try_from(count.unwrap_or(0)).unwrap_or(0)).collect()));
+        }
+        let texts = cast(&array, &DataType::Utf8View)?;
+        let texts = texts.as_string_view();
+        let lengths = texts.iter().map(|text| text.map_or(0, |text| text.len() as u64));
+        Ok(Self(lengths.collect()))
+    }
+
+    fn at(&self, row: usize) -> u64 {
+        self.0[if self.0.len() == 1 { 0 } else { row }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::{arrow::array::StringArray, scalar::ScalarValue};
+
+    #[test]
+    fn the_length_of_a_text_is_known_before_it_is_made() {
+        let texts = ColumnarValue::Array(Arc::new(StringArray::from(vec![Some("ab"), None, Some("cccc")])));
+        let text = |text: &str| ColumnarValue::Scalar(ScalarValue::from(text));
+        let count = |count: i64| ColumnarValue::Scalar(ScalarValue::from(count));
+        for (growth, arguments, expected) in [
+            (Growth::Repeated, vec![texts.clone(), count(1000)], 6000),
+            (Growth::Repeated, vec![texts.clone(), count(-1)], 0),
+            (Growth::Padded, vec![texts.clone(), count(70)], 210),
+            (Growth::Replaced, vec![texts.clone(), text("c"), text("1234567890")], 66),
+            (Growth::Matched, vec![texts.clone(), text(""), text("12"), text("g")], 24),
+            (Growth::Repeated, vec![text("ab"), count(i64::MAX)], u64::MAX - 1),
+            (Growth::Joined, vec![texts.clone(), text("12"), texts.clone()], 18),
+            (Growth::Separated, vec![text("--"), texts.clone(), texts], 36),
+        ] {
+            assert_eq!(growth.bytes(&arguments).unwrap(), expected, "{growth:?}");
+        }
+    }
+}
