@@ -288,7 +288,16 @@ impl Dial {
             ConnectError::NotAPeer { .. } => "correct the node's address in the cluster's configuration",
             _ => "see the node's log",
         };
-        self.unreachable(error.to_string(), advice)
+        // The error of the client names the address.
+        let reason = match &error {
+            ConnectError::Refused { source, .. } => source.to_string(),
+            other => {
+                let text = other.to_string();
+                let rest = text.strip_prefix(&self.address.to_string()).map(|rest| format!("it{rest}"));
+                rest.unwrap_or(text)
+            }
+        };
+        self.unreachable(reason, advice)
     }
 
     fn unresponsive(&self, during: &'static str, silent: Duration) -> ClientError {

@@ -439,6 +439,24 @@ impl ClientError {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::TooManyConnections)
     }
 
+    /// The SQLSTATE of the error: what a program tells errors apart by.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Unrebuilt { .. } => "55000",
+            Self::TooManyAway { first, .. } => first.sqlstate(),
+            Self::Refused { refusal, .. } => match refusal.code {
+                RefusalCode::Full => "53100",
+                RefusalCode::Busy | RefusalCode::TooManyConnections => "53300",
+                RefusalCode::Replaced => "40001",
+                RefusalCode::Overflow => "22003",
+                RefusalCode::Computation => "22000",
+                _ => "58000",
+            },
+            _ => "58000",
+        }
+    }
+
     /// The node that the error is about, if it is about one.
     #[must_use]
     pub fn node(&self) -> Option<NodeId> {

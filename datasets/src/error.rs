@@ -163,7 +163,8 @@ impl LoadError {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "53100",
                 _ => "58030",
             },
-            Self::Cluster(_) | Self::Random { .. } => "58000",
+            Self::Cluster(error) => error.sqlstate(),
+            Self::Random { .. } => "58000",
             Self::Defect { .. } => "XX000",
         }
     }

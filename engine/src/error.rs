@@ -197,11 +197,10 @@ impl EngineError {
                 TransactionError::Aborted { .. } => "40000",
                 _ => "58000",
             },
-            Self::Placement(_) | Self::Calibration(_) | Self::Catalog(ClientError::Unrebuilt { .. }) => {
-                "55000"
-            }
+            Self::Placement(_) | Self::Calibration(_) => "55000",
+            Self::Scan(ScanError::Client(error)) | Self::Catalog(error) => error.sqlstate(),
             Self::Scan(error) if error.is_overflow() => "22003",
-            Self::Scan(_) | Self::Catalog(_) | Self::Changes(_) => "58000",
+            Self::Scan(_) | Self::Changes(_) => "58000",
         }
     }
 

@@ -23,7 +23,8 @@ pub(crate) use members::{check_members, folder_ids};
 pub(crate) use onto::move_node;
 pub(crate) use own::OwnNodes;
 pub(crate) use process::{
-    Lifelines, is_running, owner, start_for_command, start_one, start_to_stay, wait_until_gone,
+    ENDING_TIME_MAX, Lifelines, STOP_TIME_MAX, is_running, outdated, owner, start_for_command, start_one,
+    start_to_stay, wait_until_gone,
 };
 pub(crate) use relays::RelayOptions;
 pub(crate) use scratch::{ScratchNodes, ScratchOptions};

@@ -11,8 +11,9 @@ use crate::{
     failure::{Failure, at_path},
     private,
 };
+use rackscan_fabric::ConnectError;
 use rackscan_format::ids::NodeId;
-use rackscan_storage_node::{FolderOwner, folder_owner};
+use rackscan_storage_node::{FolderOwner, IdentityFile, folder_owner};
 use std::{
     fs,
     io::Write,
@@ -26,10 +27,14 @@ use std::{
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a new scratch area that every further second of the start is enough for, on a slow disk.
 const SCRATCH_BYTES_PER_S: u64 = 64 << 20;
-const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long the process of a node that was killed may take to be gone.
+pub(crate) const ENDING_TIME_MAX: Duration = Duration::from_secs(1);
 const POLL_EVERY: Duration = Duration::from_millis(5);
 /// How long nodes of an ended command go on after each other.
 const SOME_LISTEN_TIME_MAX: Duration = Duration::from_millis(500);
+/// Who does not listen is known at once; who takes longer to answer listens.
+const REFUSAL_TIME_MAX: Duration = Duration::from_millis(200);
 const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
 /// What the log has at the begin of each start.
 const LOG_START: &str = "-- ";
@@ -104,6 +109,7 @@ pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Opti
     let here: Vec<&Member> = file.members_here().collect();
     wait_for_ending(file, &here);
     if here.is_empty() || here.iter().any(|node| is_running(file, node)) {
+        here.iter().filter_map(|node| outdated(node)).for_each(|outdated| note!("{outdated}"));
         return Ok(None);
     }
     let mut started = Lifelines { children: Vec::with_capacity(here.len()) };
@@ -148,6 +154,16 @@ pub(crate) fn start_to_stay(file: &ClusterFile) -> (Vec<u16>, Vec<Failure>) {
     (started, failed)
 }
 
+/// What to do about a node that does not run because its folder was found to be outdated.
+pub(crate) fn outdated(node: &Member) -> Option<String> {
+    let identity = IdentityFile::read(&node.config.data_dir).ok().flatten()?;
+    let (reason, id) = (identity.outdated()?, node.config.node);
+    let folder = node.config.data_dir.display();
+    owner(node).is_none().then(|| {
+        format!("node {id} does not run: {folder} is outdated ({reason}); run `rackscan rebuild {id}`")
+    })
+}
+
 /// Starts one of this host's nodes to stay if others run and it does not.
 pub(crate) fn start_one(file: &ClusterFile, node: NodeId) -> Result<(), Failure> {
     let (asked, others): (Vec<&Member>, Vec<&Member>) =
@@ -174,14 +190,30 @@ fn wait_for_ending(file: &ClusterFile, here: &[&Member]) {
     let began = Instant::now();
     loop {
         let owned: Vec<&&Member> = here.iter().filter(|node| owner(node).is_some()).collect();
-        let listening = owned.iter().filter(|node| is_listening(file, node)).count();
-        // Some may be away for long, or hang.
-        let patience = if listening > 0 { SOME_LISTEN_TIME_MAX } else { STOP_TIME_MAX };
-        if listening == owned.len() || began.elapsed() > patience {
+        // Beside each other: each that hangs takes the whole time.
+        let ending = std::thread::scope(|scope| {
+            let probes: Vec<_> =
+                owned.iter().map(|node| scope.spawn(|| listens_no_more(file, node))).collect();
+            let ended = probes.into_iter().map(|probe| probe.join().expect("a probe does not panic"));
+            ended.filter(|is_ending| *is_ending).count()
+        });
+        // Some may be away for long.
+        let patience = if ending < owned.len() { SOME_LISTEN_TIME_MAX } else { STOP_TIME_MAX };
+        if ending == 0 || began.elapsed() > patience {
             return;
         }
         std::thread::sleep(POLL_EVERY);
     }
+}
+
+/// Whether nobody listens at any of the node's addresses. One that hangs still listens.
+fn listens_no_more(file: &ClusterFile, node: &Member) -> bool {
+    let Ok(key) = file.key() else { return false };
+    let key = key.of_node(node.config.node.0);
+    node.config.listen.iter().all(|address| {
+        let connected = rackscan_fabric::connect(address, &key, Instant::now() + REFUSAL_TIME_MAX);
+        matches!(connected, Err(ConnectError::Refused { .. } | ConnectError::HungUp { .. }))
+    })
 }
 
 /// Whether the node proves at one of its addresses who it is.
@@ -205,8 +237,8 @@ pub(crate) fn is_running(file: &ClusterFile, node: &Member) -> bool {
 }
 
 /// Waits until the node does not run any more; whether that came true.
-pub(crate) fn wait_until_gone(file: &ClusterFile, node: &Member) -> bool {
-    let deadline = Instant::now() + STOP_TIME_MAX;
+pub(crate) fn wait_until_gone(file: &ClusterFile, node: &Member, time_max: Duration) -> bool {
+    let deadline = Instant::now() + time_max;
     while is_running(file, node) {
         if Instant::now() > deadline {
             return false;

@@ -3,8 +3,8 @@
 use crate::{
     args::{Cluster, Format, Global},
     cluster::{
-        ClusterFile, Member, STARTING_LOCK, Shape, check_members, is_running, lock, owner, start_to_stay,
-        wait_until_gone,
+        ClusterFile, ENDING_TIME_MAX, Member, STARTING_LOCK, STOP_TIME_MAX, Shape, check_members, is_running,
+        lock, outdated, owner, start_to_stay, wait_until_gone,
     },
     failure::Failure,
     output::{Cell, TextTable, print_text},
@@ -51,7 +51,12 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
     let running = file.members_here().count() - started.len() - failed.len();
     note!("started {} nodes, {running} ran already ({})", started.len(), file.path.display());
     if failed.is_empty() {
-        return wait_for_transactions(global, &file);
+        wait_for_transactions(global, &file)?;
+        let outdated: Vec<String> = file.members_here().filter_map(outdated).collect();
+        outdated.iter().for_each(|outdated| note!("{outdated}"));
+        let (found, all) = (outdated.len(), file.members_here().count());
+        let told = (found == 0).then_some(());
+        return told.ok_or_else(|| Failure::Runtime(format!("{found} of {all} nodes have ended; see above")));
     }
     failed.iter().for_each(|failure| note!("{failure}"));
     Err(Failure::Runtime(format!(
@@ -97,10 +102,12 @@ fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
         });
         let end = process.map_or_else(String::new, |process| format!("; `kill {process}` ends its process"));
         match told {
-            Ok(()) if wait_until_gone(&file, member) => stopped += 1,
+            Ok(()) if wait_until_gone(&file, member, STOP_TIME_MAX) => stopped += 1,
             Ok(()) => {
                 failed.push(format!("node {id} was asked to stop and still runs; see its node.log{end}"))
             }
+            // It was ending by itself, or was killed a moment ago.
+            Err(_) if wait_until_gone(&file, member, ENDING_TIME_MAX) => stopped += 1,
             Err(failure) => failed.push(format!("node {id} was not stopped: {failure}{end}")),
         }
     }

@@ -37,6 +37,8 @@ fn writes_on_a_full_disk_are_refused_with_its_node_and_go_on_when_there_is_space
     assert!(refused.stderr().contains("free some space"), "{}", refused.stderr());
     assert!(refused.stderr().contains("SQLSTATE 53100"), "{}", refused.stderr());
     assert!(!refused.stderr().contains("not known whether"), "{}", refused.stderr());
+    data.run("seal t").fails(1, &["SQLSTATE 53100"]);
+    data.run_words(&words, "").fails(1, &["SQLSTATE 53100"]);
     // What was acknowledged is there, and all of one transaction.
     assert_eq!(data.run("kv get before").succeeds().trim(), "1");
     let one = ["sql", "select count(distinct v) as n, count(*) as m from t", "--format", "csv"];

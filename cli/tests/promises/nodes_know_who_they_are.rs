@@ -89,6 +89,13 @@ fn a_node_that_is_restored_from_a_snapshot_is_left_out_and_comes_back_by_a_rebui
         let status = data.run("cluster status");
         status.stdout().lines().any(|line| line.contains(" down ") && line.trim_start().starts_with('1'))
     });
+    for words in [&rows[..], &["kv", "get", "k1"]] {
+        let told = data.run_words(words, "");
+        assert!(
+            told.stderr().contains("is outdated") && told.stderr().contains("`rackscan rebuild 1`"),
+            "{told:?}"
+        );
+    }
     data.run("cluster start").fails(1, &["node 1 did not start", "outdated", "rackscan rebuild 1"]);
     data.run("query q06 --away 0").fails(1, &["node 1"]);
 

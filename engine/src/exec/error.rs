@@ -2,7 +2,7 @@
 
 use datafusion::{arrow::error::ArrowError, error::DataFusionError};
 use rackscan_client::{ClientError, LocalError};
-use rackscan_format::{ids::SegmentId, message::RefusalCode};
+use rackscan_format::ids::SegmentId;
 use rackscan_planner::PlacementError;
 use std::sync::Arc;
 
@@ -86,7 +86,6 @@ impl ScanError {
     pub(crate) fn is_overflow(&self) -> bool {
         match self {
             Self::Scan { source, .. } => source.is_overflow(),
-            Self::Client(ClientError::Refused { refusal, .. }) => refusal.code == RefusalCode::Overflow,
             _ => false,
         }
     }
