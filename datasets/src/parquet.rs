@@ -6,14 +6,21 @@
 //! - A file that is malformed is an error, also where its decoder panics. Checksums of pages are
 //!   verified where there are some.
 //! - Timestamps of 96 bits are read as microseconds: as nanoseconds, which arrow makes of them,
-//!   only the years 1677 to 2262 are right.
+//!   only the years 1677 to 2262 are right. Those that microseconds do not hold are refused.
 
 use std::{fs::File, path::Path, sync::Arc, time::Instant};
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::{
+    array::AsArray,
+    datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, TimestampSecondType},
+};
 use parquet::{
-    arrow::arrow_reader::{
-        ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    arrow::{
+        ProjectionMask,
+        arrow_reader::{
+            ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+            ParquetRecordBatchReaderBuilder,
+        },
     },
     basic::Type as PhysicalType,
     errors::ParquetError,
@@ -86,6 +93,10 @@ impl ParquetFile {
             |action: &'static str| move |source| LoadError::File { action, path: path.to_owned(), source };
         let file = File::open(path).map_err(refused("open"))?;
         let bytes = file.metadata().map_err(refused("read"))?.len();
+        let beyond = file.try_clone().map_err(refused("read"))?;
+        if let Some(problem) = read(path, || beyond_micros(beyond))? {
+            return Err(malformed(path, &problem));
+        }
         let builder = read(path, || reader(file))?;
         let fields: Vec<_> = builder.schema().fields().iter().map(Arc::clone).collect();
         let conversion = Conversion::of(table, fields.iter().map(AsRef::as_ref))?;
@@ -130,13 +141,55 @@ impl Iterator for ParquetPieces {
 
 fn reader(file: File) -> Result<ParquetRecordBatchReaderBuilder<File>, ParquetError> {
     let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
-    let schema = as_read(metadata.schema(), metadata.metadata());
+    let schema = as_read(metadata.schema(), metadata.metadata(), TimeUnit::Microsecond);
+    reader_as(file, &metadata, schema)
+}
+
+fn reader_as(
+    file: File,
+    metadata: &ArrowReaderMetadata,
+    schema: SchemaRef,
+) -> Result<ParquetRecordBatchReaderBuilder<File>, ParquetError> {
     let metadata = ArrowReaderMetadata::try_new(
         Arc::clone(metadata.metadata()),
         ArrowReaderOptions::new().with_schema(schema),
     )?;
     Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata))
 }
+
+/// The first timestamp of 96 bits that 64 bits of microseconds do not hold: arrow's reader would make
+/// another time of it. Seconds are read, which always fit.
+fn beyond_micros(file: File) -> Result<Option<String>, ParquetError> {
+    let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
+    let parquet = metadata.metadata();
+    let roots: Vec<usize> = (0..metadata.schema().fields().len())
+        .filter(|at| is_96(parquet, metadata.schema().field(*at).name()))
+        .collect();
+    if roots.is_empty() {
+        return Ok(None);
+    }
+    let schema = as_read(metadata.schema(), parquet, TimeUnit::Second);
+    let mask = ProjectionMask::roots(parquet.file_metadata().schema_descr(), roots);
+    let mut row = 0;
+    for batch in reader_as(file, &metadata, schema)?.with_projection(mask).build()? {
+        let batch = batch?;
+        for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+            let Some(seconds) = column.as_primitive_opt::<TimestampSecondType>() else { continue };
+            let is_beyond = |second: Option<i64>| second.is_some_and(|second| second.abs() > SECONDS_MAX);
+            if let Some(at) = seconds.iter().position(is_beyond) {
+                let (name, row) = (field.name(), row + at + 1);
+                return Ok(Some(format!(
+                    "row {row}, column {name:?}: a time beyond the years -290308 to 294247"
+                )));
+            }
+        }
+        row += batch.num_rows();
+    }
+    Ok(None)
+}
+
+/// Seconds before or after 1970 whose microseconds fit into 64 bits.
+const SECONDS_MAX: i64 = i64::MAX / 1_000_000 - 1;
 
 /// Rows of a piece, fewer where rows are wide.
 fn batch_rows(metadata: &ParquetMetaData) -> usize {
@@ -146,18 +199,20 @@ fn batch_rows(metadata: &ParquetMetaData) -> usize {
     (PIECE_BYTES / row_bytes.max().unwrap_or(0).max(1)).clamp(1, PIECE_ROWS)
 }
 
-/// The schema with microseconds where the file has timestamps of 96 bits, and with views of texts:
-/// rows that share one text do not copy it.
-fn as_read(schema: &SchemaRef, metadata: &ParquetMetaData) -> SchemaRef {
+/// Whether the column has timestamps of 96 bits.
+fn is_96(metadata: &ParquetMetaData, name: &str) -> bool {
     let leaves = metadata.file_metadata().schema_descr().columns();
-    let is_96 = |name: &str| {
-        let mut of_name = leaves.iter().filter(|leaf| leaf.path().parts() == [name]);
-        of_name.any(|leaf| leaf.physical_type() == PhysicalType::INT96)
-    };
+    let mut of_name = leaves.iter().filter(|leaf| leaf.path().parts() == [name]);
+    of_name.any(|leaf| leaf.physical_type() == PhysicalType::INT96)
+}
+
+/// The schema with this unit where the file has timestamps of 96 bits, and with views of texts:
+/// rows that share one text do not copy it.
+fn as_read(schema: &SchemaRef, metadata: &ParquetMetaData, of_96: TimeUnit) -> SchemaRef {
     let field = |field: &Arc<Field>| match field.data_type() {
-        DataType::Timestamp(_, zone) if is_96(field.name()) => {
-            let micros = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
-            Arc::new(field.as_ref().clone().with_data_type(micros))
+        DataType::Timestamp(_, zone) if is_96(metadata, field.name()) => {
+            let timestamp = DataType::Timestamp(of_96, zone.clone());
+            Arc::new(field.as_ref().clone().with_data_type(timestamp))
         }
         DataType::Utf8 | DataType::LargeUtf8 => {
             Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View))

@@ -39,6 +39,7 @@ mod session;
 mod snapshot;
 mod sql_text;
 mod table;
+mod time_texts;
 mod trace;
 
 pub use changes::{FoundRow, Isolation, RowChange, RowWriter};

@@ -34,6 +34,9 @@ pub(crate) const TEXTS_BYTES_MAX: u64 = 256 << 20;
 // Arrow counts the bytes of a batch's texts in 31 bits.
 const _: () = assert!(TEXTS_BYTES_MAX < 1 << 31, "texts fit an array");
 
+/// Rows of a LIMIT with its OFFSET that a sort keeps without being able to write them to disk.
+pub(crate) const TOP_ROWS_MAX: usize = 1 << 15;
+
 /// Keys of one column that a join's sketch collects, 8 bytes each: beyond them a Bloom filter of the largest size lets too much pass.
 pub(crate) const SKETCH_KEYS_MAX: usize = 1 << 20;
 /// Keys that are sent one by one, so that pages without any of them are not read.
@@ -173,6 +176,8 @@ pub(crate) const SUBQUERY_COPIES_MAX: usize = 100;
 pub(crate) const DOMAIN_OPERATORS_MAX: usize = 2_000;
 /// Uses of queries of WITH, those within each other multiplied.
 pub(crate) const COMMON_TABLE_USES_MAX: usize = 1_000;
+/// Subqueries in expressions within each other: the time to plan them doubles with each.
+pub(crate) const SUBQUERIES_DEPTH_MAX: usize = 12;
 /// SELECT and JOIN in one statement.
 pub(crate) const QUERIES_MAX: usize = 10_000;
 /// Brackets, and INTERVAL, right after each other.

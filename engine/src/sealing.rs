@@ -30,11 +30,12 @@ use crate::{
 };
 use background::Background;
 use datafusion::execution::SessionState;
-use rackscan_client::Cluster;
+use rackscan_client::{ClientError, Cluster};
 use rackscan_delta::replica::TableRows;
 use rackscan_format::{
     derived::DerivedDefinition,
     ids::{SegmentId, TableId},
+    message::RefusalCode,
     schema::TableDefinition,
 };
 use std::{
@@ -260,7 +261,13 @@ impl Sealer {
     ) -> Result<SealOutcome, EngineError> {
         self.changes.renew(&self.tables).await?;
         let is_there = self.tables.moment().id(name) == Some(id);
-        if is_there { Err(error) } else { Ok(SealOutcome::Overtaken) }
+        // Another successor is decided for, or is about to be: nodes have forgotten ours for it.
+        let is_forgotten = matches!(
+            &error,
+            EngineError::Catalog(ClientError::Refused { refusal, .. })
+                if matches!(refusal.code, RefusalCode::NotFound | RefusalCode::Replaced)
+        );
+        if is_there && !is_forgotten { Err(error) } else { Ok(SealOutcome::Overtaken) }
     }
 
     /// Waits until there is another table in place of the one with the id `before`. If nobody seems to be making one, makes it.

@@ -50,6 +50,22 @@ async fn timestamps_of_96_bits_are_right_in_every_year() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn timestamps_of_96_bits_that_microseconds_do_not_hold_are_refused_with_their_row() {
+    let cluster = TestCluster::start(1).await.unwrap();
+    let path = cluster.folder().join("int96.parquet");
+    let mut bytes = file("int96.parquet");
+    // The Julian day of 9999-12-31.
+    let day = 5_373_484_i32.to_le_bytes();
+    let at = bytes.windows(day.len()).position(|found| found == day).expect("it is in the file");
+    for beyond in [i32::MAX, i32::MIN, 120_000_000] {
+        bytes[at..at + day.len()].copy_from_slice(&beyond.to_le_bytes());
+        fs::write(&path, &bytes).unwrap();
+        let error = load(&cluster, &path).await.unwrap_err().to_string();
+        assert!(error.contains("row 1, column \"at\": a time beyond"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn times_before_1970_that_are_finer_than_we_store_lie_in_the_microsecond_and_day_before() {
     let cluster = TestCluster::start(1).await.unwrap();
     let path = cluster.folder().join("fine.parquet");

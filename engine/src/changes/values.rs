@@ -2,6 +2,7 @@
 
 use crate::{
     error::EngineError,
+    functions::whole_numbers,
     rules::{cannot_be_assigned, is_assignable},
 };
 use datafusion::arrow::{
@@ -13,6 +14,7 @@ use datafusion::arrow::{
 };
 use rackscan_delta::row::{Datum, encode};
 use rackscan_format::schema::{ColumnDefinition, ColumnType, TableDefinition};
+use std::sync::Arc;
 
 /// The rows of a batch as bytes; its columns are those of the table, of types that can be cast to theirs.
 ///
@@ -55,7 +57,9 @@ fn cast(column: &ColumnDefinition, to: &DataType, array: &ArrayRef) -> Result<Ar
     if !is_assignable(found, to) {
         return Err(cannot_be_assigned(&column.name, to, found));
     }
-    cast_with_options(array, to, &options)
+    let whole = if to.is_integer() { whole_numbers(array) } else { Ok(Arc::clone(array)) };
+    whole
+        .and_then(|array| cast_with_options(&array, to, &options))
         .map_err(|error| EngineError::from_arrow(&error).of_column(&column.name))
 }
 

@@ -4,7 +4,7 @@
 //! while it runs. `queries/slt/errors.slt` compares the codes with those of PostgreSQL.
 
 /// What messages of a kind contain, and its SQLSTATE. The first that fits counts.
-const KINDS: [(&str, &str); 76] = [
+const KINDS: [(&str, &str); 78] = [
     // Functions and operators.
     ("there is no function ", "42883"),
     ("No function matches", "42883"),
@@ -71,6 +71,8 @@ const KINDS: [(&str, &str); 76] = [
     ("Step cannot be zero", "22023"),
     (" does not support: ", "0A000"),
     ("requested length too large", "54000"),
+    ("division by zero", "22012"),
+    ("interval out of range", "22008"),
     ("Percentile value", "22003"),
     ("factorial of a negative number", "22003"),
     // Values.

@@ -11,7 +11,7 @@ use datafusion::{
         array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray},
         compute::cast,
         datatypes::{
-            DataType, DurationNanosecondType, Field, FieldRef, Int32Type, IntervalMonthDayNano,
+            DataType, DurationMicrosecondType, Field, FieldRef, Float64Type, Int32Type, IntervalMonthDayNano,
             IntervalMonthDayNanoType, IntervalUnit, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
         },
     },
@@ -26,7 +26,7 @@ use datafusion::{
 
 const MICROS: i64 = 1_000_000;
 const MINUTE: i64 = 60 * MICROS;
-const DAY_NANOS: i64 = 86_400 * 1_000_000_000;
+const DAY: i64 = 24 * 60 * MINUTE;
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct DatePart(DatePartFunc);
@@ -113,10 +113,7 @@ fn micros_of_minute(times: &ArrayRef) -> Result<Decimal128Array> {
         DataType::Interval(_) => times
             .as_primitive::<IntervalMonthDayNanoType>()
             .unary(|interval| within(interval.nanoseconds / 1000)),
-        DataType::Duration(_) => {
-            let nanos = cast(times, &DataType::Duration(TimeUnit::Nanosecond))?;
-            nanos.as_primitive::<DurationNanosecondType>().unary(|nanos| within(nanos / 1000))
-        }
+        DataType::Duration(_) => micros_of(times)?.as_primitive::<DurationMicrosecondType>().unary(within),
         DataType::Time64(_) => {
             let nanos = cast(times, &DataType::Time64(TimeUnit::Nanosecond))?;
             nanos.as_primitive::<Time64NanosecondType>().unary(|nanos| within(nanos / 1000))
@@ -129,12 +126,17 @@ fn micros_of_minute(times: &ArrayRef) -> Result<Decimal128Array> {
     })
 }
 
+/// Differences of times in microseconds. Nanoseconds would be too many from 292 years on.
+fn micros_of(differences: &ArrayRef) -> Result<ArrayRef> {
+    Ok(cast(differences, &DataType::Duration(TimeUnit::Microsecond))?)
+}
+
 /// A difference of times as days and what is left of one.
 fn as_interval(difference: &ArrayRef) -> Result<ArrayRef> {
-    let nanos = cast(difference, &DataType::Duration(TimeUnit::Nanosecond))?;
-    let parts = nanos.as_primitive::<DurationNanosecondType>().unary(|nanos: i64| {
-        let days = i32::try_from(nanos / DAY_NANOS).expect("64 bits of nanoseconds are 106,752 days");
-        IntervalMonthDayNano::new(0, days, nanos % DAY_NANOS)
+    let micros = micros_of(difference)?;
+    let parts = micros.as_primitive::<DurationMicrosecondType>().unary(|micros: i64| {
+        let days = i32::try_from(micros / DAY).expect("64 bits of microseconds are 106,751,991 days");
+        IntervalMonthDayNano::new(0, days, micros % DAY * 1000)
     });
     let parts: IntervalMonthDayNanoArray = parts;
     Ok(Arc::new(parts))
@@ -197,7 +199,14 @@ impl ScalarUDFImpl for DatePart {
             return Ok(ColumnarValue::Array(Arc::new(parts)));
         }
         let is_epoch = part.try_as_str().flatten().is_some_and(|part| part.eq_ignore_ascii_case("epoch"));
-        if matches!(times.data_type(), DataType::Duration(_)) && !is_epoch {
+        if matches!(times.data_type(), DataType::Duration(_)) && is_epoch {
+            let micros = micros_of(&times.to_array(arguments.number_rows)?)?;
+            let micros = micros.as_primitive::<DurationMicrosecondType>();
+            #[expect(clippy::cast_precision_loss, reason = "seconds are doubles, as in PostgreSQL")]
+            let seconds = micros.unary::<_, Float64Type>(|micros| micros as f64 / MICROS as f64);
+            return Ok(ColumnarValue::Array(Arc::new(seconds)));
+        }
+        if matches!(times.data_type(), DataType::Duration(_)) {
             let parts = as_interval(&times.to_array(arguments.number_rows)?)?;
             arguments.args[1] = ColumnarValue::Array(parts);
         }

@@ -9,6 +9,7 @@ mod date_trunc;
 mod extreme;
 mod float_window;
 mod interval;
+mod interval_product;
 mod long_text;
 mod named_cast;
 mod now;
@@ -33,9 +34,10 @@ use datafusion::{
 pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 pub(crate) use checked::{Checked, checked_functions};
 pub(crate) use interval::interval_length;
+pub(crate) use interval_product::{INTERVAL, interval_product, interval_quotient};
 pub(crate) use named_cast::NAMED_CAST;
 pub(crate) use nullable::nullable;
-pub(crate) use rounding::rounded;
+pub(crate) use rounding::{rounded, whole_numbers};
 pub(crate) use single_row::single_row;
 pub(crate) use text::{short_text, text};
 

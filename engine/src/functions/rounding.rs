@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use datafusion::{
     arrow::{
-        array::AsArray,
-        datatypes::{DataType, FieldRef, Float64Type},
+        array::{ArrayRef, AsArray},
+        compute::cast,
+        datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, FieldRef, Float64Type},
+        error::ArrowError,
     },
     common::Result,
     functions::math::round::RoundFunc,
@@ -85,6 +87,27 @@ impl ScalarUDFImpl for Rounded {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         to_even(&arguments.args[0], arguments.number_rows)
+    }
+}
+
+/// The whole numbers that a column of integers gets of numbers with a fraction.
+///
+/// # Errors
+/// A decimal with more digits than whole ones may have.
+pub(crate) fn whole_numbers(numbers: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    match numbers.data_type() {
+        DataType::Float64 | DataType::Float32 => {
+            let doubles = cast(numbers, &DataType::Float64)?;
+            let doubles = doubles.as_primitive::<Float64Type>();
+            Ok(Arc::new(doubles.unary::<_, Float64Type>(f64::round_ties_even)))
+        }
+        DataType::Decimal128(_, scale) if *scale > 0 => {
+            cast(numbers, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0))
+        }
+        DataType::Decimal256(_, scale) if *scale > 0 => {
+            cast(numbers, &DataType::Decimal256(DECIMAL256_MAX_PRECISION, 0))
+        }
+        _ => Ok(Arc::clone(numbers)),
     }
 }
 

@@ -3,6 +3,7 @@
 //! All queries of an engine share one pool (decision 0056). Operators that can write to disk get
 //! even shares of what the others leave; those that cannot fail by name when it is full.
 
+mod large_limits;
 mod pool;
 mod spill_folder;
 mod window;
@@ -25,6 +26,7 @@ use datafusion::{
     physical_plan::ExecutionPlan,
 };
 
+pub(crate) use large_limits::LargeLimits;
 pub(crate) use window::MeteredWindows;
 
 use crate::{error::EngineError, limits::GIVEN_BACK_WAIT};

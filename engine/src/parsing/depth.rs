@@ -14,7 +14,7 @@ use datafusion::sql::{
 
 use crate::{
     error::EngineError,
-    limits::{CHAIN_LENGTH_MAX, PLANNED_DEPTH_MAX, STACK_BYTES},
+    limits::{CHAIN_LENGTH_MAX, PLANNED_DEPTH_MAX, STACK_BYTES, SUBQUERIES_DEPTH_MAX},
 };
 
 /// Plans a statement, on a stack of its own if the statement is deep.
@@ -104,6 +104,12 @@ pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
     let mut depth = Deepest::default();
     match statement.visit(&mut depth) {
         ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) if depth.subqueries > SUBQUERIES_DEPTH_MAX => {
+            Err(EngineError::TooDeep(format!(
+                "subqueries more than {SUBQUERIES_DEPTH_MAX} deep within expressions, expected at most as \
+                 many: write some of them as joins"
+            )))
+        }
         ControlFlow::Break(()) => Err(EngineError::TooDeep(format!(
             "expressions more than {CHAIN_LENGTH_MAX} deep, expected at most as many: take some of them apart"
         ))),
@@ -112,18 +118,32 @@ pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
 
 /// Levels above what is being visited; parentheses are none.
 #[derive(Default)]
-struct Deepest(usize);
+struct Deepest {
+    expressions: usize,
+    /// Queries within expressions: DataFusion looks at each twice for each level above it.
+    subqueries: usize,
+}
+
+/// ANY and ALL have theirs as an operand that is one.
+fn has_query(expression: &Expr) -> bool {
+    matches!(expression, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
+}
 
 impl Visitor for Deepest {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        self.0 += usize::from(!matches!(expression, Expr::Nested(_)));
-        if self.0 > CHAIN_LENGTH_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        self.expressions += usize::from(!matches!(expression, Expr::Nested(_)));
+        self.subqueries += usize::from(has_query(expression));
+        if self.expressions > CHAIN_LENGTH_MAX || self.subqueries > SUBQUERIES_DEPTH_MAX {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        self.0 -= usize::from(!matches!(expression, Expr::Nested(_)));
+        self.expressions -= usize::from(!matches!(expression, Expr::Nested(_)));
+        self.subqueries -= usize::from(has_query(expression));
         ControlFlow::Continue(())
     }
 }

@@ -231,6 +231,7 @@ fn is_end(token: &Token) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::SUBQUERIES_DEPTH_MAX;
     use std::time::{Duration, Instant};
 
     fn refused(text: &str) -> String {
@@ -260,6 +261,24 @@ mod tests {
             refused(&format!("select floor, ceil from t where {} 1 1", begin.repeat(100)));
             assert!(begun.elapsed() < Duration::from_secs(20), "{begin}");
         }
+    }
+
+    #[test]
+    fn subqueries_are_planned_to_a_depth_and_refused_beyond_it() {
+        for (begin, end) in [
+            ("(select ", ")"),
+            ("exists (select 1 where ", ")"),
+            ("1 in (select 1 where ", ")"),
+            ("1 = any (select 1 where ", ")"),
+        ] {
+            let nested = |times: usize| format!("select {}true{}", begin.repeat(times), end.repeat(times));
+            assert_eq!(parse(&nested(SUBQUERIES_DEPTH_MAX)).unwrap().len(), 1, "{begin}");
+            let message = refused(&nested(SUBQUERIES_DEPTH_MAX + 1));
+            assert!(message.contains("subqueries more than 12 deep"), "{begin}: {message}");
+        }
+        // Beside each other they may be many, and in FROM they are no levels.
+        parse(&format!("select 1{}", " + (select 1)".repeat(100))).unwrap();
+        parse(&format!("{}select 1 a{}", "select * from (".repeat(40), ") t".repeat(40))).unwrap();
     }
 
     #[test]

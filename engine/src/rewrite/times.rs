@@ -1,15 +1,24 @@
-//! How fine is a TIMESTAMP?
+//! How fine is a TIMESTAMP, and how is an INTERVAL written?
 //!
-//! Microseconds, as in PostgreSQL. DataFusion's has nanoseconds, in which only the years 1677 to
-//! 2262 fit.
+//! Timestamps have microseconds, as in PostgreSQL. DataFusion's have nanoseconds, in which only the
+//! years 1677 to 2262 fit. It knows no intervals such as `1 day 02:03:04`.
 
-use datafusion::sql::sqlparser::ast::{DataType, Expr, TypedString};
+use datafusion::sql::sqlparser::ast::{DataType, Expr, Interval, TypedString};
+
+use super::{text, text_of};
+use crate::time_texts;
 
 /// The digits of microseconds.
 const MICROSECONDS: u64 = 6;
 
-/// Makes microseconds of timestamps that do not say how fine they are.
+/// Makes microseconds of timestamps that do not say how fine they are, and hours, minutes and seconds
+/// of times in intervals.
 pub(super) fn rewrite(expression: &mut Expr) {
+    if let Expr::Interval(Interval { value, leading_field: None, .. }) = expression
+        && let Some(written) = text_of(value).and_then(time_texts::interval)
+    {
+        **value = text(written);
+    }
     let (Expr::Cast { data_type, .. } | Expr::TypedString(TypedString { data_type, .. })) = expression else {
         return;
     };

@@ -19,13 +19,14 @@ use datafusion::{
     error::Result,
     logical_expr::{
         Between, BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
-        Union, expr::InList, lit,
+        Union, expr::InList, lit, type_coercion::binary::type_union_resolution,
     },
     optimizer::AnalyzerRule,
     scalar::ScalarValue,
 };
 
-use super::expressions::rewritten;
+use super::{expressions::rewritten, operand_types::type_of_column};
+use crate::time_texts;
 use std::sync::Arc;
 
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
@@ -39,11 +40,16 @@ pub(crate) struct CommonTypes;
 impl AnalyzerRule for CommonTypes {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = rewritten(plan, |expression, schema| Ok(rewrite(expression, schema)))?;
-        plan.transform_up_with_subqueries(|plan| match plan {
+        let unified = plan.transform_up_with_subqueries(|plan| match plan {
             LogicalPlan::Union(union) => unified(union),
             other => Ok(Transformed::no(other)),
-        })
-        .data()
+        })?;
+        if !unified.transformed {
+            return Ok(unified.data);
+        }
+        // Those above see the types that came of it.
+        let above = |plan: LogicalPlan| plan.recompute_schema().map(Transformed::yes);
+        unified.data.transform_up_with_subqueries(above).data()
     }
 
     fn name(&self) -> &'static str {
@@ -70,12 +76,12 @@ fn rewrite(mut expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let thens = when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
             let values: Vec<&mut Expr> =
                 thens.chain(else_expr.iter_mut().map(|expr| expr.as_mut())).collect();
-            constants_as_others(values, schema) || compared
+            choose(values, Numbers::Unified, schema) || compared
         }
         Expr::ScalarFunction(function) if CHOICES.contains(&function.name()) => {
-            constants_as_others(function.args.iter_mut().collect(), schema)
+            choose(function.args.iter_mut().collect(), Numbers::AsTheyAre, schema)
         }
-        Expr::Cast(Cast { expr, field }) if *field.data_type() == TIMESTAMP => add_seconds(expr),
+        Expr::Cast(Cast { expr, field }) => complete(expr, field.data_type()),
         _ => false,
     };
     if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
@@ -95,21 +101,52 @@ pub(super) fn is_comparison(op: Operator) -> bool {
     )
 }
 
-/// As [`unify`]. Text constants get the type of a value beside them that is none.
-fn constants_as_others(mut values: Vec<&mut Expr>, schema: &DFSchema) -> bool {
-    let types = values.iter().filter(|value| !is_text_constant(value)).map(|value| value.get_type(schema));
-    let mut others = types.flatten().filter(|found| *found != DataType::Null && !found.is_decimal());
-    if let Some(to) = others.next()
-        && !matches!(to, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+/// Whether numbers of different types get one. Functions see to that themselves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    Unified,
+    AsTheyAre,
+}
+
+/// As [`unify`], of values of which one is taken: text constants get the type of one beside them.
+fn choose(mut values: Vec<&mut Expr>, numbers: Numbers, schema: &DFSchema) -> bool {
+    let types = |values: &[&mut Expr]| -> Vec<DataType> {
+        let values = values.iter().filter(|value| !is_text_constant(value));
+        let types = values.filter_map(|value| value.get_type(schema).ok());
+        types.filter(|found| *found != DataType::Null).collect()
+    };
+    let mut changed = false;
+    let found = types(&values);
+    if let Some(to) = found.iter().find(|found| !found.is_decimal())
+        && !is_text(to)
     {
         for value in values.iter_mut().filter(|value| is_text_constant(value)) {
-            if to == TIMESTAMP {
-                add_seconds(value);
-            }
-            **value = Expr::Cast(Cast::new(Box::new(std::mem::take(*value)), to.clone()));
+            cast_constant(value, to);
+            changed = true;
         }
     }
-    unify(values, schema)
+    let found = types(&values);
+    if numbers == Numbers::Unified
+        && found.iter().all(DataType::is_numeric)
+        && let Some(to) = type_union_resolution(&found)
+    {
+        for value in &mut values {
+            if !value.get_type(schema).is_ok_and(|found| found == to || found == DataType::Null) {
+                **value = Expr::Cast(Cast::new(Box::new(std::mem::take(*value)), to.clone()));
+                changed = true;
+            }
+        }
+    }
+    unify(values, schema) || changed
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn cast_constant(constant: &mut Expr, to: &DataType) {
+    complete(constant, to);
+    *constant = Expr::Cast(Cast::new(Box::new(std::mem::take(constant)), to.clone()));
 }
 
 /// Gives expressions their common type, where that is ours to say; whether that changes one.
@@ -126,7 +163,13 @@ fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -
     } else if any(&is_time) {
         TIMESTAMP
     } else {
-        return false;
+        // DataFusion compares no text with these.
+        let untold = |found: &&DataType| {
+            matches!(found, DataType::Boolean | DataType::Interval(_) | DataType::Time64(_))
+        };
+        let Some(to) = parts.iter().map(|(_, found)| found).find(untold).cloned() else { return false };
+        let constants = parts.iter_mut().filter(|(part, _)| is_text_constant(part));
+        return constants.map(|(part, _)| cast_constant(part, &to)).count() > 0;
     };
     let mut changed = false;
     for (part, data_type) in &mut parts {
@@ -135,7 +178,7 @@ fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -
             _ => *data_type == DataType::Date32 || is_text_constant(part),
         };
         if is_changed {
-            add_seconds(part);
+            complete(part, &to);
             **part = Expr::Cast(Cast::new(Box::new(std::mem::take(*part)), to.clone()));
             changed = true;
         }
@@ -150,7 +193,9 @@ fn unified(union: Union) -> Result<Transformed<LogicalPlan>> {
     let common: Vec<Option<DataType>> = (0..columns)
         .map(|column| {
             let types: Vec<DataType> = union.inputs.iter().map(|input| type_of(input, column)).collect();
-            common_type(&types).filter(|common| types.iter().any(|found| found != common))
+            let told = union.inputs.iter().map(|input| type_of_column(input, column));
+            let common = common_type(&types).or_else(|| beside_constants(&told.collect::<Vec<_>>()));
+            common.filter(|common| types.iter().any(|found| found != common))
         })
         .collect();
     if common.iter().all(Option::is_none) {
@@ -174,6 +219,15 @@ fn unified(union: Union) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
 }
 
+/// The type of a column that has text constants (`None`) in some inputs, and no texts in others.
+fn beside_constants(types: &[Option<DataType>]) -> Option<DataType> {
+    let told: Vec<DataType> = types.iter().flatten().cloned().collect();
+    if told.len() == types.len() || told.is_empty() || told.iter().any(is_text) {
+        return None;
+    }
+    type_union_resolution(&told)
+}
+
 /// The type of values of these types, where that is ours to say. Others are left as they are.
 fn common_type(types: &[DataType]) -> Option<DataType> {
     let any = |wanted: &dyn Fn(&DataType) -> bool| types.iter().any(wanted);
@@ -186,22 +240,17 @@ fn common_type(types: &[DataType]) -> Option<DataType> {
         .then_some(TIMESTAMP)
 }
 
-/// Makes `2024-01-31 05:00:00` of the constant `2024-01-31 5:00`; whether it is one. Arrow's parser
-/// wants all of it.
-fn add_seconds(constant: &mut Expr) -> bool {
+/// Writes a constant text so that arrow parses it as a time; whether that changes it.
+fn complete(constant: &mut Expr, to: &DataType) -> bool {
     let Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) = constant else {
         return false;
     };
-    let Some((date, time)) = text.trim().split_once([' ', 'T']) else { return false };
-    let Some((hours, minutes)) = time.trim().split_once(':') else { return false };
-    let are_digits = |part: &str, lengths: &[usize]| {
-        lengths.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+    let complete = match to {
+        DataType::Timestamp(..) => time_texts::with_seconds(text),
+        DataType::Interval(_) => time_texts::interval(text),
+        _ => None,
     };
-    if !are_digits(hours, &[1, 2]) || !are_digits(minutes, &[2]) {
-        return false;
-    }
-    *constant = lit(format!("{date} {hours:0>2}:{minutes}:00"));
-    true
+    complete.map(|complete| *constant = lit(complete)).is_some()
 }
 
 fn is_text_constant(part: &Expr) -> bool {

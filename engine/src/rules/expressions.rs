@@ -18,11 +18,13 @@ pub(super) fn rewritten(
     plan.transform_up_with_subqueries(|plan| {
         let schema = merge_schema(&plan.inputs());
         let names = NamePreserver::new(&plan);
-        plan.map_expressions(|expression| {
+        let rewritten = plan.map_expressions(|expression| {
             let name = names.save(&expression);
             let rewritten = expression.transform_up(|expression| rewrite(expression, &schema))?;
             Ok(rewritten.update_data(|expression| name.restore(expression)))
-        })
+        })?;
+        // Those above see the types that came of it.
+        if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     })
     .data()
 }

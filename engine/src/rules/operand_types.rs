@@ -274,7 +274,7 @@ fn type_below(expression: &Expr, plan: &LogicalPlan) -> Type {
 }
 
 /// Nothing for a column of text constants.
-fn type_of_column(plan: &LogicalPlan, column: usize) -> Type {
+pub(super) fn type_of_column(plan: &LogicalPlan, column: usize) -> Type {
     match plan {
         LogicalPlan::Projection(projection) => match &projection.expr[column] {
             Expr::Column(_) => type_below(&projection.expr[column], &projection.input),

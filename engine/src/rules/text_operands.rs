@@ -1,22 +1,35 @@
-//! Which value is a text constant in arithmetic?
+//! Which value is a text constant beside another value, and what is an interval times a number?
 //!
-//! One of the other operand's type, as in PostgreSQL: `5 - '3'` is 2. DataFusion 55.2 refuses it.
+//! A text constant is one of the other operand's type, as in PostgreSQL: `5 - '3'` is 2, and
+//! `flag = 't'` is true. DataFusion 55.2 refuses it. It has no product of an interval and a number.
 
 use datafusion::{
-    arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType},
+    arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit},
     common::DFSchema,
     error::Result,
     logical_expr::{
-        Expr, ExprSchemable, cast,
+        Expr, ExprSchemable, ScalarUDF, cast,
         planner::{ExprPlanner, PlannerResult, RawBinaryExpr},
     },
     scalar::ScalarValue,
     sql::sqlparser::ast::BinaryOperator,
 };
+use std::sync::Arc;
 
-/// Gives text constants the type of the value beside them.
+use crate::functions::{INTERVAL, interval_product, interval_quotient};
+
+/// Gives text constants the type of the value beside them, and intervals a product.
 #[derive(Debug)]
-pub(crate) struct TextOperands;
+pub(crate) struct TextOperands {
+    product: Arc<ScalarUDF>,
+    quotient: Arc<ScalarUDF>,
+}
+
+impl Default for TextOperands {
+    fn default() -> Self {
+        Self { product: interval_product(), quotient: interval_quotient() }
+    }
+}
 
 impl ExprPlanner for TextOperands {
     fn plan_binary_op(
@@ -24,32 +37,48 @@ impl ExprPlanner for TextOperands {
         mut binary: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
-        let is_arithmetic = matches!(
-            binary.op,
-            BinaryOperator::Plus
-                | BinaryOperator::Minus
-                | BinaryOperator::Multiply
-                | BinaryOperator::Divide
-                | BinaryOperator::Modulo
-        );
-        if is_arithmetic {
-            let of_left = value(&binary.left, &binary.op, &binary.right, schema);
-            let of_right = value(&binary.right, &binary.op, &binary.left, schema);
-            binary.left = of_left.unwrap_or(binary.left);
-            binary.right = of_right.unwrap_or(binary.right);
-        }
-        Ok(PlannerResult::Original(binary))
+        let of_left = value(&binary.left, &binary.op, &binary.right, schema);
+        let of_right = value(&binary.right, &binary.op, &binary.left, schema);
+        binary.left = of_left.unwrap_or(binary.left);
+        binary.right = of_right.unwrap_or(binary.right);
+        let function = match binary.op {
+            BinaryOperator::Multiply => &self.product,
+            BinaryOperator::Divide => &self.quotient,
+            _ => return Ok(PlannerResult::Original(binary)),
+        };
+        let is_interval = |operand: &Expr| matches!(operand.get_type(schema), Ok(DataType::Interval(_)));
+        let is_number = |operand: &Expr| operand.get_type(schema).is_ok_and(|found| found.is_numeric());
+        let RawBinaryExpr { op, left, right } = binary;
+        let (interval, number) = if is_interval(&left) && is_number(&right) {
+            (left, right)
+        } else if op == BinaryOperator::Multiply && is_number(&left) && is_interval(&right) {
+            (right, left)
+        } else {
+            return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
+        };
+        let arguments = vec![cast(interval, INTERVAL), cast(number, DataType::Float64)];
+        Ok(PlannerResult::Planned(function.call(arguments)))
     }
 }
 
 /// The value that an operand is if it is a text constant.
 fn value(operand: &Expr, op: &BinaryOperator, other: &Expr, schema: &DFSchema) -> Option<Expr> {
+    use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, Plus};
+
     let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = operand else { return None };
-    let data_type = match other.get_type(schema).ok()? {
-        integer if integer.is_integer() => integer,
-        floating if floating.is_floating() => DataType::Float64,
-        decimal if decimal.is_decimal() => decimal_of(text),
-        DataType::Date32 if *op == BinaryOperator::Minus => DataType::Date32,
+    let found = other.get_type(schema).ok()?;
+    let data_type = match (op, found) {
+        (Plus | Minus | Multiply | Divide | Modulo, integer) if integer.is_integer() => integer,
+        (Plus | Minus | Multiply | Divide | Modulo, floating) if floating.is_floating() => DataType::Float64,
+        (Plus | Minus | Multiply | Divide | Modulo, decimal) if decimal.is_decimal() => decimal_of(text),
+        (Minus, DataType::Date32) => DataType::Date32,
+        (Minus, DataType::Timestamp(..)) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        (Plus, DataType::Timestamp(..) | DataType::Time64(_)) => INTERVAL,
+        (Plus | Minus, DataType::Interval(_)) => INTERVAL,
+        (
+            Eq | NotEq | Lt | LtEq | Gt | GtEq,
+            found @ (DataType::Boolean | DataType::Time64(_) | DataType::Interval(_)),
+        ) => found,
         _ => return None,
     };
     Some(cast(operand.clone(), data_type))

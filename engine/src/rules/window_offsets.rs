@@ -1,12 +1,16 @@
 //! Which row does a window function look at?
 //!
 //! An offset of NULL, and a row before the first, are refused: DataFusion takes them for another
-//! one.
+//! one. And which type has the value where there is no such row?
 
 use datafusion::{
-    common::{config::ConfigOptions, not_impl_err, plan_err, tree_node::Transformed},
+    arrow::datatypes::DataType,
+    common::{DFSchema, config::ConfigOptions, not_impl_err, plan_err, tree_node::Transformed},
     error::Result,
-    logical_expr::{Expr, LogicalPlan, expr::WindowFunction},
+    logical_expr::{
+        Expr, ExprSchemable, LogicalPlan, cast, expr::WindowFunction,
+        type_coercion::binary::type_union_resolution,
+    },
     optimizer::AnalyzerRule,
     scalar::ScalarValue,
 };
@@ -19,17 +23,41 @@ pub(crate) struct WindowOffsets;
 
 impl AnalyzerRule for WindowOffsets {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        rewritten(plan, |expression, _| {
-            if let Expr::WindowFunction(window) = &expression {
-                check(window)?;
-            }
-            Ok(Transformed::no(expression))
+        rewritten(plan, |mut expression, schema| {
+            let Expr::WindowFunction(window) = &mut expression else {
+                return Ok(Transformed::no(expression));
+            };
+            check(window)?;
+            let changed = unify_default(window, schema)?;
+            Ok(if changed { Transformed::yes(expression) } else { Transformed::no(expression) })
         })
     }
 
     fn name(&self) -> &'static str {
         "window_offsets"
     }
+}
+
+/// Gives the values of `lag()` and `lead()` the type that they have in common with the default:
+/// DataFusion would cut the default. Whether that changes them.
+fn unify_default(window: &mut WindowFunction, schema: &DFSchema) -> Result<bool> {
+    if !matches!(window.fun.name(), "lag" | "lead") {
+        return Ok(false);
+    }
+    let [value, _, Expr::Literal(default, _)] = window.params.args.as_mut_slice() else { return Ok(false) };
+    let types = (value.get_type(schema)?, default.data_type());
+    let to = match types {
+        (_, DataType::Null) => return Ok(false),
+        (of, to) if of == to => return Ok(false),
+        (of, DataType::Utf8) => of,
+        (of, to) => match type_union_resolution(&[of, to]) {
+            Some(common) => common,
+            None => return Ok(false),
+        },
+    };
+    *default = default.cast_to(&to)?;
+    *value = cast(std::mem::take(value), to);
+    Ok(true)
 }
 
 fn check(window: &WindowFunction) -> Result<()> {

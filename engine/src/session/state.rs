@@ -9,7 +9,7 @@ use crate::{
     exec::{Bounds, Loads, QueryContext},
     functions::{aggregates, functions},
     limits::{BATCH_ROW_SHARE, SEGMENTS_IN_FLIGHT_MAX, SORT_MERGE_SHARE},
-    memory::MeteredWindows,
+    memory::{LargeLimits, MeteredWindows},
     rules::{
         CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTables, CommonTypes,
         DecimalDivision, Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule,
@@ -67,6 +67,7 @@ pub(crate) fn session_state(
         .with_optimizer_rule(Arc::new(TotalOrderRule::default()))
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
+        .with_physical_optimizer_rule(Arc::new(LargeLimits))
         .with_physical_optimizer_rule(Arc::new(MeteredWindows));
     with_answers(builder)
 }
@@ -86,13 +87,13 @@ pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, Engine
         Arc::new(InSubqueries),
         Arc::new(SetOperation::default()),
         Arc::new(CanonicalDoubles::default()),
-        Arc::new(CheckedIntegers::default()),
+        Arc::new(WindowOffsets),
         Arc::new(CommonTypes),
+        Arc::new(CheckedIntegers::default()),
         Arc::new(Intervals::default()),
         Arc::new(RoundedCasts::default()),
         Arc::new(Texts::default()),
         Arc::new(GuardedBranches),
-        Arc::new(WindowOffsets),
         Arc::new(GroupKeys),
         Arc::new(ColumnFirst),
     ];
@@ -109,7 +110,7 @@ pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, Engine
     for function in aggregates() {
         state.register_udaf(function).map_err(EngineError::from_datafusion)?;
     }
-    state.register_expr_planner(Arc::new(TextOperands)).map_err(EngineError::from_datafusion)?;
+    state.register_expr_planner(Arc::new(TextOperands::default())).map_err(EngineError::from_datafusion)?;
     state.register_expr_planner(Arc::new(DecimalDivision)).map_err(EngineError::from_datafusion)?;
     Ok(state)
 }

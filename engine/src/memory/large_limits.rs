@@ -1,0 +1,50 @@
+//! Which sorts keep only the first rows, and which sort all of them?
+//!
+//! DataFusion's top-k holds its rows in memory and writes none to disk. Where many are wanted, such
+//! as by a large OFFSET, a sort that can do so takes its place, with a limit above it.
+
+use std::sync::Arc;
+
+use datafusion::{
+    common::{
+        config::ConfigOptions,
+        tree_node::{Transformed, TransformedResult, TreeNode},
+    },
+    error::Result,
+    physical_optimizer::PhysicalOptimizerRule,
+    physical_plan::{ExecutionPlan, limit::LocalLimitExec, sorts::sort::SortExec},
+};
+
+use crate::limits::TOP_ROWS_MAX;
+
+/// Sorts all rows where many of them are wanted.
+#[derive(Debug)]
+pub(crate) struct LargeLimits;
+
+impl PhysicalOptimizerRule for LargeLimits {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| {
+            let large = plan.downcast_ref::<SortExec>().and_then(|sort| {
+                let rows = sort.fetch().filter(|rows| *rows > TOP_ROWS_MAX)?;
+                Some(LocalLimitExec::new(Arc::new(sort.with_fetch(None)), rows))
+            });
+            match large {
+                Some(limit) => Ok(Transformed::yes(Arc::new(limit))),
+                None => Ok(Transformed::no(plan)),
+            }
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "large_limits"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
