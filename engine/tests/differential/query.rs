@@ -50,6 +50,8 @@ pub(crate) struct Query {
     outputs: Vec<Output>,
     /// The first so many outputs are keys; `None` without aggregation.
     keys: Option<usize>,
+    /// ROLLUP or CUBE, if the keys are grouped by that.
+    sets: Option<&'static str>,
     having: Option<Expression>,
     pub(crate) wanted: Wanted,
 }
@@ -61,7 +63,15 @@ impl Query {
         let joined = if random.percent(12) { join(random, table, tables) } else { None };
         let (from, scope) = match joined {
             Some((from, other)) => (from, Scope { tables: vec![("a", table), ("b", other)] }),
-            None => (format!("{} AS a", table.name), Scope { tables: vec![("a", table)] }),
+            None => {
+                let scope = Scope { tables: vec![("a", table)] };
+                let from = if random.percent(8) {
+                    set_operation(random, &scope, &table.name)
+                } else {
+                    table.name.clone()
+                };
+                (format!("{from} AS a"), scope)
+            }
         };
         let mut filter: Vec<_> =
             (0..random.weighted(&[14, 56, 20, 10])).map(|_| scope.predicate(random, 2)).collect();
@@ -110,8 +120,16 @@ impl Query {
             let _ = write!(sql, " {} {conjunct}", if number == 0 { "WHERE" } else { "AND" });
         }
         if let Some(keys @ 1..) = self.keys {
-            let numbers: Vec<_> = (1..=keys).map(|number| number.to_string()).collect();
-            let _ = write!(sql, " GROUP BY {}", numbers.join(", "));
+            let _ = match self.sets {
+                None => {
+                    let numbers: Vec<_> = (1..=keys).map(|number| number.to_string()).collect();
+                    write!(sql, " GROUP BY {}", numbers.join(", "))
+                }
+                Some(sets) => {
+                    let keys = self.outputs[..keys].iter().map(|output| output.expression.to_string());
+                    write!(sql, " GROUP BY {sets} ({})", keys.collect::<Vec<_>>().join(", "))
+                }
+            };
         }
         if let Some(having) = &self.having {
             let _ = write!(sql, " HAVING {having}");
@@ -162,9 +180,10 @@ impl Query {
         let (keys, from) = (self.keys.unwrap_or(self.outputs.len()), &self.from);
         let aggregates = self.outputs[keys..].iter().map(|output| output.expression.to_string());
         let plain = self.outputs[..keys].iter().flat_map(|output| output.expression.connected());
-        // A subquery is nothing to compute by itself.
+        // A subquery and a window are nothing to compute by themselves.
         let filter = self.filter.iter().flat_map(Expression::connected);
-        let rows = plain.chain(filter).map(ToString::to_string).filter(|sql| !sql.contains("SELECT"));
+        let rows = plain.chain(filter).map(ToString::to_string);
+        let rows = rows.filter(|sql| !sql.contains("SELECT") && !sql.contains(" OVER ("));
         let each = rows.map(|sql| format!("MIN({sql})")).chain(aggregates);
         each.map(|sql| format!("SELECT {sql} FROM {from}")).collect()
     }
@@ -180,6 +199,9 @@ impl Query {
         with_less(&self.filter, |filter| with(&|query| query.filter = filter.clone()));
         if self.having.is_some() {
             with(&|query| query.having = None);
+        }
+        if self.sets.is_some() {
+            with(&|query| query.sets = None);
         }
         if !matches!(self.wanted, Wanted::All) {
             with(&|query| query.wanted = Wanted::All);
@@ -240,12 +262,41 @@ fn projection(random: &mut Random, scope: &Scope<'_>, from: String, tables: &[Ta
     {
         outputs.push(Output { expression, scale: None });
     }
+    if random.percent(8) {
+        outputs.push(Output { expression: window(random, scope), scale: None });
+    }
     let wanted = match random.weighted(&[60, 25, 15]) {
         0 => Wanted::All,
         1 => in_order(random, outputs.len()),
         _ => Wanted::Any { limit: *random.pick(&[0, 1, 7, 100, 1_500]) },
     };
-    Query { from, filter: Vec::new(), outputs, keys: None, having: None, wanted }
+    Query { from, filter: Vec::new(), outputs, keys: None, sets: None, having: None, wanted }
+}
+
+/// A window function that gives rows with equal keys equal values, in whichever order they come.
+fn window(random: &mut Random, scope: &Scope<'_>) -> Expression {
+    let key = |random: &mut Random| {
+        // Doubles have other orders at nodes: a NaN may have a sign.
+        let classes = [Class::Integer, Class::Date, Class::Text, Class::Timestamp];
+        let class = *random.pick(&classes);
+        scope.value(random, class, 0)
+    };
+    let (group, order) = (key(random), key(random));
+    let sql = match random.below(4) {
+        0 => "RANK() OVER (PARTITION BY {} ORDER BY {})",
+        1 => "DENSE_RANK() OVER (PARTITION BY {} ORDER BY {} DESC)",
+        2 => "COUNT({}) OVER (ORDER BY {})",
+        _ => return Expression::of(Class::Integer, "COUNT(*) OVER (PARTITION BY {})", [group]),
+    };
+    Expression::of(Class::Integer, sql, [group, order])
+}
+
+/// Rows of the table and some of them, as a table in FROM.
+fn set_operation(random: &mut Random, scope: &Scope<'_>, table: &str) -> String {
+    let operations = ["UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"];
+    let (one, two) = (scope.predicate(random, 1), scope.predicate(random, 1));
+    let operation = random.pick(&operations);
+    format!("(SELECT * FROM {table} AS a WHERE {one} {operation} SELECT * FROM {table} AS a WHERE {two})")
 }
 
 fn in_order(random: &mut Random, columns: usize) -> Wanted {
@@ -282,7 +333,8 @@ fn aggregation(random: &mut Random, scope: &Scope<'_>, from: String) -> Query {
     });
     let exact = outputs.iter().filter(|output| output.scale.is_none()).count();
     let wanted = if keys > 0 && random.percent(25) { in_order(random, exact) } else { Wanted::All };
-    Query { from, filter: Vec::new(), outputs, keys: Some(keys), having, wanted }
+    let sets = (keys > 0 && random.percent(10)).then(|| *random.pick(&["ROLLUP", "CUBE"]));
+    Query { from, filter: Vec::new(), outputs, keys: Some(keys), sets, having, wanted }
 }
 
 fn aggregate(random: &mut Random, scope: &Scope<'_>) -> Output {
