@@ -10,12 +10,9 @@ use crate::{
 };
 use rackscan_client::limits::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, SLOT_BYTES};
 use rackscan_engine::{EngineOptions, SpillOptions};
-use rackscan_storage_node::{CgroupVersion, ControlGroup};
+use rackscan_storage_node::available_memory;
 use rustix::fs::Access;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// The least that queries get.
 pub(crate) const QUERY_BYTES_MIN: u64 = 64 << 20;
@@ -118,32 +115,7 @@ fn free_bytes(folder: &Path) -> Result<u64, Failure> {
 
 /// The memory of this host, or of the control group that this process is in.
 pub(crate) fn available() -> Result<u64, Failure> {
-    let path = Path::new("/proc/meminfo");
-    let text = fs::read_to_string(path).map_err(at_path(path))?;
-    let host = total_of(&text).ok_or_else(|| Failure::Runtime(format!("{}: no MemTotal", path.display())))?;
-    let read = |path: &str| fs::read_to_string(path).map_err(at_path(Path::new(path)));
-    let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
-    let group = ControlGroup::of_controller("memory", &mounts, &groups);
-    Ok(group.and_then(|group| limit_of(&group)).map_or(host, |limit| limit.min(host)))
-}
-
-fn total_of(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
-}
-
-/// The least limit of a group and those that it is in.
-fn limit_of(group: &ControlGroup) -> Option<u64> {
-    let file = match group.version {
-        CgroupVersion::One => "memory.limit_in_bytes",
-        CgroupVersion::Two => "memory.max",
-    };
-    let folders = group.folder.ancestors().take_while(|folder| folder.starts_with(&group.root));
-    let limit = |folder: &Path| -> Option<u64> {
-        let path: PathBuf = folder.join(file);
-        fs::read_to_string(path).ok()?.trim().parse().ok()
-    };
-    folders.filter_map(limit).min()
+    available_memory().map_err(|error| Failure::Runtime(error.to_string()))
 }
 
 #[cfg(test)]
@@ -168,26 +140,5 @@ mod tests {
         assert_eq!(ours(10 << 30, 1 << 30), 5 << 30);
         assert_eq!(ours(1 << 30, 700 << 20), 108 << 20);
         assert_eq!(ours(1 << 30, 2 << 30), QUERY_BYTES_MIN);
-    }
-
-    #[test]
-    fn the_least_limit_of_the_groups_around_a_process_counts() {
-        let folder = tempfile::tempdir().unwrap();
-        let leaf = folder.path().join("team/job");
-        fs::create_dir_all(&leaf).unwrap();
-        let group = |version| ControlGroup { version, root: folder.path().to_owned(), folder: leaf.clone() };
-        assert_eq!(limit_of(&group(CgroupVersion::Two)), None);
-        fs::write(leaf.join("memory.max"), "max\n").unwrap();
-        fs::write(folder.path().join("team/memory.max"), "1073741824\n").unwrap();
-        assert_eq!(limit_of(&group(CgroupVersion::Two)), Some(1 << 30));
-        fs::write(leaf.join("memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
-        fs::write(folder.path().join("memory.limit_in_bytes"), "536870912\n").unwrap();
-        assert_eq!(limit_of(&group(CgroupVersion::One)), Some(512 << 20));
-    }
-
-    #[test]
-    fn the_memory_of_a_host_is_read_in_kibibytes() {
-        assert_eq!(total_of("MemTotal:       24683520 kB\nMemFree: 1 kB\n"), Some(24_683_520 << 10));
-        assert_eq!(total_of("MemFree: 1 kB\n"), None);
     }
 }

@@ -27,12 +27,13 @@ use rackscan_format::ids::NodeId;
 use crate::{
     bridge::{BridgeIo, Core, Intake, Links, NodeParts, Reactor, ReactorParts},
     cache::NodeCache,
-    config::Config,
+    config::{ByteSize, Config},
     copies::Keeping,
     cpu_share::CpuShare,
     error::{StartError, Stopped},
     folder_lock::FolderLock,
     home::{self, FirstHome, HomeAccess},
+    host_memory::available_memory,
     identity::{self, Identity},
     lifecycle::Lifecycle,
     limits::{BUFFER_BYTES_MAX, ECHO_BYTES},
@@ -212,6 +213,13 @@ impl Drop for NodeHandle {
 
 /// How the memory of a node is divided, with as many connections as its descriptors are enough for.
 fn plan_of(config: &Config) -> Result<MemoryPlan, StartError> {
+    let budget = config.memory_budget;
+    // What is known to be too much would end other processes of the host.
+    if let Some(available) = available_memory().ok().filter(|available| budget.0 > *available) {
+        let available = ByteSize(available);
+        let reason = format!("it is {budget}, expected at most the {available} that this process may use");
+        return Err(StartError::Memory { reason });
+    }
     let plan = MemoryPlan::of(config).map_err(|small| StartError::Memory { reason: small.to_string() })?;
     let descriptors = raise_descriptor_limit();
     let (wanted, plan) = (plan.connections, plan.within(descriptors));

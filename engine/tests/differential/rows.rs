@@ -11,7 +11,7 @@ use rackscan_engine::arrow::{
     row::{RowConverter, Rows, SortField},
     util::display::array_value_to_string,
 };
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 /// Of the magnitudes' sum: more than the roundings of `JOINED_ROWS_MAX` additions in any order, and in both answers.
 const SUM_ERROR_MAX: f64 = 2.0 * 20_000.0 * f64::EPSILON;
@@ -77,8 +77,15 @@ impl Answer {
 
 impl<'a> Compared<'a> {
     fn new(rows: &'a RecordBatch, exact: &[usize], is_ordered: bool) -> Result<Self, ArrowError> {
-        let columns: Vec<ArrayRef> =
-            exact.iter().map(|column| ArrayRef::clone(rows.column(*column))).collect();
+        let columns = exact.iter().map(|column| ArrayRef::clone(rows.column(*column)));
+        // Rows that differ by the sign of a zero alone are equal to an order, and come in any.
+        let columns = columns.map(|column| match column.as_primitive_opt::<Float64Type>() {
+            Some(doubles) if is_ordered => {
+                Arc::new(doubles.unary::<_, Float64Type>(|double| double + 0.0)) as ArrayRef
+            }
+            _ => column,
+        });
+        let columns: Vec<ArrayRef> = columns.collect();
         let fields = columns.iter().map(|column| SortField::new(column.data_type().clone()));
         let mut order: Vec<usize> = (0..rows.num_rows()).collect();
         if columns.is_empty() {
