@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::interval_product::INTERVAL;
 use datafusion::{
     arrow::{
         array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray},
@@ -131,8 +132,16 @@ fn micros_of(differences: &ArrayRef) -> Result<ArrayRef> {
     Ok(cast(differences, &DataType::Duration(TimeUnit::Microsecond))?)
 }
 
+/// Seconds of an interval: a year has 365.25 days, what is left of one months of 30 days.
+#[expect(clippy::cast_precision_loss, reason = "seconds are doubles, as in PostgreSQL")]
+fn seconds_of(interval: IntervalMonthDayNano) -> f64 {
+    let (years, months) = (interval.months / 12, interval.months % 12);
+    let days = f64::from(years) * 365.25 + f64::from(months) * 30.0 + f64::from(interval.days);
+    days * 86_400.0 + interval.nanoseconds as f64 / 1e9
+}
+
 /// A difference of times as days and what is left of one.
-fn as_interval(difference: &ArrayRef) -> Result<ArrayRef> {
+pub(super) fn as_interval(difference: &ArrayRef) -> Result<ArrayRef> {
     let micros = micros_of(difference)?;
     let parts = micros.as_primitive::<DurationMicrosecondType>().unary(|micros: i64| {
         let days = i32::try_from(micros / DAY).expect("64 bits of microseconds are 106,751,991 days");
@@ -205,6 +214,11 @@ impl ScalarUDFImpl for DatePart {
             #[expect(clippy::cast_precision_loss, reason = "seconds are doubles, as in PostgreSQL")]
             let seconds = micros.unary::<_, Float64Type>(|micros| micros as f64 / MICROS as f64);
             return Ok(ColumnarValue::Array(Arc::new(seconds)));
+        }
+        if is_epoch && matches!(times.data_type(), DataType::Interval(_)) {
+            let intervals = cast(&times.to_array(arguments.number_rows)?, &INTERVAL)?;
+            let seconds = intervals.as_primitive::<IntervalMonthDayNanoType>();
+            return Ok(ColumnarValue::Array(Arc::new(seconds.unary::<_, Float64Type>(seconds_of))));
         }
         if matches!(times.data_type(), DataType::Duration(_)) {
             let parts = as_interval(&times.to_array(arguments.number_rows)?)?;

@@ -9,7 +9,7 @@ use datafusion::{
         array::{Array, ArrayRef, AsArray, Decimal128Array},
         compute::cast,
         datatypes::{
-            DECIMAL128_MAX_PRECISION, DataType, DurationNanosecondType, IntervalMonthDayNanoType,
+            DECIMAL128_MAX_PRECISION, DataType, DurationMicrosecondType, IntervalMonthDayNanoType,
             IntervalUnit, TimeUnit,
         },
     },
@@ -54,8 +54,10 @@ impl ScalarUDFImpl for Length {
 
 fn lengths(intervals: &ArrayRef) -> Result<Decimal128Array> {
     if matches!(intervals.data_type(), DataType::Duration(_)) {
-        let nanos = cast(intervals, &DataType::Duration(TimeUnit::Nanosecond))?;
-        return Ok(nanos.as_primitive::<DurationNanosecondType>().unary(i128::from));
+        // As nanoseconds they would fit for 292 years.
+        let micros = cast(intervals, &DataType::Duration(TimeUnit::Microsecond))?;
+        let nanos = |micros: i64| i128::from(micros) * 1000;
+        return Ok(micros.as_primitive::<DurationMicrosecondType>().unary(nanos));
     }
     let parts = cast(intervals, &DataType::Interval(IntervalUnit::MonthDayNano))?;
     Ok(parts.as_primitive::<IntervalMonthDayNanoType>().unary(|interval| {

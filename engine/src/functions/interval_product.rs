@@ -14,6 +14,40 @@ use datafusion::{
     logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility},
 };
 
+use super::date_part::as_interval;
+
+/// A difference of times as an interval of days and what is left of one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Difference(Signature);
+
+/// The function that makes an interval of a difference of times. DataFusion's cast leaves its days 0.
+pub(crate) fn interval_of_difference() -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::new_from_impl(Difference(Signature::any(1, Volatility::Immutable))))
+}
+
+impl ScalarUDFImpl for Difference {
+    fn name(&self) -> &'static str {
+        "interval_of_difference"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(INTERVAL)
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        as_interval(&arguments.args[0].to_array(arguments.number_rows)?).map(ColumnarValue::Array)
+    }
+}
+
+/// The type of intervals.
 pub(crate) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 const MONTH_DAYS: f64 = 30.0;

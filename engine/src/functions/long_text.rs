@@ -95,7 +95,15 @@ impl ScalarUDFImpl for LongText {
         self.inner.documentation()
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if self.growth == Growth::Padded
+            && let Some(length @ ColumnarValue::Array(_)) = arguments.args.get_mut(1)
+        {
+            // DataFusion's panic at lengths below zero.
+            let lengths = cast(&length.to_array(arguments.number_rows)?, &DataType::Int64)?;
+            let lengths = lengths.as_primitive::<Int64Type>().unary::<_, Int64Type>(|length| length.max(0));
+            *length = ColumnarValue::Array(Arc::new(lengths));
+        }
         let bytes = self.growth.bytes(&arguments.args)?;
         if bytes > TEXTS_BYTES_MAX {
             let (name, rows) = (self.name(), rows(&arguments.args));

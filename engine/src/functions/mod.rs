@@ -34,7 +34,7 @@ use datafusion::{
 pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 pub(crate) use checked::{Checked, checked_functions};
 pub(crate) use interval::interval_length;
-pub(crate) use interval_product::{INTERVAL, interval_product, interval_quotient};
+pub(crate) use interval_product::{INTERVAL, interval_of_difference, interval_product, interval_quotient};
 pub(crate) use named_cast::NAMED_CAST;
 pub(crate) use nullable::nullable;
 pub(crate) use rounding::{rounded, whole_numbers};

@@ -26,7 +26,7 @@ use datafusion::{
 };
 
 use super::{expressions::rewritten, operand_types::type_of_column};
-use crate::time_texts;
+use crate::{functions::INTERVAL, time_texts};
 use std::sync::Arc;
 
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
@@ -128,7 +128,7 @@ fn choose(mut values: Vec<&mut Expr>, numbers: Numbers, schema: &DFSchema) -> bo
     let found = types(&values);
     if numbers == Numbers::Unified
         && found.iter().all(DataType::is_numeric)
-        && let Some(to) = type_union_resolution(&found)
+        && let Some(to) = common_number(&found)
     {
         for value in &mut values {
             if !value.get_type(schema).is_ok_and(|found| found == to || found == DataType::Null) {
@@ -138,6 +138,13 @@ fn choose(mut values: Vec<&mut Expr>, numbers: Numbers, schema: &DFSchema) -> bo
         }
     }
     unify(values, schema) || changed
+}
+
+/// The type of numbers of these types. DataFusion has decimals of 15 digits before the point for
+/// doubles beside decimals.
+pub(super) fn common_number(types: &[DataType]) -> Option<DataType> {
+    let is_mixed = types.iter().any(DataType::is_floating) && !types.iter().all(DataType::is_floating);
+    if is_mixed { Some(DataType::Float64) } else { type_union_resolution(types) }
 }
 
 fn is_text(data_type: &DataType) -> bool {
@@ -165,9 +172,16 @@ fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -
     } else {
         // DataFusion compares no text with these.
         let untold = |found: &&DataType| {
-            matches!(found, DataType::Boolean | DataType::Interval(_) | DataType::Time64(_))
+            matches!(
+                found,
+                DataType::Boolean | DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_)
+            )
         };
-        let Some(to) = parts.iter().map(|(_, found)| found).find(untold).cloned() else { return false };
+        let to = match parts.iter().map(|(_, found)| found).find(untold) {
+            None => return false,
+            Some(DataType::Duration(_)) => INTERVAL,
+            Some(found) => found.clone(),
+        };
         let constants = parts.iter_mut().filter(|(part, _)| is_text_constant(part));
         return constants.map(|(part, _)| cast_constant(part, &to)).count() > 0;
     };

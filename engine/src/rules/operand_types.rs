@@ -120,7 +120,14 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
             Some(filter) => boolean("FILTER", &of(filter)),
             None => Ok(()),
         },
-        Expr::WindowFunction(function) => check_frame(&function.params, schema),
+        Expr::WindowFunction(function) => {
+            if let ("lag" | "lead", [value, _, default]) =
+                (function.fun.name(), function.params.args.as_slice())
+            {
+                one_family(function.fun.name(), [of(value), of(default)].into_iter())?;
+            }
+            check_frame(&function.params, schema)
+        }
         Expr::Cast(Cast { expr, field }) => castable(&of(expr), field.data_type()),
         _ => Ok(()),
     }

@@ -16,18 +16,25 @@ use datafusion::{
 };
 use std::sync::Arc;
 
-use crate::functions::{INTERVAL, interval_product, interval_quotient};
+use crate::functions::{INTERVAL, interval_of_difference, interval_product, interval_quotient};
+
+const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 /// Gives text constants the type of the value beside them, and intervals a product.
 #[derive(Debug)]
 pub(crate) struct TextOperands {
     product: Arc<ScalarUDF>,
     quotient: Arc<ScalarUDF>,
+    difference: Arc<ScalarUDF>,
 }
 
 impl Default for TextOperands {
     fn default() -> Self {
-        Self { product: interval_product(), quotient: interval_quotient() }
+        Self {
+            product: interval_product(),
+            quotient: interval_quotient(),
+            difference: interval_of_difference(),
+        }
     }
 }
 
@@ -41,17 +48,36 @@ impl ExprPlanner for TextOperands {
         let of_right = value(&binary.right, &binary.op, &binary.left, schema);
         binary.left = of_left.unwrap_or(binary.left);
         binary.right = of_right.unwrap_or(binary.right);
+        if binary.op == BinaryOperator::Minus {
+            // As nanoseconds, which DataFusion makes of both, few years fit.
+            let is = |operand: &Expr, date: bool| match operand.get_type(schema) {
+                Ok(DataType::Timestamp(_, None)) => !date,
+                Ok(DataType::Date32) => date,
+                _ => false,
+            };
+            if is(&binary.left, true) && is(&binary.right, false) {
+                binary.left = cast(binary.left, TIMESTAMP);
+            } else if is(&binary.left, false) && is(&binary.right, true) {
+                binary.right = cast(binary.right, TIMESTAMP);
+            }
+        }
+        if matches!(binary.op, BinaryOperator::Plus | BinaryOperator::Minus)
+            && [&binary.left, &binary.right].iter().any(|operand| is_interval(operand, schema))
+        {
+            binary.left = self.as_interval(binary.left, schema);
+            binary.right = self.as_interval(binary.right, schema);
+        }
         let function = match binary.op {
             BinaryOperator::Multiply => &self.product,
             BinaryOperator::Divide => &self.quotient,
             _ => return Ok(PlannerResult::Original(binary)),
         };
-        let is_interval = |operand: &Expr| matches!(operand.get_type(schema), Ok(DataType::Interval(_)));
         let is_number = |operand: &Expr| operand.get_type(schema).is_ok_and(|found| found.is_numeric());
         let RawBinaryExpr { op, left, right } = binary;
-        let (interval, number) = if is_interval(&left) && is_number(&right) {
+        let [left, right] = [left, right].map(|operand| self.as_interval(operand, schema));
+        let (interval, number) = if is_interval(&left, schema) && is_number(&right) {
             (left, right)
-        } else if op == BinaryOperator::Multiply && is_number(&left) && is_interval(&right) {
+        } else if op == BinaryOperator::Multiply && is_number(&left) && is_interval(&right, schema) {
             (right, left)
         } else {
             return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
@@ -59,6 +85,20 @@ impl ExprPlanner for TextOperands {
         let arguments = vec![cast(interval, INTERVAL), cast(number, DataType::Float64)];
         Ok(PlannerResult::Planned(function.call(arguments)))
     }
+}
+
+impl TextOperands {
+    /// A difference of times is computed with as an interval of days.
+    fn as_interval(&self, operand: Expr, schema: &DFSchema) -> Expr {
+        match operand.get_type(schema) {
+            Ok(DataType::Duration(_)) => self.difference.call(vec![operand]),
+            _ => operand,
+        }
+    }
+}
+
+fn is_interval(operand: &Expr, schema: &DFSchema) -> bool {
+    matches!(operand.get_type(schema), Ok(DataType::Interval(_)))
 }
 
 /// The value that an operand is if it is a text constant.
@@ -72,9 +112,10 @@ fn value(operand: &Expr, op: &BinaryOperator, other: &Expr, schema: &DFSchema) -
         (Plus | Minus | Multiply | Divide | Modulo, floating) if floating.is_floating() => DataType::Float64,
         (Plus | Minus | Multiply | Divide | Modulo, decimal) if decimal.is_decimal() => decimal_of(text),
         (Minus, DataType::Date32) => DataType::Date32,
-        (Minus, DataType::Timestamp(..)) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        (Minus, DataType::Timestamp(..)) => TIMESTAMP,
         (Plus, DataType::Timestamp(..) | DataType::Time64(_)) => INTERVAL,
         (Plus | Minus, DataType::Interval(_)) => INTERVAL,
+        (Eq | NotEq | Lt | LtEq | Gt | GtEq | Plus | Minus, DataType::Duration(_)) => INTERVAL,
         (
             Eq | NotEq | Lt | LtEq | Gt | GtEq,
             found @ (DataType::Boolean | DataType::Time64(_) | DataType::Interval(_)),

@@ -7,15 +7,12 @@ use datafusion::{
     arrow::datatypes::DataType,
     common::{DFSchema, config::ConfigOptions, not_impl_err, plan_err, tree_node::Transformed},
     error::Result,
-    logical_expr::{
-        Expr, ExprSchemable, LogicalPlan, cast, expr::WindowFunction,
-        type_coercion::binary::type_union_resolution,
-    },
+    logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, cast, expr::WindowFunction},
     optimizer::AnalyzerRule,
     scalar::ScalarValue,
 };
 
-use super::expressions::rewritten;
+use super::{common_types::common_number, expressions::rewritten};
 
 /// Refuses offsets that say nothing.
 #[derive(Debug)]
@@ -44,20 +41,36 @@ fn unify_default(window: &mut WindowFunction, schema: &DFSchema) -> Result<bool>
     if !matches!(window.fun.name(), "lag" | "lead") {
         return Ok(false);
     }
-    let [value, _, Expr::Literal(default, _)] = window.params.args.as_mut_slice() else { return Ok(false) };
-    let types = (value.get_type(schema)?, default.data_type());
-    let to = match types {
+    let [value, _, default] = window.params.args.as_mut_slice() else { return Ok(false) };
+    let Some(constant) = constant(default)? else { return Ok(false) };
+    let to = match (value.get_type(schema)?, constant.data_type()) {
         (_, DataType::Null) => return Ok(false),
-        (of, to) if of == to => return Ok(false),
         (of, DataType::Utf8) => of,
-        (of, to) => match type_union_resolution(&[of, to]) {
+        (of, to) if of == to => of,
+        (of, to) if of.is_numeric() && to.is_numeric() => match common_number(&[of, to]) {
             Some(common) => common,
             None => return Ok(false),
         },
+        (DataType::Date32, to @ DataType::Timestamp(..)) => to,
+        (of, _) => of,
     };
-    *default = default.cast_to(&to)?;
-    *value = cast(std::mem::take(value), to);
+    *default = Expr::Literal(constant.cast_to(&to)?, None);
+    if value.get_type(schema)? != to {
+        *value = cast(std::mem::take(value), to);
+    }
     Ok(true)
+}
+
+/// The value of a constant, or of a cast of one.
+fn constant(expression: &Expr) -> Result<Option<ScalarValue>> {
+    match expression {
+        Expr::Literal(value, _) => Ok(Some(value.clone())),
+        Expr::Cast(Cast { expr, field }) => match expr.as_ref() {
+            Expr::Literal(value, _) => value.cast_to(field.data_type()).map(Some),
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
 }
 
 fn check(window: &WindowFunction) -> Result<()> {
