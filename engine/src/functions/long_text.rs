@@ -18,6 +18,7 @@ use datafusion::{
         Signature,
         simplify::{ExprSimplifyResult, SimplifyContext},
     },
+    scalar::ScalarValue,
 };
 
 use crate::limits::TEXTS_BYTES_MAX;
@@ -97,12 +98,9 @@ impl ScalarUDFImpl for LongText {
 
     fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         if self.growth == Growth::Padded
-            && let Some(length @ ColumnarValue::Array(_)) = arguments.args.get_mut(1)
+            && let Some(length) = arguments.args.get_mut(1)
         {
-            // DataFusion's panic at lengths below zero.
-            let lengths = cast(&length.to_array(arguments.number_rows)?, &DataType::Int64)?;
-            let lengths = lengths.as_primitive::<Int64Type>().unary::<_, Int64Type>(|length| length.max(0));
-            *length = ColumnarValue::Array(Arc::new(lengths));
+            not_negative(length)?;
         }
         let bytes = self.growth.bytes(&arguments.args)?;
         if bytes > TEXTS_BYTES_MAX {
@@ -114,6 +112,20 @@ impl ScalarUDFImpl for LongText {
         }
         self.inner.invoke_with_args(arguments)
     }
+}
+
+/// DataFusion's functions panic at lengths below zero.
+fn not_negative(length: &mut ColumnarValue) -> Result<()> {
+    match length {
+        ColumnarValue::Scalar(ScalarValue::Int64(Some(length))) => *length = (*length).max(0),
+        ColumnarValue::Scalar(_) => {}
+        ColumnarValue::Array(lengths) => {
+            let found = cast(lengths, &DataType::Int64)?;
+            let found = found.as_primitive::<Int64Type>().unary::<_, Int64Type>(|length| length.max(0));
+            *lengths = Arc::new(found);
+        }
+    }
+    Ok(())
 }
 
 /// Rows of what is not the same for all rows.
@@ -185,7 +197,7 @@ impl Lengths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::{arrow::array::StringArray, scalar::ScalarValue};
+    use datafusion::arrow::array::StringArray;
 
     #[test]
     fn the_length_of_a_text_is_known_before_it_is_made() {
