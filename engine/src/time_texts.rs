@@ -21,7 +21,8 @@ pub(crate) fn interval(text: &str) -> Option<String> {
     let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next());
     let (whole, fraction) = seconds.unwrap_or("0").split_once('.').unwrap_or((seconds.unwrap_or("0"), "0"));
     let are_numbers = [hours, minutes, whole, fraction].into_iter().all(is_number);
-    if !are_numbers || parts.next().is_some() {
+    let is_below_60 = |part: &str| part.parse::<u8>().is_ok_and(|number| number < 60);
+    if !are_numbers || parts.next().is_some() || !is_below_60(minutes) || !is_below_60(whole) {
         return None;
     }
     let seconds = seconds.unwrap_or("0");
@@ -55,6 +56,9 @@ mod tests {
             ("1 day", None),
             ("1:2:3:4", None),
             ("1 day 02:x", None),
+            ("1 day 25:61", None),
+            ("00:00:60", None),
+            ("100:00", Some("100 hours 00 minutes 0 seconds")),
         ] {
             assert_eq!(interval(text).as_deref(), expected, "{text}");
         }

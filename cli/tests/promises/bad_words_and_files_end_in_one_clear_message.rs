@@ -56,7 +56,8 @@ fn a_cluster_file_with_wrong_keys_is_named_with_the_key() {
     }
     // As much memory as no host has: nothing is taken.
     let line = good.lines().find(|line| line.starts_with("memory_budget")).expect("it has one");
-    std::fs::write(&path, good.replace(line, "memory_budget = \"999999TiB\"")).expect("the file can be written");
+    std::fs::write(&path, good.replace(line, "memory_budget = \"999999TiB\""))
+        .expect("the file can be written");
     data.run("tables").fails(1, &["memory_budget: it is 999999TiB, expected at most"]);
     std::fs::write(&path, &good).expect("the file can be written");
     data.run("tables").succeeds();

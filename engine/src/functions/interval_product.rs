@@ -1,4 +1,5 @@
-//! An interval times or by a number. DataFusion has no such operator.
+//! An interval times or by a number, and the interval that a difference of times is. DataFusion has
+//! no such operator.
 //!
 //! As PostgreSQL (`interval_mul`): what is left of a month becomes days, 30 to a month, and what is
 //! left of a day becomes a time.
@@ -135,7 +136,7 @@ impl Product {
                 }
                 exec_err!("interval out of range: {months} months and {days} days")
             }
-            _ => exec_err!("interval out of range: {interval:?} and the number {number}"),
+            _ => exec_err!("interval out of range: its product or quotient with {number}"),
         }
     }
 }

@@ -145,7 +145,7 @@ impl Growth {
         let lengths = lengths.map(|(at, argument)| Lengths::of(argument, self.is_count(at)));
         let lengths = lengths.collect::<Result<Vec<_>>>()?;
         let of = |at: usize, row: usize| lengths.get(at).map_or(0, |lengths| lengths.at(row));
-        let together = |row: usize| (0..lengths.len()).map(|at| of(at, row)).fold(0, u64::saturating_add);
+        let sum = |row: usize| (0..lengths.len()).map(|at| of(at, row)).fold(0, u64::saturating_add);
         let bytes = (0..rows).map(|row| match self {
             Self::Repeated => of(0, row).saturating_mul(of(1, row)),
             Self::Padded => of(1, row),
@@ -157,8 +157,8 @@ impl Growth {
                 let replaced = of(0, row).saturating_add(1).saturating_mul(of(2, row));
                 replaced.saturating_add(of(0, row))
             }
-            Self::Joined => together(row),
-            Self::Separated => of(0, row).saturating_mul(lengths.len() as u64).saturating_add(together(row)),
+            Self::Joined => sum(row),
+            Self::Separated => of(0, row).saturating_mul(lengths.len() as u64).saturating_add(sum(row)),
         });
         Ok(bytes.fold(0, u64::saturating_add))
     }

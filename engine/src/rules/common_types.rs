@@ -171,13 +171,13 @@ fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -
         TIMESTAMP
     } else {
         // DataFusion compares no text with these.
-        let untold = |found: &&DataType| {
+        let is_never_text = |found: &&DataType| {
             matches!(
                 found,
                 DataType::Boolean | DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_)
             )
         };
-        let to = match parts.iter().map(|(_, found)| found).find(untold) {
+        let to = match parts.iter().map(|(_, found)| found).find(is_never_text) {
             None => return false,
             Some(DataType::Duration(_)) => INTERVAL,
             Some(found) => found.clone(),
