@@ -14,7 +14,7 @@ use datafusion::{arrow::error::ArrowError, error::DataFusionError};
 use rackscan_client::{ClientError, TransactionError};
 use rackscan_format::message::RefusalCode;
 use rackscan_planner::{CalibrationError, PlacementError};
-use std::{error::Error, io::ErrorKind};
+use std::{any::Any, error::Error, io::ErrorKind};
 
 /// What DataFusion, and `functions/single_row.rs`, say of a scalar subquery.
 const MANY_ROWS: &str = "more than one row";
@@ -151,6 +151,11 @@ pub enum EngineError {
     /// A number is divided by zero.
     #[error("the query failed: division by zero")]
     DivisionByZero,
+    /// An operator of the query panicked.
+    #[error(
+        "the query stopped at an internal fault: {0}; other statements go on, please report it with the statement"
+    )]
+    Internal(String),
     /// The query failed while it ran (a cast that does not fit, an argument of a function).
     #[error("the query failed: {0}")]
     Execution(String),
@@ -189,6 +194,7 @@ impl EngineError {
             Self::OutOfRange(_) => "22003",
             Self::ManyRows => "21000",
             Self::DivisionByZero => "22012",
+            Self::Internal(_) => "XX000",
             Self::Execution(_) => "22000",
             Self::Transaction(error) => match error.as_ref() {
                 TransactionError::Unknown { .. } => "08007",
@@ -244,6 +250,7 @@ impl EngineError {
             DataFusionError::NotImplemented(message) => {
                 wording::of_message(message).unwrap_or_else(|worded| Self::not_supported(&worded))
             }
+            DataFusionError::ExecutionJoin(error) => Self::Internal(error.to_string()),
             DataFusionError::ResourcesExhausted(message) => Self::Memory(message.clone()),
             DataFusionError::ArrowError(error, _) => Self::from_arrow(error),
             DataFusionError::IoError(error) => Self::of_spilling(error),
@@ -255,6 +262,13 @@ impl EngineError {
             DataFusionError::Execution(message) => Self::failed(message),
             other => Self::failed(&without_report(&other.strip_backtrace())),
         }
+    }
+
+    /// Of what a panic says.
+    pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Self::Internal(text.unwrap_or("a part of it panicked").to_owned())
     }
 
     pub(crate) fn invalid(sqlstate: &'static str, message: impl Into<String>) -> Self {

@@ -34,6 +34,9 @@ pub(crate) const TEXTS_BYTES_MAX: u64 = 256 << 20;
 // Arrow counts the bytes of a batch's texts in 31 bits.
 const _: () = assert!(TEXTS_BYTES_MAX < 1 << 31, "texts fit an array");
 
+/// Bytes of the texts that an aggregate makes of the rows of a group or window: as in PostgreSQL.
+pub(crate) const TEXT_BYTES_MAX: u64 = (1 << 30) - 1;
+
 /// Rows of a LIMIT with its OFFSET that a sort keeps without being able to write them to disk.
 pub(crate) const TOP_ROWS_MAX: usize = 1 << 15;
 

@@ -69,7 +69,7 @@ pub(crate) use state::session_state;
 pub use state::with_answers;
 use statement::{Parsed, classify};
 pub use stream::QueryStream;
-use stream::{Again, Planned};
+use stream::{Again, Planned, contained};
 
 /// The catalog and schema that SQL names are looked up in.
 pub(crate) const CATALOG: &str = "rackscan";
@@ -382,7 +382,8 @@ impl Engine {
             let plan = withheld.create_physical_plan(&logical).await;
             plan.map(|plan| (plan, withheld, logical)).map_err(EngineError::from_datafusion)
         };
-        let (plan, state, logical) = OnLargeStack::new(planning.instrument(span.clone()), is_deep).await?;
+        let planning = OnLargeStack::new(planning.instrument(span.clone()), is_deep);
+        let (plan, state, logical) = contained(planning).await??;
         let again = Again::new(logical, &state, self.options.memory_bytes, is_deep);
         let (planning, memory) = (started.elapsed(), self.memory.of_query());
         Ok(Planned { plan, state, span, started, planning, unheard, held, memory, again })

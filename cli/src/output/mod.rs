@@ -86,7 +86,7 @@ impl<W: Write> RowPrinter<W> {
     pub(crate) fn finish(self) -> Result<(), PrintError> {
         match self {
             Self::Table(table, mut writer) => {
-                writer.write_all(table.to_string().as_bytes())?;
+                write!(writer, "{table}")?;
                 writer.flush()?;
             }
             Self::Csv(writer) => writer.finish()?,

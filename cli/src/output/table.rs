@@ -1,7 +1,8 @@
 //! How do columns line up?
 //!
-//! Numbers to the right, everything else to the left, as psql does; at most [`TABLE_ROWS_MAX`] rows, because a
-//! terminal is no place for more and the widths must be known before the first line.
+//! Numbers to the right, everything else to the left, as psql does. A terminal is no place for
+//! more than [`TABLE_ROWS_MAX`] rows, [`TABLE_BYTES_MAX`] bytes or [`CELL_CHARACTERS_MAX`]
+//! characters of a cell, and the widths must be known before the first line.
 
 use crate::args::Format;
 use arrow::{
@@ -15,6 +16,10 @@ use std::{borrow::Cow, fmt};
 
 /// Rows a table prints before it says how many there were.
 const TABLE_ROWS_MAX: usize = 10_000;
+/// Bytes of cells, likewise.
+const TABLE_BYTES_MAX: usize = 64 << 20;
+/// Characters of a value of an answer before a cell says how many there were.
+const CELL_CHARACTERS_MAX: usize = 4096;
 
 /// One cell. A table shows people what it is; scripts get plain numbers.
 pub(crate) enum Cell {
@@ -85,6 +90,8 @@ impl Cell {
 pub(crate) struct TextTable {
     headers: Vec<String>,
     rows: Vec<Vec<Cell>>,
+    /// Bytes of the values of an answer.
+    bytes: usize,
     rows_left_out: usize,
     counts_rows: bool,
 }
@@ -93,13 +100,13 @@ impl TextTable {
     /// A table of the project's own words; it prints no row count.
     pub(crate) fn new(headers: &[&str]) -> Self {
         let headers = headers.iter().map(|&header| header.to_owned()).collect();
-        Self { headers, rows: Vec::new(), rows_left_out: 0, counts_rows: false }
+        Self { headers, rows: Vec::new(), bytes: 0, rows_left_out: 0, counts_rows: false }
     }
 
     /// A table of a query's rows.
     pub(crate) fn of_schema(schema: &SchemaRef) -> Self {
         let headers = schema.fields().iter().map(|field| field.name().clone()).collect();
-        Self { headers, rows: Vec::new(), rows_left_out: 0, counts_rows: true }
+        Self { headers, rows: Vec::new(), bytes: 0, rows_left_out: 0, counts_rows: true }
     }
 
     pub(crate) fn columns(&self) -> usize {
@@ -142,17 +149,33 @@ impl TextTable {
         let formatters =
             batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
         let formatters = formatters.collect::<Result<Vec<_>, _>>()?;
-        let room = TABLE_ROWS_MAX.saturating_sub(self.rows.len()).min(batch.num_rows());
-        for row in 0..room {
+        for row in 0..batch.num_rows() {
+            if self.rows.len() == TABLE_ROWS_MAX || self.bytes > TABLE_BYTES_MAX {
+                self.rows_left_out += batch.num_rows() - row;
+                break;
+            }
             let cells = formatters.iter().zip(batch.columns()).map(|(formatter, column)| {
-                let text = formatter.value(row).try_to_string()?.replace('\n', "\\n");
+                let text = shortened(formatter.value(row).try_to_string()?.replace('\n', "\\n"));
+                self.bytes += text.len();
                 Ok(if column.data_type().is_numeric() { Cell::Number(text) } else { Cell::Text(text) })
             });
-            self.rows.push(cells.collect::<Result<_, ArrowError>>()?);
+            let cells = cells.collect::<Result<_, ArrowError>>()?;
+            self.rows.push(cells);
         }
-        self.rows_left_out += batch.num_rows() - room;
         Ok(())
     }
+}
+
+/// A value as a cell shows it.
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(CELL_CHARACTERS_MAX) {
+        let characters = super::grouped(width(&text) as u64);
+        text.truncate(end);
+        text.push_str(&format!("... ({characters} characters; --format csv prints all)"));
+        // Or the cell keeps the memory of all of it.
+        text.shrink_to_fit();
+    }
+    text
 }
 
 fn csv_field(text: &str) -> String {
@@ -204,12 +227,20 @@ impl fmt::Display for TextTable {
 
 fn write_row(f: &mut fmt::Formatter<'_>, row: &[Cell], widths: &[usize]) -> fmt::Result {
     let mut line = String::new();
-    for (column, (cell, &width)) in row.iter().zip(widths).enumerate() {
+    for (column, (cell, &widest)) in row.iter().zip(widths).enumerate() {
         if column > 0 {
             line.push_str(" | ");
         }
         let text = cell.shown();
-        line.push_str(&if cell.is_number() { format!("{text:>width$}") } else { format!("{text:<width$}") });
+        // Formatting arguments have widths of 16 bits.
+        let spaces = std::iter::repeat_n(' ', widest - width(&text));
+        if cell.is_number() {
+            line.extend(spaces);
+            line.push_str(&text);
+        } else {
+            line.push_str(&text);
+            line.extend(spaces);
+        }
     }
     writeln!(f, "{}", line.trim_end())
 }
@@ -225,6 +256,22 @@ mod tests {
         assert!(table.render(Format::Table).contains("2.00 KiB"));
         assert_eq!(table.render(Format::Csv), "name,stored\n\"a,b\",2048\n");
         assert_eq!(table.render(Format::Ndjson), "{\"name\":\"a,b\",\"stored\":2048}\n");
+    }
+
+    #[test]
+    fn long_values_and_names_are_shown_in_part() {
+        use arrow::array::{ArrayRef, StringArray};
+        let long = "\u{e9}".repeat(100_000);
+        let texts: ArrayRef = std::sync::Arc::new(StringArray::from(vec![long.as_str(), "b"]));
+        let batch =
+            RecordBatch::try_from_iter([("n".repeat(70_000), ArrayRef::clone(&texts)), ("s".into(), texts)])
+                .unwrap();
+        let mut table = TextTable::of_schema(&batch.schema());
+        table.push_batch(&batch).unwrap();
+        let text = table.render(Format::Table);
+        let shown = format!("{}... (100,000 characters; --format csv prints all)", "\u{e9}".repeat(4096));
+        assert!(text.lines().nth(2).is_some_and(|row| row.starts_with(&shown) && row.ends_with(&shown)));
+        assert!(text.ends_with("(2 rows)\n"));
     }
 
     #[test]

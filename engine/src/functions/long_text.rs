@@ -1,7 +1,9 @@
-//! Functions that make long texts of short ones: how long these become is looked at before.
+//! Functions that make texts: how long these become is looked at before.
 //!
 //! DataFusion's build them first, outside of the memory that queries share: `lpad('x', 2000000000)`
-//! took a minute, and a column of such texts all memory of the host.
+//! took a minute, and a column of such texts all memory of the host. Functions whose results are
+//! about as long as their arguments are here, too: a join repeats a long text as a view of it, and
+//! `upper` makes as many copies. Results are views, so that a join repeats none as a copy.
 
 use std::sync::Arc;
 
@@ -12,11 +14,10 @@ use datafusion::{
         datatypes::{DataType, FieldRef, Int64Type},
     },
     common::{Result, exec_err},
-    functions::{regex::regexp_replace, string, unicode},
+    functions::{core, datetime, encoding, regex, string, unicode},
     logical_expr::{
-        ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+        ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
         Signature,
-        simplify::{ExprSimplifyResult, SimplifyContext},
     },
     scalar::ScalarValue,
 };
@@ -41,7 +42,7 @@ enum Growth {
     Replaced,
     /// The same with a pattern, which may fit everywhere.
     Matched,
-    /// All arguments.
+    /// All arguments, or few times as long as these.
     Joined,
     /// All arguments, with the first one between them.
     Separated,
@@ -54,9 +55,20 @@ pub(super) fn long_texts() -> impl Iterator<Item = Arc<ScalarUDF>> {
         (unicode::lpad(), Growth::Padded),
         (unicode::rpad(), Growth::Padded),
         (string::replace(), Growth::Replaced),
-        (regexp_replace(), Growth::Matched),
-        (string::concat(), Growth::Joined),
+        (regex::regexp_replace(), Growth::Matched),
         (string::concat_ws(), Growth::Separated),
+        (string::concat(), Growth::Joined),
+        (string::lower(), Growth::Joined),
+        (string::split_part(), Growth::Joined),
+        (string::upper(), Growth::Joined),
+        (unicode::initcap(), Growth::Joined),
+        (unicode::reverse(), Growth::Joined),
+        (unicode::translate(), Growth::Joined),
+        (core::overlay(), Growth::Joined),
+        (datetime::to_char(), Growth::Joined),
+        (encoding::encode(), Growth::Joined),
+        (encoding::decode(), Growth::Joined),
+        (regex::regexp_match(), Growth::Joined),
     ];
     functions
         .into_iter()
@@ -81,15 +93,19 @@ impl ScalarUDFImpl for LongText {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(arguments)
+        self.inner.return_type(arguments).map(|found| view_of(&found).unwrap_or(found))
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.inner.return_field_from_args(arguments)
+        let field = self.inner.return_field_from_args(arguments)?;
+        Ok(match view_of(field.data_type()) {
+            Some(view) => Arc::new(field.as_ref().clone().with_data_type(view)),
+            None => field,
+        })
     }
 
-    fn simplify(&self, arguments: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.inner.simplify(arguments, context)
+    fn is_strict(&self) -> bool {
+        self.inner.is_strict()
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -103,14 +119,43 @@ impl ScalarUDFImpl for LongText {
             not_negative(length)?;
         }
         let bytes = self.growth.bytes(&arguments.args)?;
-        if bytes > TEXTS_BYTES_MAX {
-            let (name, rows) = (self.name(), rows(&arguments.args));
-            return exec_err!(
-                "requested length too large: {name}() makes {bytes} bytes of text of {rows} rows, expected \
-                 at most {TEXTS_BYTES_MAX}"
-            );
+        within_bounds(bytes, rows(&arguments.args), &format!("{}()", self.name()))?;
+        let types = arguments.arg_fields.iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
+        let made = self.inner.return_type(&types)?;
+        arguments.return_field = Arc::new(arguments.return_field.as_ref().clone().with_data_type(made));
+        let made = self.inner.invoke_with_args(arguments)?;
+        match view_of(&made.data_type()) {
+            Some(view) => made.cast_to(&view, None),
+            None => Ok(made),
         }
-        self.inner.invoke_with_args(arguments)
+    }
+}
+
+/// Bytes of the texts that come of joining these of each row.
+pub(super) fn joined_bytes(arguments: &[ColumnarValue]) -> Result<u64> {
+    Growth::Joined.bytes(arguments)
+}
+
+/// That texts of a batch of rows fit in memory.
+///
+/// # Errors
+/// They do not.
+pub(super) fn within_bounds(bytes: u64, rows: usize, operation: &str) -> Result<()> {
+    if bytes > TEXTS_BYTES_MAX {
+        return exec_err!(
+            "requested length too large: {operation} makes {bytes} bytes of text of {rows} rows, expected at \
+             most {TEXTS_BYTES_MAX}"
+        );
+    }
+    Ok(())
+}
+
+/// The type of views of texts or bytes of such a type.
+fn view_of(found: &DataType) -> Option<DataType> {
+    match found {
+        DataType::Utf8 | DataType::LargeUtf8 => Some(DataType::Utf8View),
+        DataType::Binary | DataType::LargeBinary => Some(DataType::BinaryView),
+        _ => None,
     }
 }
 

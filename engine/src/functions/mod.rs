@@ -10,6 +10,7 @@ mod extreme;
 mod float_window;
 mod interval;
 mod interval_product;
+mod long_aggregate;
 mod long_text;
 mod named_cast;
 mod now;
@@ -19,6 +20,7 @@ mod rounding;
 mod single_row;
 mod sum;
 mod text;
+mod text_concat;
 
 use std::sync::Arc;
 
@@ -40,6 +42,7 @@ pub(crate) use nullable::nullable;
 pub(crate) use rounding::{rounded, whole_numbers};
 pub(crate) use single_row::single_row;
 pub(crate) use text::{short_text, text};
+pub(crate) use text_concat::text_concat;
 
 /// They take the places of DataFusion's functions of the same names.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -59,12 +62,13 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 /// Likewise.
 pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
-    vec![
+    let ours = [
         Arc::new(AggregateUDF::from(average::Average::default())),
         Arc::new(AggregateUDF::from(sum::Sum::default())),
         Arc::new(AggregateUDF::from(extreme::Least::default())),
         Arc::new(AggregateUDF::from(extreme::Largest::default())),
-    ]
+    ];
+    ours.into_iter().chain(long_aggregate::long_aggregates()).collect()
 }
 
 /// The values of rows that a filter keeps: NULL elsewhere. For states of rows that become groups of

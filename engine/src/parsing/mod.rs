@@ -18,7 +18,7 @@ mod dialect;
 mod fetch;
 mod with_queries;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, panic::catch_unwind};
 
 use datafusion::sql::{
     parser::{DFParserBuilder, Statement},
@@ -66,6 +66,10 @@ const FIRST_NAME: usize = 2;
 /// # Errors
 /// A text that is no SQL, or deeper than [`STATEMENT_DEPTH_MAX`].
 pub(crate) fn parse(text: &str) -> Result<VecDeque<Statement>, EngineError> {
+    catch_unwind(|| statements(text)).unwrap_or_else(|panic| Err(EngineError::of_panic(panic.as_ref())))
+}
+
+fn statements(text: &str) -> Result<VecDeque<Statement>, EngineError> {
     if text.len() > STATEMENT_BYTES_MAX {
         let found = text.len();
         return Err(EngineError::TooDeep(format!(

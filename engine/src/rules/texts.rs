@@ -1,20 +1,28 @@
 //! What text do other values become?
 //!
 //! PostgreSQL's (`functions/text.rs`): timestamps and doubles look otherwise in DataFusion. In
-//! `||` and `concat` values of other types become texts, too.
+//! `||` and `concat` values of other types become texts, too. A chain of `||` becomes one call of a
+//! function that looks at the lengths of its operands before (`functions/text_concat.rs`).
 
 use std::sync::Arc;
 
 use datafusion::{
     arrow::datatypes::DataType,
-    common::{DFSchema, config::ConfigOptions, tree_node::Transformed},
+    common::{
+        DFSchema,
+        config::ConfigOptions,
+        tree_node::{Transformed, TransformedResult},
+    },
     error::Result,
-    logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, TryCast},
+    logical_expr::{
+        BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, TryCast, cast,
+        expr::ScalarFunction, expr_rewriter::coerce_plan_expr_for_schema,
+    },
     optimizer::AnalyzerRule,
 };
 
 use super::expressions::rewritten;
-use crate::functions::{short_text, text};
+use crate::functions::{short_text, text, text_concat};
 
 /// Writes values as PostgreSQL does.
 #[derive(Debug)]
@@ -22,26 +30,39 @@ pub(crate) struct Texts {
     text: Arc<ScalarUDF>,
     /// Of booleans one letter.
     short: Arc<ScalarUDF>,
+    concat: Arc<ScalarUDF>,
 }
 
 impl Default for Texts {
     fn default() -> Self {
-        Self { text: text(), short: short_text() }
+        Self { text: text(), short: short_text(), concat: text_concat() }
     }
 }
 
 impl AnalyzerRule for Texts {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        rewritten(plan, |mut expression, schema| {
+        let plan = rewritten(plan, |mut expression, schema| {
             let changed = match &mut expression {
                 Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })
                     if field.data_type().is_string() =>
                 {
                     written(expr, &self.text, false, schema)
                 }
+                // A view of the text, not a copy.
+                Expr::Cast(Cast { field, .. }) if *field.data_type() == DataType::Binary => {
+                    *field = Arc::new(field.as_ref().clone().with_data_type(DataType::BinaryView));
+                    true
+                }
                 Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
-                    let left = written(left, &self.text, false, schema);
-                    written(right, &self.text, false, schema) || left
+                    let is_left_written = written(left, &self.text, false, schema);
+                    let is_written = written(right, &self.text, false, schema) || is_left_written;
+                    match self.concat_of(left, right, schema) {
+                        Some(call) => {
+                            expression = call;
+                            true
+                        }
+                        None => is_written,
+                    }
                 }
                 Expr::ScalarFunction(function) if matches!(function.name(), "concat" | "concat_ws") => {
                     let mut changed = false;
@@ -53,11 +74,55 @@ impl AnalyzerRule for Texts {
                 _ => false,
             };
             Ok(if changed { Transformed::yes(expression) } else { Transformed::no(expression) })
-        })
+        })?;
+        plan.transform_up_with_subqueries(recursion_of_one_type).data()
     }
 
     fn name(&self) -> &'static str {
         "texts"
+    }
+}
+
+/// The rows of a step of WITH RECURSIVE have the type of its first ones.
+fn recursion_of_one_type(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::RecursiveQuery(mut query) => {
+            let step = Arc::unwrap_or_clone(query.recursive_term);
+            query.recursive_term = Arc::new(coerce_plan_expr_for_schema(step, &query.schema)?);
+            Ok(Transformed::yes(LogicalPlan::RecursiveQuery(query)))
+        }
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+impl Texts {
+    /// One call for two operands of `||` of which one is a text; operands of operands are its own.
+    fn concat_of(&self, left: &mut Expr, right: &mut Expr, schema: &DFSchema) -> Option<Expr> {
+        let [of_left, of_right] = [&*left, &*right].map(|operand| match operand {
+            Expr::ScalarFunction(call) if call.func == self.concat => Some(DataType::Utf8View),
+            other => other.get_type(schema).ok(),
+        });
+        let (of_left, of_right) = (of_left?, of_right?);
+        let is_value = |found: &DataType| {
+            found.is_string() || found.is_null() || found.is_primitive() || *found == DataType::Boolean
+        };
+        let is_text =
+            (of_left.is_string() || of_right.is_string()) && is_value(&of_left) && is_value(&of_right);
+        if !is_text {
+            return None;
+        }
+        let mut operands = self.operands(left, &of_left);
+        operands.append(&mut self.operands(right, &of_right));
+        Some(self.concat.call(operands))
+    }
+
+    /// The texts that an operand of `||` is made of.
+    fn operands(&self, operand: &mut Expr, found: &DataType) -> Vec<Expr> {
+        match std::mem::take(operand) {
+            Expr::ScalarFunction(ScalarFunction { func, args }) if func == self.concat => args,
+            text if found.is_string() => vec![text],
+            value => vec![cast(value, DataType::Utf8View)],
+        }
     }
 }
 

@@ -20,8 +20,10 @@ use datafusion::{
     logical_expr::LogicalPlan,
     physical_plan::{EmptyRecordBatchStream, ExecutionPlan, empty::EmptyExec, execute_stream},
 };
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use std::{
+    future::Future,
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -146,7 +148,7 @@ impl QueryStream {
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         let next = loop {
             let span = self.span.clone();
-            match self.stream.try_next().instrument(span).await {
+            match contained(self.stream.try_next().instrument(span)).await.inspect_err(|_| self.end())? {
                 Ok(next) => break next,
                 Err(error) if is_out_of_memory(&error) && self.plan_again().await? => {}
                 Err(error) => return Err(EngineError::from_datafusion(error)),
@@ -164,15 +166,22 @@ impl QueryStream {
         }
     }
 
-    /// Begins anew with joins that need less memory; whether there are such.
-    async fn plan_again(&mut self) -> Result<bool, EngineError> {
-        let Some(again) = &mut self.again else { return Ok(false) };
-        // What the plan holds goes with it.
+    /// Gives back what the plan holds.
+    fn end(&mut self) {
         let schema = self.plan.schema();
         self.stream = Box::pin(EmptyRecordBatchStream::new(Arc::clone(&schema)));
         self.plan = Arc::new(EmptyExec::new(schema));
+    }
+
+    /// Begins anew with joins that need less memory; whether there are such.
+    async fn plan_again(&mut self) -> Result<bool, EngineError> {
+        if self.again.is_none() {
+            return Ok(false);
+        }
+        self.end();
         self.memory.given_back().await;
-        let planned = again.plan().instrument(self.span.clone()).await;
+        let Some(again) = &mut self.again else { return Ok(false) };
+        let planned = contained(again.plan().instrument(self.span.clone())).await?;
         // Who cannot be planned in another way failed for want of memory.
         let Some(Ok(plan)) = planned else { return Ok(false) };
         self.plan = plan;
@@ -200,6 +209,12 @@ impl QueryStream {
     }
 }
 
+/// What planning or reading returns, or an error if it panics: a fault of DataFusion's operators
+/// ends the query, not the process with the transactions of others.
+pub(super) async fn contained<T>(work: impl Future<Output = T>) -> Result<T, EngineError> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| EngineError::of_panic(panic.as_ref()))
+}
+
 /// The schema with the names that people see.
 fn shown_schema(schema: &SchemaRef) -> SchemaRef {
     if schema.fields().iter().all(|field| shown(field.name()) == field.name()) {
@@ -208,4 +223,18 @@ fn shown_schema(schema: &SchemaRef) -> SchemaRef {
     let field = |field: &Arc<Field>| field.as_ref().clone().with_name(shown(field.name()));
     let fields: Vec<Field> = schema.fields().iter().map(field).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_the_query() {
+        let empty: Vec<u8> = Vec::new();
+        let error = contained(async { empty[std::hint::black_box(1)] }).await.unwrap_err();
+        assert_eq!(error.sqlstate(), "XX000");
+        assert!(error.to_string().contains("the len is 0 but the index is 1"), "{error}");
+        assert_eq!(contained(async { 7 }).await.unwrap(), 7);
+    }
 }

@@ -1,0 +1,265 @@
+//! `string_agg()` and `array_agg()`: how long their results become is looked at before.
+//!
+//! DataFusion's build the texts of a batch of rows before it asks for their memory:
+//! `string_agg(s, repeat('y', 100000000))` took all memory of the host. Over a window they return
+//! each row's longer result, which nobody accounts for.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::{
+        array::{Array, ArrayRef, AsArray, BooleanArray},
+        datatypes::{DataType, FieldRef},
+    },
+    common::{Result, exec_err},
+    functions_aggregate::{array_agg::array_agg_udaf, string_agg::string_agg_udaf},
+    logical_expr::{
+        Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, Documentation, EmitTo, GroupsAccumulator,
+        ReversedUDAF, Signature,
+        function::{AccumulatorArgs, StateFieldsArgs},
+        utils::AggregateOrderSensitivity,
+    },
+    physical_expr::expressions::Literal,
+    scalar::ScalarValue,
+};
+
+use super::long_text::{joined_bytes, within_bounds};
+use crate::limits::TEXT_BYTES_MAX;
+
+/// One of these aggregates.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LongAggregate {
+    inner: AggregateUDF,
+    is_text: bool,
+}
+
+/// Both, under DataFusion's names.
+pub(super) fn long_aggregates() -> [Arc<AggregateUDF>; 2] {
+    [(string_agg_udaf(), true), (array_agg_udaf(), false)].map(|(inner, is_text)| {
+        Arc::new(AggregateUDF::from(LongAggregate { inner: inner.as_ref().clone(), is_text }))
+    })
+}
+
+impl LongAggregate {
+    fn measure(&self, arguments: &AccumulatorArgs<'_>) -> Measure {
+        let name = self.inner.name().to_owned();
+        Measure { name, is_text: self.is_text, delimiter_bytes: delimiter_bytes(arguments) }
+    }
+}
+
+impl AggregateUDFImpl for LongAggregate {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arguments)
+    }
+
+    fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+        self.inner.state_fields(arguments)
+    }
+
+    fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        let measure = self.measure(&arguments);
+        let inner = self.inner.accumulator(arguments)?;
+        Ok(Box::new(MeasuredValue { inner, measure, read_bytes: 0, made_bytes: 0 }))
+    }
+
+    fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool {
+        self.inner.groups_accumulator_supported(arguments)
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        arguments: AccumulatorArgs<'_>,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        let measure = self.measure(&arguments);
+        let inner = self.inner.create_groups_accumulator(arguments)?;
+        Ok(if self.is_text { Box::new(MeasuredTexts { inner, measure }) } else { inner })
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.order_sensitivity()
+    }
+
+    fn with_beneficial_ordering(
+        self: Arc<Self>,
+        is_beneficial: bool,
+    ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
+        let inner = self.inner.clone().with_beneficial_ordering(is_beneficial)?;
+        Ok(inner.map(|inner| Arc::new(Self { inner, is_text: self.is_text }) as _))
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        match self.inner.reverse_udf() {
+            ReversedUDAF::Reversed(inner) => {
+                let reversed = Self { inner: inner.as_ref().clone(), is_text: self.is_text };
+                ReversedUDAF::Reversed(Arc::new(AggregateUDF::from(reversed)))
+            }
+            other => other,
+        }
+    }
+
+    fn supports_null_handling_clause(&self) -> bool {
+        self.inner.supports_null_handling_clause()
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+}
+
+/// Bytes of the constant between two texts; DataFusion refuses others.
+fn delimiter_bytes(arguments: &AccumulatorArgs<'_>) -> u64 {
+    let literal = arguments.exprs.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
+    let text = literal.and_then(|literal| literal.value().try_as_str().flatten());
+    text.map_or(0, |text| text.len() as u64)
+}
+
+/// What one of them adds up.
+#[derive(Debug)]
+struct Measure {
+    name: String,
+    is_text: bool,
+    delimiter_bytes: u64,
+}
+
+impl Measure {
+    /// Bytes of the texts of these rows, or of the states of groups, with a delimiter for each.
+    fn bytes(&self, values: &ArrayRef) -> Result<u64> {
+        if !self.is_text {
+            return Ok(0);
+        }
+        let texts = match values.data_type() {
+            DataType::List(_) => Arc::clone(values.as_list::<i32>().values()),
+            _ => Arc::clone(values),
+        };
+        let delimiters = self.delimiter_bytes.saturating_mul(texts.len() as u64);
+        Ok(joined_bytes(&[ColumnarValue::Array(texts)])?.saturating_add(delimiters))
+    }
+
+    fn check(&self, bytes: u64, rows: usize) -> Result<()> {
+        within_bounds(bytes, rows, &format!("{}()", self.name))
+    }
+
+    fn check_value(&self, bytes: u64) -> Result<()> {
+        if bytes > TEXT_BYTES_MAX {
+            return exec_err!(
+                "requested length too large: {}() makes {bytes} bytes or more of the rows of one group or \
+                 window, expected at most {TEXT_BYTES_MAX}",
+                self.name
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The value of one group, or those of a window.
+#[derive(Debug)]
+struct MeasuredValue {
+    inner: Box<dyn Accumulator>,
+    measure: Measure,
+    read_bytes: u64,
+    made_bytes: u64,
+}
+
+impl MeasuredValue {
+    fn add(&mut self, values: &ArrayRef) -> Result<()> {
+        self.read_bytes = self.read_bytes.saturating_add(self.measure.bytes(values)?);
+        self.measure.check_value(self.read_bytes)
+    }
+}
+
+impl Accumulator for MeasuredValue {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.add(&values[0])?;
+        self.inner.update_batch(values)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.add(&states[0])?;
+        self.inner.merge_batch(states)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.read_bytes = self.read_bytes.saturating_sub(self.measure.bytes(&values[0])?);
+        self.inner.retract_batch(values)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.inner.supports_retract_batch()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let value = self.inner.evaluate()?;
+        let bytes = match &value {
+            ScalarValue::List(list) => list.values().len() * size_of::<u128>(),
+            other => other.try_as_str().flatten().map_or(0, str::len),
+        };
+        self.made_bytes = self.made_bytes.saturating_add(bytes as u64);
+        self.measure.check_value(self.made_bytes)?;
+        Ok(value)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+}
+
+/// The texts of groups.
+struct MeasuredTexts {
+    inner: Box<dyn GroupsAccumulator>,
+    measure: Measure,
+}
+
+impl MeasuredTexts {
+    fn check(&self, values: &ArrayRef) -> Result<()> {
+        self.measure.check(self.measure.bytes(values)?, values.len())
+    }
+}
+
+impl GroupsAccumulator for MeasuredTexts {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total_groups: usize,
+    ) -> Result<()> {
+        self.check(&values[0])?;
+        self.inner.update_batch(values, groups, filter, total_groups)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
+        // The texts of states are in memory, and accounted for.
+        let delimiters = self.measure.delimiter_bytes.saturating_mul(groups.len() as u64);
+        self.measure.check(delimiters, groups.len())?;
+        self.inner.merge_batch(states, groups, total_groups)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.inner.evaluate(emit_to)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.inner.state(emit_to)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.check(&values[0])?;
+        self.inner.convert_to_state(values, filter)
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+}
